@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +158,12 @@ def test_the_command_writes_a_page(
     options += ["--top-keys", "3", "--layers", "0,1", "--max-points", "60", "--theme", "dark"]
     assert main([*command(tmp_path, decoder), *options]) == 0
     data = data_of(tmp_path / "tiny-embedding-view.html")
-    state, embedded = data["state"], data["embedding"]
+    state = data["state"]
     assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
-    assert (state["color"], state["theme"], embedded["top_keys"]) == ("position", "dark", 3)
-    assert [layer["layer"] for layer in embedded["stacks"][0]["layers"]] == [0, 1]
-    assert embedded["stacks"][0]["count"] <= 60
+    assert (state["color"], state["theme"], data["top_keys"]) == ("position", "dark", 3)
+    plots = [reply for reply in data["replies"] if reply["request"] == "plot"]
+    assert [plot["arguments"]["layer"] for plot in plots] == [0, 1]
+    assert plots[0]["common"]["count"] <= 60
 
 
 def test_the_command_reads_the_lines_of_a_text_file(
@@ -176,8 +175,10 @@ def test_the_command_reads_the_lines_of_a_text_file(
     lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
     (tmp_path / "texts.txt").write_bytes(lines.encode())
     assert main(arguments) == 0
-    [stack] = data_of(tmp_path / "tiny-embedding-view.html")["embedding"]["stacks"]
-    texts = json.loads(zlib.decompress(base64.b64decode(stack["corpus"])))
+    page = (tmp_path / "tiny-embedding-view.html").read_text(encoding="utf-8")
+    texts = json.loads(
+        page_data.unpacked(page_data.reply_of(page, "points", stack="self")["compressed"])
+    )
     assert texts["names"] == ["the cat sat on the dog", "the dog sat"]
 
 

@@ -39,6 +39,17 @@ def data_of(page: str) -> Any:
     return data | {name: whole(data[name]) for name in ("blocks", "maps", "saved") if name in data}
 
 
+def reply_of(page: str, request: str, **arguments: Any) -> dict[str, Any]:
+    """Return the recorded reply of a page with exactly these arguments."""
+    [reply] = [
+        reply
+        for reply in bare_data_of(page)["replies"]
+        if (reply["request"], reply["arguments"]) == (request, arguments)
+    ]
+    data: dict[str, Any] = reply
+    return data
+
+
 def unpacked(text: str) -> bytes:
     """Decode base64 and decompress the result."""
     return zlib.decompress(base64.b64decode(text))

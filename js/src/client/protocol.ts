@@ -725,7 +725,7 @@ export type DescribeCorpusRequest = Record<string, never>;
  *
  * The reply is `CorpusPoints` as JSON, compressed with deflate, in parts.
  */
-export interface CorpusRequest {
+export interface PointsRequest {
   stack: string;
   part?: number;
 }
@@ -733,7 +733,8 @@ export interface CorpusRequest {
 /**
  * Request for small plots of all heads of some layers, by principal components.
  *
- * The reply has two bytes per point: x and y, from 0 to 255 over a square. y points up.
+ * For each head, the reply has one byte per point for x, from 0 to 255 over a square, and then one
+ * byte per point for y, which points up.
  */
 export interface OverviewRequest {
   stack: string;
@@ -758,8 +759,12 @@ export interface OverviewHeader {
   heads: OverviewHead[];
 }
 
-/** Request for the current plot of one head, as 16-bit codes. */
-export interface ProjectionRequest {
+/**
+ * Request for the current plot of one head, as 16-bit codes.
+ *
+ * The reply has the high bytes of the codes of all points, axis by axis, and then the low bytes.
+ */
+export interface PlotRequest {
   stack: string;
   layer: number;
   placing: Placing;
@@ -770,24 +775,24 @@ export interface ProjectionRequest {
   seed?: number;
   head: number;
   part?: number;
-  /** Whether to start a cancelled or failed projection again. */
-  restart?: boolean;
+  /**
+   * Whether to stop t-SNE or UMAP first if it is running, or to start it again if it was cancelled
+   * or has failed.
+   */
+  action?: "show" | "restart" | "cancel";
 }
 
 export type State = "running" | "failed" | "cancelled" | "done";
 
-/** State and progress of a projection. */
 export interface Work {
   state: State;
-  /** Number of completed steps, and number of all steps. 0 if unknown. */
   done: number;
   num_total: number;
-  /** Description of the state in words, for the caption of the plot. */
   words: string;
 }
 
 /** Header of a reply with a plot. */
-export interface ProjectionHeader {
+export interface PlotHeader {
   dimensions: Dimensions;
   count: number;
   /**
@@ -807,19 +812,6 @@ export interface ProjectionHeader {
   problem: string | null;
   /** Progress of t-SNE or UMAP, null for PCA. */
   work: Work | null;
-}
-
-/** Request to stop the projection of a head. */
-export interface CancelRequest {
-  stack: string;
-  layer: number;
-  placing: Placing;
-  method: Method;
-  dimensions: Dimensions;
-  perplexity?: number;
-  neighbors?: number;
-  seed?: number;
-  head: number;
 }
 
 /** Request for the trust figures of some heads of a layer. */
@@ -867,7 +859,7 @@ export interface TrustHeader {
 /**
  * Request for the norms of the model's queries and keys of a head.
  *
- * The reply has 16-bit codes: 0 is the smallest norm, `low`, and 65,535 the largest, `high`.
+ * The reply has 16-bit codes, little-endian.
  */
 export interface NormsRequest {
   stack: string;
@@ -876,16 +868,21 @@ export interface NormsRequest {
   part?: number;
 }
 
-/** Header of a reply with norms: the smallest norm (code 0) and the largest (code 65,535). */
+/**
+ * Header of a reply with norms: the smallest norm (code 0) and the largest (code `top`).
+ *
+ * Codes have one byte if `top` is 255, and two bytes if it is 65,535.
+ */
 export interface NormsHeader {
   low: number;
   high: number;
+  top: number;
 }
 
 /**
  * Request for mean weights by query and key position, in at most `size` bins per axis.
  *
- * The reply is float32, one row per bin of query positions. -1 if the mask allows no pair.
+ * The reply is float32, one row per bin of query positions. NaN if the mask allows no pair.
  */
 export interface AggregateRequest {
   stack: string;
@@ -1112,10 +1109,9 @@ export interface RecordRequests {
 export interface CorpusRequests {
   page: PageRequest;
   describe: DescribeCorpusRequest;
-  corpus: CorpusRequest;
+  points: PointsRequest;
   overview: OverviewRequest;
-  projection: ProjectionRequest;
-  cancel: CancelRequest;
+  plot: PlotRequest;
   trust: TrustRequest;
   norms: NormsRequest;
   aggregate: AggregateRequest;

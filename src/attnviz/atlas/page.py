@@ -1,23 +1,15 @@
 """The exported page of an atlas.
 
 The page has the statistics, roles and mean weights of all heads, and as many edges as its maximum
-size allows. It embeds the compressed replies that a kernel would send. Mean weights by offset and
-by class are encoded as one byte each. The byte 0 stands for NaN. For any other byte, the weight is
-``maximum * ((byte - 1) / 254) ** 2``, where maximum is the largest mean weight of the head.
-``js/src/views/atlas/client/page.ts`` reads the page. Tests in Python and in TypeScript read the
-same example, ``tests/fixtures/atlas.json``.
+size allows, as recorded replies (see `attnviz.pages.recorded`). Tests in Python and in TypeScript
+read the same example, ``tests/fixtures/atlas.json``.
 """
 
 from __future__ import annotations
 
-import base64
 import html
-import zlib
 from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.atlas.answers import (
     compressed_json,
@@ -31,6 +23,7 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large_message, format_megabytes
 from attnviz.pages.picture import add_title
+from attnviz.pages.recorded import recorded_json, recorded_weights
 from attnviz.utils.progress import report, show_progress
 
 #: Default maximum size of a page in bytes. Pages of this size open quickly and can be sent by mail.
@@ -76,21 +69,16 @@ def make_atlas_page(
     # in which each head would have one score.
     still = add_title(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
-    heads = {name: _embedded_heads(stack) for name, stack in stacks.items()}
+    of_heads = [reply for stack in stacks.values() for reply in _head_replies(stack)]
 
     def page_of(page_stacks: Mapping[str, StackStatistics]) -> str:
-        edges = {name: _embedded_edges(stack) for name, stack in page_stacks.items()}
+        of_edges = [reply for stack in page_stacks.values() for reply in _edge_replies(stack)]
         data = {
             "format": FORMAT,
             "view": "atlas",
             "state": dict(state),
             "description": describe_atlas(statistics, page_stacks),
-            "blocks": [],
-            "maps": [],
-            "scores": [],
-            "atlas": {
-                "stacks": [{"stack": name} | heads[name] | edges[name] for name in page_stacks]
-            },
+            "replies": of_heads + of_edges,
         }
         return document(statistics.model, "atlas", state, data, still)
 
@@ -125,49 +113,36 @@ def make_atlas_page(
     return smallest
 
 
-def _embedded_heads(stack: StackStatistics) -> dict[str, Any]:
-    """Encode the statistics, roles and mean weights of all heads, which every page contains."""
-    systems = [
-        system_name
-        for system_name in stack.class_systems
-        if len(stack.classes_of(system_name)) <= MAX_CLASSES
-    ]
-    table = _text(compressed_json(table_of(stack)))
-    offsets: list[dict[str, Any]] = []
-    classes: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
+def _head_replies(stack: StackStatistics) -> list[dict[str, Any]]:
+    """Record the statistics, roles and mean weights of all heads, which every page contains."""
+    at: dict[str, Any] = {"stack": stack.name}
+    replies = [recorded_json("statistics", at, compressed_json(table_of(stack)))]
     for done, layer in enumerate(stack.layers):
         report("statistics", done, len(stack.layers), "layer")
-        offsets.append(_encode_weights(stack.offsets(layer)))
-        for system in systems:
-            classes[system].append(_encode_weights(stack.class_weights(layer, system)))
-    return {"table": table, "offsets": offsets, "classes": classes}
+        of_layer = at | {"layer": layer}
+        header = {"bins": len(stack.offset_labels)}
+        replies.append(recorded_weights("offsets", of_layer, header, stack.offsets(layer)))
+        for system in stack.class_systems:
+            count = len(stack.classes_of(system))
+            if count > MAX_CLASSES:
+                continue
+            weights = stack.class_weights(layer, system)
+            headers = [{"classes": count}] * len(weights)
+            replies.append(
+                recorded_weights("classes", of_layer | {"system": system}, headers, weights)
+            )
+    return replies
 
 
-def _embedded_edges(stack: StackStatistics) -> dict[str, Any]:
-    edges = []
+def _edge_replies(stack: StackStatistics) -> list[dict[str, Any]]:
+    """Record the edges of all heads, and the tokens near them."""
+    at: dict[str, Any] = {"stack": stack.name}
+    replies = [recorded_json("texts", at, compressed_json(texts_of(stack)))]
     for done, layer in enumerate(stack.layers):
         report("edges", done, len(stack.layers), "layer")
-        edges.append(_text(compressed_json(edges_of(stack, layer))))
-    return {"texts": _text(compressed_json(texts_of(stack))), "edges": edges}
-
-
-def _encode_weights(weights: NDArray[np.floating]) -> dict[str, Any]:
-    """Encode the mean weights of the heads of a layer, (heads, ...), as one byte each.
-
-    NaN becomes 0. Other weights become 1 to 255, in proportion to the square root of the weight
-    divided by the largest weight of the head.
-    """
-    flat = weights.reshape(len(weights), -1)
-    finite = np.isfinite(flat)
-    values = np.where(finite, np.clip(flat, 0.0, None), 0.0)
-    maxima = values.max(axis=1, initial=0.0)
-    shares = np.sqrt(values / np.where(maxima > 0, maxima, 1.0)[:, None])
-    codes = np.where(finite, 1 + np.rint(254 * shares), 0).astype(np.uint8)
-    return {"maximum": maxima.tolist(), "data": _text(zlib.compress(codes.tobytes()))}
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+        edges = compressed_json(edges_of(stack, layer))
+        replies.append(recorded_json("edges", at | {"layer": layer}, edges))
+    return replies
 
 
 def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> str:

@@ -12,12 +12,10 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from attnviz.utils.arguments import whole_number
 
 Method = Literal["pca", "tsne", "umap"]
 Metric = Literal["cosine", "euclidean"]
@@ -51,7 +49,7 @@ class ProjectionSettings:
 
     Attributes
     ----------
-    method : {"pca", "tsne", "umap"}
+    method : {"tsne", "umap"}
         Method of the projection.
     dimensions : {2, 3}
         Number of dimensions of the plot.
@@ -62,17 +60,7 @@ class ProjectionSettings:
     seed : int
         Seed of the random numbers, 0 to 4,294,967,295.
     metric : {"cosine", "euclidean"}
-        Distance between points, used by all methods.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an option has an invalid type or value.
-
-    Examples
-    --------
-    >>> ProjectionSettings("tsne", perplexity=30).dimensions
-    2
+        Distance between points, used by both methods.
     """
 
     method: Method
@@ -81,26 +69,6 @@ class ProjectionSettings:
     neighbors: int = 15
     seed: int = 0
     metric: Metric = "cosine"
-
-    def __post_init__(self) -> None:
-        for name, choices in (
-            ("method", get_args(Method)),
-            ("dimensions", (2, 3)),
-            ("metric", get_args(Metric)),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or value not in choices:
-                expected = ", ".join(map(repr, choices))
-                raise ValueError(f"{name} must be one of {expected}; got {value!r}")
-        for name, minimum, maximum in (
-            ("dimensions", 2, 3),
-            ("perplexity", 2, None),
-            ("neighbors", 2, None),
-            ("seed", 0, 2**32 - 1),
-        ):
-            object.__setattr__(
-                self, name, whole_number(name, getattr(self, name), minimum, maximum)
-            )
 
 
 @dataclass(frozen=True)
@@ -136,12 +104,12 @@ def missing_package(method: Method) -> str | None:
 
 
 def project(
-    points: NDArray[Any],
+    points: NDArray[np.float32],
     settings: ProjectionSettings,
     *,
-    frame: Callable[[Frame], object] | None = None,
+    frame: Callable[[Frame], object] = lambda _: None,
 ) -> NDArray[np.float32]:
-    """Project points to two or three dimensions.
+    """Project points to two or three dimensions with t-SNE or UMAP.
 
     The result is float32, (points, dimensions). The callback `frame` gets a `Frame` before the
     first step, then every 10 iterations of t-SNE or about every 0.2 seconds of UMAP, and at the
@@ -160,77 +128,38 @@ def project(
     If there are too few points for the perplexity or the number of neighbours, a smaller value is
     used. Fewer than 5 points are projected to their principal components. The words of the frames
     state these changes.
-
-    Examples
-    --------
-    >>> points = np.random.default_rng(0).normal(size=(40, 8))
-    >>> project(points, ProjectionSettings("pca", metric="euclidean")).shape
-    (40, 2)
     """
-    if not isinstance(settings, ProjectionSettings):
-        raise TypeError(f"settings must be ProjectionSettings; got {type(settings).__name__}")
     missing = missing_package(settings.method)
     if missing:
         raise ImportError(missing)
-    space = space_of(as_points(points), settings.metric)
-    run = _Run(_NAMES[settings.method], frame, space.caveat)
-    if settings.method == "pca":
-        return run.end(space.principal(settings.dimensions))
+    space = space_of(points, settings.metric)
+    name = _NAMES[settings.method]
+    run = _Run(frame, [space.caveat] if space.caveat else [])
     if len(space.rows) < _MIN_POINTS:
-        run.instead(
-            _NAMES["pca"], f"fewer than {_MIN_POINTS} points have no neighbourhoods for {run.name}"
-        )
-        return run.end(space.principal(settings.dimensions))
+        run.caveats.append(f"fewer than {_MIN_POINTS} points have no neighbourhoods for {name}")
+        return run.frame(space.principal(settings.dimensions), 1, "PCA", final=True)
     lay_out = _tsne if settings.method == "tsne" else _umap
-    return run.end(lay_out(space, settings, run))
+    result = lay_out(space, settings, run)
+    return run.frame(result, run.num_total, name, final=True)
 
 
+@dataclass
 class _Run:
-    """Reporter that passes frames of one projection, with its caveats, to a callback."""
+    """Reporter that passes frames of one projection, with its caveats, to the callback `tell`."""
 
-    def __init__(self, name: str, tell: Callable[[Frame], object] | None, caveat: str) -> None:
-        self.name = name
-        self._tell = tell
-        self._caveats = [caveat] if caveat else []
-        self._num_total = 1
+    tell: Callable[[Frame], object]
+    caveats: list[str]
+    num_total: int = 1
 
-    def add_caveat(self, words: str) -> None:
-        self._caveats.append(words)
-
-    def instead(self, name: str, why: str) -> None:
-        self.name = name
-        self.add_caveat(why)
-
-    def begin(self, start: NDArray[Any], num_total: int) -> None:
-        self._num_total = num_total
-        self._give(start, 0, f"{self.name} starts from the principal components")
-
-    def step(self, coordinates: NDArray[Any], done: int, unit: str, then: str = "") -> None:
-        self._give(coordinates, done, f"{self.name}, {unit} {done} of {self._num_total}{then}")
-
-    def end(self, coordinates: NDArray[Any]) -> NDArray[np.float32]:
-        result = np.array(coordinates, dtype=np.float32, order="C")
-        if self._tell is not None:
-            words = self._words(self.name)
-            self._tell(
-                Frame(
-                    result, done=self._num_total, num_total=self._num_total, final=True, words=words
-                )
-            )
-        return result
-
-    def _give(self, coordinates: NDArray[Any], done: int, words: str) -> None:
-        if self._tell is None:
-            return
+    def frame(
+        self, coordinates: NDArray[Any], done: int, words: str, *, final: bool = False
+    ) -> NDArray[np.float32]:
         # Copy the array, because the library changes it in later steps. It may also be an instance
         # of a subclass of ndarray.
         now = np.array(coordinates, dtype=np.float32, order="C")
-        self._tell(
-            Frame(now, done=done, num_total=self._num_total, final=False, words=self._words(words))
-        )
-
-    def _words(self, first: str) -> str:
-        return ". ".join([first, *(words[:1].upper() + words[1:] for words in self._caveats)])
+        sentences = [words, *(caveat[:1].upper() + caveat[1:] for caveat in self.caveats)]
+        self.tell(Frame(now, done, self.num_total, final, ". ".join(sentences)))
+        return now
 
 
 @dataclass(frozen=True)
@@ -298,29 +227,6 @@ class Space:
         return indices, distances**2 / 2 if self.metric == "cosine" else distances
 
 
-def as_points(points: Any) -> NDArray[np.float32]:
-    """Convert an array of numbers, (points, dimensions), to float32.
-
-    Raise TypeError or ValueError for anything else.
-    """
-    try:
-        array = np.asarray(points)
-    except ValueError:
-        raise ValueError("points must have rows of the same length, one per point") from None
-    if array.dtype.kind not in "fiu":
-        raise TypeError(
-            f"points must be an array of numbers, (points, dimensions); got "
-            f"{type(points).__name__} of {array.dtype}"
-        )
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(
-            f"points must have the shape (points, dimensions) with at least one of each; got "
-            f"{array.shape}"
-        )
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype=np.float32)
-
-
 def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
     """Transform points so that the order of their Euclidean distances is the order of `metric`.
 
@@ -369,12 +275,13 @@ def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
     near = min(3 * settings.perplexity, count - 1)
     perplexity = min(float(settings.perplexity), near / 3)
     if perplexity < settings.perplexity:
-        run.add_caveat(
+        run.caveats.append(
             f"a perplexity of {settings.perplexity} needs {3 * settings.perplexity + 1} points: "
             f"with {count} it is {perplexity:.3g}"
         )
     start = space.start(settings.dimensions, settings.seed)
-    run.begin(start, _EARLY + _LATE)
+    run.num_total = _EARLY + _LATE
+    run.frame(start, 0, "t-SNE starts from the principal components")
     affinities = PerplexityBasedNN(
         perplexity=perplexity,
         knn_index=PrecomputedNeighbors(*space.neighbours(near, threads)),
@@ -392,7 +299,8 @@ def _tsne(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
     before = 0
 
     def tell(iteration: int, _error: float, coordinates: NDArray[np.float64]) -> None:
-        run.step(coordinates, before + iteration, "iteration")
+        done = before + iteration
+        run.frame(coordinates, done, f"t-SNE, iteration {done} of {run.num_total}")
 
     for steps, exaggeration in ((_EARLY, _EXAGGERATION), (_LATE, 1)):
         embedding.optimize(
@@ -411,10 +319,10 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
     count = len(space.rows)
     neighbours = min(settings.neighbors, count - 1)
     if neighbours < settings.neighbors:
-        run.add_caveat(f"with {count} points, {neighbours} neighbours are used")
-    epochs = 500 if count <= 10_000 else 200
+        run.caveats.append(f"with {count} points, {neighbours} neighbours are used")
+    run.num_total = 500 if count <= 10_000 else 200
     start = space.start(settings.dimensions, settings.seed)
-    run.begin(start, epochs)
+    run.frame(start, 0, "UMAP starts from the principal components")
     others, distances = space.neighbours(neighbours - 1, _threads())
     # UMAP expects that the first neighbour of each point is the point itself.
     indices = np.hstack([np.arange(count)[:, None], others])
@@ -437,7 +345,7 @@ def _umap(space: Space, settings: ProjectionSettings, run: _Run) -> NDArray[np.f
                 metric="euclidean",
                 precomputed_knn=(indices, distances),
                 init=start.astype(np.float32),
-                n_epochs=epochs,
+                n_epochs=run.num_total,
                 random_state=settings.seed,
                 n_jobs=1,
                 # UMAP has no callback. It writes its progress bar to this file, which reads the
@@ -462,7 +370,8 @@ class _Epochs:
     def write(self, text: str) -> None:
         done = text.strip("\r\n\x1b[A ")
         if done.isdigit() and int(done):
-            self._run.step(self._start, int(done), "epoch", _UNSEEN)
+            words = f"UMAP, epoch {done} of {self._run.num_total}{_UNSEEN}"
+            self._run.frame(self._start, int(done), words)
 
     def flush(self) -> None:
         """Do nothing, because nothing is buffered."""
@@ -473,6 +382,4 @@ def _threads() -> int:
     setting = os.environ.get("OMP_NUM_THREADS", "")
     if setting.isdigit() and int(setting):
         return int(setting)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,16 +16,16 @@ import sys
 import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.embedding.projection import Frame, ProjectionSettings, as_points, project, space_of
+from attnviz.embedding.projection import Frame, ProjectionSettings, missing_package, project
 
-State = Literal["running", "done", "failed", "cancelled"]
+State = Literal["running", "failed", "cancelled", "done"]
 
 # Seconds to wait for the end of a killed process. Usually it ends at once, but a process that waits
 # for a disk ends later.
@@ -35,59 +35,73 @@ _PATIENCE_S = 10.0
 _NICE = 5
 
 
+@dataclass(frozen=True)
+class Work:
+    """State and progress of a projection.
+
+    Attributes
+    ----------
+    state : {"running", "failed", "cancelled", "done"}
+    done, num_total : int
+        Number of completed steps, and number of all steps. 0 if unknown.
+    words : str
+        Description of the state in words, for the caption of the plot.
+    """
+
+    state: State
+    done: int
+    num_total: int
+    words: str
+
+
 class Job:
     """Projection that runs in a separate process. Its methods may be called from any thread.
 
-    `points` is float32, (points, dimensions). The constructor raises the same errors as `project`
-    for invalid points, and OSError if the process cannot be started.
+    `points` is float32, (points, dimensions). If the process cannot be started, the job has failed.
     """
 
-    def __init__(self, points: NDArray[Any], settings: ProjectionSettings) -> None:
-        rows = as_points(points)
-        space_of(rows, settings.metric)
-        self.settings = settings
+    def __init__(self, points: NDArray[np.float32], settings: ProjectionSettings) -> None:
         self.state: State = "running"
         #: Newest frame, or None before the first frame. If the state is "done", it is the result.
         self.frame: Frame | None = None
         #: Reason why the projection failed, in words, or None if it has not failed.
-        self.problem: str | None = None
-        self._owner = os.getpid()
+        self.problem = missing_package(settings.method)
         self._lock = threading.Lock()
-        with tempfile.TemporaryFile() as errors:
-            self._process: Any = subprocess.Popen(
-                [sys.executable, "-P", "-m", "attnviz.embedding.projection_process"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(_paths()),
-                    # By default, OpenMP threads that wait keep their cores busy. This slows down
-                    # the kernel, and the projection itself, if all cores are in use.
-                    "OMP_WAIT_POLICY": "PASSIVE",
-                },
-                # In a new session, the process does not get the keyboard interrupt that
-                # stops a cell of the notebook.
-                start_new_session=True,
-            )
-            self._thread = threading.Thread(
-                target=self._follow,
-                args=(rows, os.fdopen(os.dup(errors.fileno()), "rb")),
-                name="attnviz-projection",
-                daemon=True,
-            )
+        self._thread = threading.Thread(
+            target=self._follow, args=(points, settings), name="attnviz-projection", daemon=True
+        )
+        if self.problem is None:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - `_follow` closes it
+            try:
+                self._process = _started(self._errors)
+            except OSError as error:
+                self._errors.close()
+                self.problem = str(error)
+        if self.problem is None:
             self._thread.start()
+        else:
+            self.state = "failed"
+
+    def work(self) -> Work:
+        """Return the state and the progress."""
+        # Read the state before the frame. In the opposite order, the state could be "done" while
+        # the frame is not the final one.
+        state, frame = self.state, self.frame
+        words = self.problem or ("" if frame is None else frame.words)
+        if state == "cancelled":
+            words = f"Cancelled. {words}".rstrip()
+        if frame is None:
+            return Work(state, 0, 0, words or "PCA, until the first frame arrives")
+        return Work(state, frame.done, frame.num_total, words)
 
     def wait(self, seconds: float | None = None) -> State:
         """Wait until the projection ends, at most `seconds` (None: no limit). Return the state."""
-        self._thread.join(seconds)
+        if self.state == "running":
+            self._thread.join(seconds)
         return self.state
 
     def cancel(self) -> None:
         """Stop the projection if it is running. The newest frame is kept."""
-        # After a fork, only the process that created the job may stop it.
-        if os.getpid() != self._owner:
-            return
         with self._lock:
             if self.state != "running":
                 return
@@ -95,12 +109,12 @@ class Job:
             self._process.kill()
         self._thread.join(_PATIENCE_S)
 
-    def _follow(self, points: NDArray[np.float32], errors: IO[bytes]) -> None:
+    def _follow(self, points: NDArray[np.float32], settings: ProjectionSettings) -> None:
         """Send the points to the projection process, read its frames, and wait until it ends."""
         problem: str | None = None
-        with errors, self._process as process:
+        with self._errors, self._process as process:
             try:
-                _write(process.stdin, asdict(self.settings), points)
+                _write(process.stdin, asdict(settings), points)
             except OSError:
                 # The process ended before it had read all points. `_why` finds the reason below.
                 with suppress(OSError):
@@ -112,12 +126,33 @@ class Job:
                     self.frame = Frame(coordinates, **header)
             code = process.wait()
             if problem is None:
-                problem = _why(code, errors)
+                problem = _why(code, self._errors)
         with self._lock:
             if self.state == "running":
                 done = self.frame is not None and self.frame.final
-                self.state = "done" if done else "failed"
                 self.problem = None if done else problem
+                self.state = "done" if done else "failed"
+
+
+def _started(errors: IO[bytes]) -> Any:
+    """Start the projection process, and return it."""
+    paths = [path for path in sys.path if Path(path).is_absolute()]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "attnviz.embedding.projection_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([*paths, str(Path(__file__).parents[2])]),
+            # By default, OpenMP threads that wait keep their cores busy. This slows down the
+            # kernel, and the projection itself, if all cores are in use.
+            "OMP_WAIT_POLICY": "PASSIVE",
+        },
+        # In a new session, the process does not get the keyboard interrupt that stops a cell of the
+        # notebook.
+        start_new_session=True,
+    )
 
 
 def _write(stream: IO[bytes], header: dict[str, Any], points: NDArray[np.float32]) -> None:
@@ -138,29 +173,19 @@ def _read(stream: IO[bytes]) -> tuple[dict[str, Any], NDArray[np.float32]] | Non
     return (header, np.frombuffer(data, np.float32).reshape(shape)) if len(data) == size else None
 
 
-def _paths() -> list[str]:
-    """Return the absolute paths of `sys.path`, and the folder that contains attnviz."""
-    own = str(Path(__file__).parents[2])
-    paths = [path for path in sys.path if Path(path).is_absolute()]
-    return paths if own in paths else [*paths, own]
-
-
 def _why(code: int, errors: IO[bytes]) -> str:
     """Return why the projection process ended without a result or an error message.
 
     `errors` is a file with its standard error output.
     """
     if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        why = f"it was ended by the signal {name}"
-        if name == "SIGKILL":
+        why = f"it was ended by the signal {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL:
             why += ", as happens when memory runs out. Use fewer points"
     else:
-        why = f"it ended with code {code}"
         errors.seek(0)
         lines = errors.read().decode(errors="replace").strip().splitlines()
-        if lines:
-            why += f" ({lines[-1].strip()})"
+        why = f"it ended with code {code} ({lines[-1].strip() if lines else 'no message'})"
     return f"the projection process stopped: {why}"
 
 
@@ -179,13 +204,8 @@ def main() -> int:
     settings, points = asked
 
     def tell(frame: Frame) -> None:
-        header = {
-            "done": frame.done,
-            "num_total": frame.num_total,
-            "final": frame.final,
-            "words": frame.words,
-        }
-        _write(answers, header, frame.coordinates)
+        header = vars(frame).copy()
+        _write(answers, header, header.pop("coordinates"))
 
     try:
         project(points, ProjectionSettings(**settings), frame=tell)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Unpack, cast
 
@@ -14,15 +15,12 @@ import traitlets
 
 from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.page import (
-    MAX_BYTES,
-    layer_figure,
-    make_embedding_page,
-)
+from attnviz.embedding.page import MAX_BYTES, embedding_figure, make_embedding_page
 from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
+from attnviz.embedding.trust import HeadTrust
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, check_top_keys
 from attnviz.pages.saved_picture import make_saved_still
@@ -36,16 +34,7 @@ from attnviz.views.position import with_layers
 from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
 
 _LARGEST_SEED = 2**32 - 1
-# Fields of `HeadTrust` that `EmbeddingView.trust` returns.
-_TRUST_FIGURES = (
-    "before",
-    "placed",
-    "plot",
-    "recall",
-    "recall_baseline",
-    "num_queries",
-    "num_total",
-)
+_NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust))
 
 
 class EmbeddingView(HeadRoles):
@@ -227,7 +216,7 @@ class EmbeddingView(HeadRoles):
         TypeError, ValueError
             If the page would be larger than `max_mb` (the message lists remedies), or an argument
             has an invalid type or value.
-        ImportError, RuntimeError
+        RuntimeError
             If the projection of the enlarged head cannot be computed.
 
         Examples
@@ -404,12 +393,10 @@ class EmbeddingView(HeadRoles):
             heads = list(range(stack.num_heads(layer)))
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
             measured = answers.trust(options, heads)
-            problems = answers.problems(self.stack, layer, placing, self.dimensions)
+            plots = answers.plots(self.stack, layer, heads, placing, options.dimensions)
             rows += [
-                {"layer": layer, "head": head}
-                | {name: None if trust is None else trust[name] for name in _TRUST_FIGURES}
-                | {"problem": problem}
-                for head, trust, problem in zip(heads, measured, problems, strict=True)
+                {"layer": layer, "head": head} | (trust or _NO_FIGURES) | {"problem": plot.problem}
+                for head, trust, plot in zip(heads, measured, plots, strict=True)
             ]
         return rows
 
@@ -439,7 +426,7 @@ class EmbeddingView(HeadRoles):
         super().close()
 
     def _still(self) -> str:
-        figure = layer_figure(self._answers(), self.state)
+        figure = embedding_figure(self._answers(), self.state, [self.layer])
         return make_saved_still(self._corpus.model, self.name, figure)
 
     def _answers(self) -> EmbeddingAnswers:

@@ -276,7 +276,8 @@ def document(
     embedded, first, rest = _extract_texts(data, state)
     # Escape "<", because a string with a closing script tag would end the element that contains the
     # JSON. A JSON parser decodes the escape.
-    text = json.dumps(embedded, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    text = json.dumps(embedded, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = text.replace("<", "\\u003c")
     return _PAGE.format(
         policy=policy,
         title=html.escape(title),

@@ -15,23 +15,20 @@ from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from unit.atlas.example_statistics import fixture, fixture_statistics, made_statistics
 from unit.page_data import bare_data_of as data_of
-from unit.page_data import unpacked
+from unit.page_data import reply_of, unpacked
 
 STATE = {"theme": "auto", "stack": "self"}
 
 
 def test_a_page_equals_the_fixture_of_both_languages() -> None:
     expected = fixture()
-    page = data_of(make_atlas_page(fixture_statistics(expected), STATE))["atlas"]
+    replies = data_of(make_atlas_page(fixture_statistics(expected), STATE))["replies"]
 
-    def unpacked_texts(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: unpacked_texts(item) for name, item in value.items() if name != "stack"}
-        if isinstance(value, list):
-            return [unpacked_texts(item) for item in value]
-        return unpacked(value) if isinstance(value, str) else value
+    def unpacked_reply(reply: dict[str, Any]) -> dict[str, Any]:
+        packed = {name: unpacked(reply[name]) for name in ("data", "compressed") if name in reply}
+        return reply | packed
 
-    assert unpacked_texts(page) == unpacked_texts(expected["page"])
+    assert list(map(unpacked_reply, replies)) == list(map(unpacked_reply, expected["page"]))
 
 
 def many_heads(layers: int, heads: int, texts: int = 40, length: int = 40) -> HeadStatistics:
@@ -62,9 +59,11 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     assert 0 < fewer["sampled"] < 100
     assert fewer["sampled_in_all"] == 100
     # The page contains the query token of each edge, and at most `sampled` edges per head.
-    [embedded] = data_of(page)["atlas"]["stacks"]
-    edges = json.loads(unpacked(embedded["edges"][1]))["sampled"]
-    texts = json.loads(unpacked(embedded["texts"]))
+    edges, texts = (
+        json.loads(unpacked(reply_of(page, name, stack="self", **layer)["compressed"]))
+        for name, layer in (("edges", {"layer": 1}), ("texts", {}))
+    )
+    edges = edges["sampled"]
     for head, text, query in zip(edges["head"], edges["text"], edges["query"], strict=True):
         assert query in texts["queries"]["positions"][texts["numbers"].index(text)], head
     assert max(np.bincount(edges["head"])) == fewer["sampled"]

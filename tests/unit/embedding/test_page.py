@@ -12,13 +12,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.page import make_embedding_page
 from attnviz.embedding.server.plots import EmbeddingAnswers
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.view import EmbeddingView
 from unit.embedding_fixture import PROJECTING, fixture, fixture_corpus
-from unit.page_data import data_of, unpacked
+from unit.page_data import bare_data_of as data_of
+from unit.page_data import reply_of, unpacked
 from unit.random_corpora import corpus
 
 NEEDS_TSNE = pytest.mark.skipif(
@@ -26,42 +26,31 @@ NEEDS_TSNE = pytest.mark.skipif(
 )
 
 
-def embedding_of(page: str) -> dict[str, Any]:
-    data: dict[str, Any] = data_of(page)["embedding"]
-    return data
+LAYER: dict[str, Any] = {"stack": "self", "method": "pca", "dimensions": 2}
 
 
-def bytes_of(packed: str) -> NDArray[np.uint8]:
-    return np.frombuffer(unpacked(packed), np.uint8)
+def bytes_of(reply: dict[str, Any]) -> NDArray[np.int64]:
+    return np.frombuffer(unpacked(reply["data"]), np.uint8).astype(np.int64)
 
 
-def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
-    """Return the coordinates of a layer's `count` points as 16-bit codes, (heads, points, axes)."""
-    planes = bytes_of(layer["points"]).reshape(4, -1, count).astype(np.int64)
-    return np.stack([256 * planes[0] + planes[2], 256 * planes[1] + planes[3]], axis=-1)
+def codes_of(reply: dict[str, Any]) -> NDArray[np.int64]:
+    """Return the coordinates of a layer's points as 16-bit codes, (axes, heads, points)."""
+    high, low = bytes_of(reply).reshape(2, 2, len(reply["header"]), -1)
+    return 256 * high + low
 
 
 def test_a_page_equals_the_fixture() -> None:
     expected = fixture()["page"]
-    page = embedding_of(EmbeddingView(fixture_corpus()).to_html(top_keys=expected["top_keys"]))
-    assert set(page) == set(expected)
-    [stack], [expected_stack] = page["stacks"], expected["stacks"]
-    assert stack.keys() == expected_stack.keys()
-    assert bytes_of(stack["corpus"]).tobytes() == bytes_of(expected_stack["corpus"]).tobytes()
-    for layer, expected_layer in zip(stack["layers"], expected_stack["layers"], strict=True):
-        assert layer.keys() == expected_layer.keys()
-        # A coordinate between two codes can be rounded up or down.
-        assert_allclose(
-            codes_of(layer, stack["count"]), codes_of(expected_layer, stack["count"]), atol=1
-        )
-        for packed, expected_packed in (
-            (layer["norms"]["data"], expected_layer["norms"]["data"]),
-            (layer["aggregate"]["data"], expected_layer["aggregate"]["data"]),
-            (layer["keys"], expected_layer["keys"]),
-        ):
-            assert_allclose(
-                bytes_of(packed).astype(int), bytes_of(expected_packed).astype(int), atol=1
-            )
+    page = EmbeddingView(fixture_corpus()).to_html(top_keys=expected["top_keys"])
+    replies = data_of(page)["replies"]
+    for reply, expected_reply in zip(replies, expected["replies"], strict=True):
+        assert reply.keys() == expected_reply.keys()
+        for name in ("request", "arguments", "compressed"):
+            assert reply.get(name) == expected_reply.get(name)
+        if "data" in reply:
+            # A value on the border between two codes can round either way.
+            decode = codes_of if reply["request"] == "plot" else bytes_of
+            assert_allclose(decode(reply), decode(expected_reply), atol=1)
 
 
 def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
@@ -70,20 +59,19 @@ def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
     view = EmbeddingView(example, **placing)
     page = view.to_html()
     assert len(page.encode()) == view.page_size()
-    embedded = embedding_of(page)
-    assert embedded["placing"] == placing
-    added = view.page_size(top_keys=5) - view.page_size(top_keys=0)
-    assert embedded["top_keys_add"]["bytes"] == pytest.approx(added, rel=0.1)
     server = CorpusServer(example)
-    for layer in embedded["stacks"][0]["layers"]:
-        arguments: dict[str, Any] = {"stack": "self", "layer": layer["layer"], "placing": placing}
-        arguments |= PROJECTING
+    for layer in range(2):
+        arguments = PROJECTING | {"stack": "self", "layer": layer, "placing": placing}
         trust = server.reply("trust", arguments | {"heads": [0, 1, 2]}).header["heads"]
-        assert layer["trust"] == trust
-        for codes, head in zip(codes_of(layer, len(example.points())), range(3), strict=True):
-            plot = server.reply("projection", arguments | {"head": head})
+        assert reply_of(page, "trust", **LAYER, layer=layer)["header"]["heads"] == trust
+        recorded = reply_of(page, "plot", **LAYER, layer=layer)
+        for head in range(3):
+            plot = server.reply("plot", arguments | {"head": head})
             assert plot.data is not None
-            assert_array_equal(codes, np.frombuffer(plot.data, "<u2").reshape(-1, 2))
+            planes = bytes_of(recorded).reshape(4, 3, -1)[:, head]
+            assert_array_equal(planes.flatten(), np.frombuffer(plot.data, np.uint8))
+            header = recorded["common"] | recorded["header"][head]
+            assert header | {"parts": 1} == plot.header
 
 
 @pytest.mark.parametrize(
@@ -112,26 +100,17 @@ def test_top_keys_is_refused_for_pictures_without_lines(
     view = EmbeddingView(corpus([4, 5]), enlarged=True)
     view.token = 2
     view.save(path, top_keys=2)
-    assert embedding_of(path.read_text(encoding="utf-8"))["top_keys"] == 2
+    assert data_of(path.read_text(encoding="utf-8"))["top_keys"] == 2
 
 
-@pytest.mark.parametrize("top_keys", [0, 5])
-def test_the_error_of_a_large_page_says_what_would_fit(top_keys: int) -> None:
-    example = corpus([50] * 20, layers=4, heads=4)
-    view = EmbeddingView(example)
-    full_size = view.page_size(top_keys=top_keys)
-    bare = EmbeddingView(corpus([2], layers=1, heads=1)).page_size(top_keys=0)
-    limit = (bare + (full_size - bare) / 2) / 1e6
-    with pytest.raises(ValueError, match="include_layers=") as caught:
-        view.to_html(max_mb=limit, top_keys=top_keys)
-    words = str(caught.value)
-    assert ("top_keys=0" in words) is (top_keys > 0)
-    # The page fits with the suggested `max_points`, and with the suggested `max_mb`.
-    [fewer] = re.findall(r"max_points=([\d_]+)", words)
-    few = EmbeddingView(Corpus(example.records, max_points=int(fewer)))
-    assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6
-    [larger] = re.findall(r"max_mb=(\d+\.?\d*)", words)
-    assert view.to_html(max_mb=float(larger), top_keys=top_keys)
+def test_a_page_that_is_too_large_is_refused() -> None:
+    view = EmbeddingView(corpus([50] * 20, layers=4, heads=4))
+    size = view.page_size(top_keys=5)
+    words = r"the page of 2,000 points in each of 16 heads would have .* include_layers="
+    for limit in (size - 1, size - 60_000):
+        with pytest.raises(ValueError, match=words):
+            view.to_html(max_mb=limit / 1e6, top_keys=5)
+    assert view.to_html(max_mb=size / 1e6, top_keys=5)
 
 
 @NEEDS_TSNE
@@ -140,4 +119,5 @@ def test_a_page_that_the_browser_requests_does_not_wait() -> None:
     state = EmbeddingView(example, enlarged=True).state | {"method": "tsne"}
     page = data_of(make_embedding_page(EmbeddingAnswers(example), state, wait=False))
     # The projection has not started, so the page contains principal components.
-    assert (page["state"]["method"], page["embedding"]["projections"]) == ("pca", [])
+    assert page["state"]["method"] == "pca"
+    assert not [reply for reply in page["replies"] if reply["arguments"].get("method") == "tsne"]

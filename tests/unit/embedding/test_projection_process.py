@@ -151,7 +151,7 @@ from attnviz.embedding.projection_process import Job
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 tempfile.tempdir = sys.argv[1]
-points = np.random.default_rng(0).normal(size=(8000, 16))
+points = np.random.default_rng(0).normal(size=(8000, 16)).astype(np.float32)
 job = Job(points, ProjectionSettings("tsne", dimensions=3))
 while job.frame is None:
     assert job.state == "running", job.problem

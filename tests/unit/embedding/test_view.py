@@ -125,8 +125,10 @@ def test_closing_a_view_cancels_its_projection() -> None:
     view = EmbeddingView(corpus([400, 300]))
     answers = view._answers()
     request = PlotOptions("self", 0, Placing(), "tsne", 2).of(0)
-    header, _ = answers.projection(request)
-    assert header["work"]["state"] == "running"
+    view_work = answers.plot(request).work
+    assert view_work is not None
+    assert view_work.state == "running"
     view.close()
-    header, _ = answers.projection(request)
-    assert header["work"]["state"] == "cancelled"
+    view_work = answers.plot(request).work
+    assert view_work is not None
+    assert view_work.state == "cancelled"

@@ -75,7 +75,7 @@ POOLS: dict[str, list[Any]] = {
     "placing": [PLACING, {}, PLACING | {"scaling": "x"}],
     "dimensions": [2, 3, 10**9],
     "state": [{}, {"a": nested(1000)}, {str(number): number for number in range(10_000)}],
-    "restart": [True, False],
+    "action": ["show", "cancel", "x"],
 }
 
 

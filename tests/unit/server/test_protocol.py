@@ -102,10 +102,9 @@ RECORD_ASKED: dict[str, dict[str, Any]] = {
 CORPUS_HEAD = HEAD | {"layer": 2}
 CORPUS_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
-    "corpus": {"stack": "self"},
+    "points": {"stack": "self"},
     "overview": {"stack": "self", "layers": [2], "placing": PLACING},
-    "projection": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
-    "cancel": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
+    "plot": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
     "trust": CORPUS_HEAD | PROJECTING | {"placing": PLACING, "heads": [0, 1]},
     "norms": CORPUS_HEAD,
     "aggregate": CORPUS_HEAD | {"size": 4},

@@ -5,6 +5,7 @@
 
 import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { recordedTransport } from "../../client/page/recorded";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
@@ -13,7 +14,6 @@ import { assign } from "../../ui/view/state";
 import css from "./atlas.css";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { ClassTable } from "./classes";
-import { atlasPageTransport } from "./client/page";
 import { AtlasControls, MatchedHeads, SearchWork } from "./controls";
 import { EdgeList } from "./edges";
 import { atlasExports } from "./figure";
@@ -158,7 +158,7 @@ const view = defineView<AtlasState>({
   hash: ATLAS_HASH,
   css: headGridCss + css,
   component: AtlasView,
-  pageTransport: atlasPageTransport,
+  pageTransport: recordedTransport,
   described: describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>,
 });
 

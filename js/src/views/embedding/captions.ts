@@ -87,7 +87,7 @@ export function linesFacts(store: EmbeddingStore): LinesFacts | null {
           },
     count: lines.points.length,
     covered: lines.covered,
-    numTotal: lines.numTotal,
+    numTotal: lines.num_total,
     ...(lines.error && { error: lines.error }),
   };
 }
@@ -142,9 +142,9 @@ function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
  */
 function noMean(context: Context, store: EmbeddingStore): string | null {
   const { aggregate, current } = meanStoreOf(context, store);
-  // In a page, every mean weight is -1 if a query or key of the head is not finite. The mask of
-  // every other head allows a pair, and so at least one mean is 0 or greater.
-  const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
+  // In a page, every mean weight is NaN if a query or key of the head is not finite. The mask of
+  // every other head allows a pair, and so at least one mean is a number.
+  const none = current.value && aggregate.value?.weights.every(Number.isNaN);
   return none ? "queries or keys are not finite numbers" : null;
 }
 

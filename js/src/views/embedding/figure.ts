@@ -248,7 +248,9 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
   const color = state.color.peek();
   const own = corpus.columns.some(({ name }) => name === color);
   const norms =
-    color === "norm" && !own ? await normsOf(source, { stack, layer, head }, ended) : null;
+    color === "norm" && !own
+      ? await normsOf(source, { stack, layer, head }, corpus.count, ended)
+      : null;
   const colorOf = colorColumn(corpus, color, norms);
   const [matches, selected] = [store.matches.peek(), new Set(state.selected.peek())];
   const { dimensions, coordinates } = plot;
@@ -318,11 +320,11 @@ function meanCsv(context: Context, store: EmbeddingStore): string {
   if (!mean) throw new Error(NOTHING);
   const rows: (string | number)[][] = [];
   mean.weights.forEach((weight, i) => {
-    if (weight < 0) return;
+    if (Number.isNaN(weight)) return;
     const [row, column] = [Math.floor(i / mean.columns), i % mean.columns];
     const edges = [
-      ...mean.queryEdges.slice(row, row + 2),
-      ...mean.keyEdges.slice(column, column + 2),
+      ...mean.query_edges.slice(row, row + 2),
+      ...mean.key_edges.slice(column, column + 2),
     ];
     const stack = store.corpus.peek()?.stack ?? "";
     const error = meanError(mean, weight);

@@ -8,7 +8,6 @@ import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
 import {
   type Corpus,
-  cancelProjection,
   type HeadTrust,
   type Overview,
   overviewOf,
@@ -152,7 +151,7 @@ export function createOverview(
 const NOTHING: Measured = new Map();
 
 export function createProjection(
-  { record, state, source, ended: viewEnded }: Context,
+  { record, state, source }: Context,
   corpus: ReadonlySignal<Corpus | null>,
   head: ReadonlySignal<HeadIndex | null>,
 ) {
@@ -166,31 +165,30 @@ export function createProjection(
       ...followProjecting(state),
     };
   });
-  const begun = signal(0);
+  /** Action that the reader has chosen for a projection. */
+  const chosen = signal<{ of: ProjectionRequest; action: "restart" | "cancel" } | null>(null);
   const asked = computed(() => {
-    const currentRequest = request.value;
-    const shown = state.enlarged.value && state.content.value === "plot";
-    return shown && currentRequest ? { request: currentRequest, begun: begun.value } : null;
+    const [wanted, reader] = [request.value, chosen.value];
+    if (!wanted || !state.enlarged.value || state.content.value !== "plot") return null;
+    return { request: wanted, chosen: same(reader?.of, wanted) ? reader : null };
   });
   const newest = signal<Projection | null>(null);
-  let restartRequested = false;
-  let wake: (() => void) | null = null;
   record.answer(asked, async (question, ended) => {
-    let restart = restartRequested;
-    restartRequested = false;
+    let action: "show" | "restart" | "cancel" = question.chosen?.action ?? "show";
     // While the projection runs, repeat the request to get later frames.
     for (;;) {
-      const next = await projectionOf(source, question.request, ended, restart);
-      restart = false;
+      const next = await projectionOf(source, question.request, ended, action);
+      action = "show";
       if (ended.aborted) return;
       newest.value = next;
       if (next.work?.state !== "running") return;
-      const woken = new Promise<void>((resolve) => {
-        wake = resolve;
-      });
-      await Promise.race([pause(POLL_MS, ended), woken]);
+      await pause(POLL_MS, ended);
     }
   });
+  const choose = (action: "restart" | "cancel"): void => {
+    const of = asked.peek()?.request;
+    if (of) chosen.value = { of, action };
+  };
   const settled = computed(
     () => newest.value !== null && same(newest.value.request, request.value),
   );
@@ -222,16 +220,8 @@ export function createProjection(
     }),
     projectionSettled: settled,
     /** Cancel a running t-SNE or UMAP. */
-    cancel: () => {
-      const currentRequest = asked.peek()?.request;
-      if (!currentRequest) return;
-      // Load the cancelled state at once instead of with the next progress request.
-      cancelProjection(source, currentRequest, viewEnded).then(() => wake?.(), record.fail);
-    },
+    cancel: () => choose("cancel"),
     /** Restart a cancelled or failed projection. */
-    restart: () => {
-      restartRequested = true;
-      begun.value += 1;
-    },
+    restart: () => choose("restart"),
   };
 }

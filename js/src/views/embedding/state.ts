@@ -127,7 +127,7 @@ export const OVERVIEW_PROJECTING: Projecting = {
 /** Target size of one overview reply, in bytes. */
 const BYTES_AT_ONCE = 500_000;
 /** Maximum number of points per head in the overview. The kernel uses the same limit. */
-const MAX_POINTS = 10_000;
+export const MAX_SMALL_PLOT_POINTS = 10_000;
 
 /**
  * Group the layers of a stack, so that the plots of a group have at most `BYTES_AT_ONCE` bytes. A
@@ -137,7 +137,7 @@ export function overviewGroups(stack: StackDescription, count: number): number[]
   const groups: number[][] = [];
   let room = 0;
   for (const layer of stack.layers) {
-    const bytes = 2 * Math.min(count, MAX_POINTS) * headsOf(stack, layer).length;
+    const bytes = 2 * Math.min(count, MAX_SMALL_PLOT_POINTS) * headsOf(stack, layer).length;
     const last = groups.at(-1);
     if (last && bytes <= room) {
       last.push(layer);

@@ -74,7 +74,9 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       ? { stack: points.stack, ...at }
       : null;
   });
-  const normsAnswer = record.answer(normsAsked, (asked, ended) => normsOf(source, asked, ended));
+  const normsAnswer = record.answer(normsAsked, (asked, ended) =>
+    normsOf(source, asked, corpus.peek()?.count ?? 0, ended),
+  );
   const colors = computed<Coloring | null>(() => {
     const points = corpus.value;
     if (!points) return null;

@@ -99,8 +99,12 @@ describe("a page", () => {
   const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
 
   it.each<[string, object, string]>([
-    ["edges", { stack: "self", layer: 3 }, "no edges of layer 3 of “self”"],
-    ["classes", { ...classes, system: "tag" }, "no weights by tag"],
+    ["edges", { stack: "self", layer: 3 }, "not contain “edges” of stack self, layer 3."],
+    [
+      "classes",
+      { ...classes, system: "tag" },
+      "not contain “classes” of stack self, layer 2, head 0, system tag.",
+    ],
   ])("cannot answer the request %s of %j", async (name, args, message) => {
     await expect(pageTransport().request(name as "edges", args as never)).rejects.toThrow(message);
   });

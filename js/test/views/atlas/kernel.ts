@@ -1,6 +1,7 @@
 /** Fake kernel and page for an atlas view (of all heads), from `tests/fixtures/atlas.json`. */
 
 import { fromBase64 } from "../../../src/client/codec";
+import { type RecordedReply, RecordedTransport } from "../../../src/client/page/recorded";
 import type {
   AtlasDescription,
   AtlasEdges,
@@ -9,7 +10,6 @@ import type {
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply, Transport } from "../../../src/client/transport";
-import { type AtlasPageData, AtlasPageTransport } from "../../../src/views/atlas/client/page";
 import {
   ATLAS_DEFAULTS,
   type AtlasState,
@@ -30,7 +30,7 @@ interface Fixture {
   texts: { tokens: string[]; pos: (string | null)[]; weights: number[][][][] }[];
   description: AtlasDescription;
   live: Record<"statistics" | "texts" | "offsets" | "classes" | "edges", Answered[]>;
-  page: AtlasPageData["atlas"];
+  page: RecordedReply[];
   values: {
     table: AtlasTable;
     offsets: (number | null)[][][];
@@ -69,12 +69,9 @@ function ofText(name: string, text: number): Promise<Reply> {
   return Promise.resolve({ header: { model: "fixture", notes: [], stacks: [stack] }, data: null });
 }
 
-export function pageTransport(): AtlasPageTransport {
-  return new AtlasPageTransport({
-    format: 2,
-    description: FIXTURE.description,
-    atlas: FIXTURE.page,
-  } as unknown as AtlasPageData);
+export function pageTransport(): RecordedTransport {
+  const { description, page: replies } = FIXTURE;
+  return new RecordedTransport({ format: 2, description, replies });
 }
 
 export type Setup = ViewSetup<AtlasState>;

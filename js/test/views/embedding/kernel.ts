@@ -1,14 +1,13 @@
 /** This file has a small corpus and a fake kernel that replies with its data. */
 
 import { deflateSync } from "node:zlib";
-import type { Description, StackDescription } from "../../../src/client/protocol";
+import type { Description, PlotRequest, StackDescription } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
 import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
 import type {
   HeadRequest,
   OverviewRequest,
-  ProjectionRequest,
   ProjectionWork,
   TrustRequest,
 } from "../../../src/views/embedding/client/requests";
@@ -87,12 +86,12 @@ export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */
   work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
-  /** Limits of position bins, and mean weights by query bin and key bin, or -1 if masked. */
-  means = { bins: [0, 1, 2], weights: [1, -1, 0.5, 0.125] };
+  /** Limits of position bins, and mean weights by query bin and key bin, or NaN if masked. */
+  means = { bins: [0, 1, 2], weights: [1, Number.NaN, 0.5, 0.125] };
 
   protected override reply(name: string, args: object): Reply {
     if (name === "describe") return { header: DESCRIPTION, data: null };
-    if (name === "corpus") {
+    if (name === "points") {
       return { header: { parts: 1 }, data: deflateSync(JSON.stringify(this.points)) };
     }
     if (name === "overview") {
@@ -112,19 +111,18 @@ export class Kernel extends FakeKernel {
       });
       return { header: { stride: 1, points: COUNT, heads }, data };
     }
-    if (name === "projection") {
-      const { method, dimensions, head } = args as ProjectionRequest;
-      const codes = new Uint16Array(dimensions * COUNT).fill(65535);
-      codes[0] = 0;
+    if (name === "plot") {
+      const { method, dimensions, head, action } = args as PlotRequest;
+      if (action === "cancel") this.work = { ...this.work, state: "cancelled" };
+      // All codes are 65,535, except that of the first point's first axis.
+      const data = new Uint8Array(2 * dimensions * COUNT).fill(255);
+      data[0] = 0;
+      data[dimensions * COUNT] = 0;
       const low = Array.from({ length: dimensions }, () => head);
       const explained = method === "pca" ? low.map(() => 0.25) : null;
       const work = method === "pca" ? null : this.work;
       const header = { dimensions, count: COUNT, parts: 1, low, size: 2, explained, factor: 1.5 };
-      return { header: { ...header, problem: null, work }, data: new Uint8Array(codes.buffer) };
-    }
-    if (name === "cancel") {
-      this.work = { ...this.work, state: "cancelled" };
-      return { header: {}, data: null };
+      return { header: { ...header, problem: null, work }, data };
     }
     if (name === "trust") {
       const { layer, heads } = args as TrustRequest;
@@ -133,7 +131,10 @@ export class Kernel extends FakeKernel {
     if (name === "norms") {
       const { head } = args as HeadRequest;
       const codes = Uint16Array.from({ length: COUNT }, (_, point) => 5000 * point);
-      return { header: { low: head, high: head + 1 }, data: new Uint8Array(codes.buffer) };
+      return {
+        header: { low: head, high: head + 1, top: 65_535 },
+        data: new Uint8Array(codes.buffer),
+      };
     }
     if (name === "lines") {
       const header = { points: [6, 7], weights: [0.75, 0.25], covered: 1, num_total: 4 };

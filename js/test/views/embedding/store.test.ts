@@ -60,7 +60,7 @@ describe("all heads", () => {
   it("are never those of another stack", async () => {
     const setup = setUp();
     await current(setup);
-    setup.kernel.held = (name) => name === "corpus" || name === "overview";
+    setup.kernel.held = (name) => name === "points" || name === "overview";
     assign(setup.state, { stack: "cross" });
     expect(setup.store.corpus.value).toBeNull();
     expect(setup.store.overview.value).toBeNull();
@@ -149,17 +149,15 @@ describe("the enlarged head", () => {
     await until(() => expect(work()?.done).toBe(3));
     kernel.work = { state: "done", done: 5, num_total: 5, words: "" };
     await until(() => expect(work()?.state).toBe("done"));
-    const numRequests = kernel.of("projection").length;
+    const numRequests = kernel.of("plot").length;
     await pass(60_000);
-    expect(kernel.of("projection")).toHaveLength(numRequests);
+    expect(kernel.of("plot")).toHaveLength(numRequests);
     // The plot of t-SNE is cached, so choosing t-SNE again sends no request.
     assign(setup.state, { method: "pca" });
     await current(setup);
     assign(setup.state, { method: "tsne" });
     await current(setup);
-    expect(kernel.of("projection").filter(({ method }) => method === "tsne")).toHaveLength(
-      numRequests,
-    );
+    expect(kernel.of("plot").filter(({ method }) => method === "tsne")).toHaveLength(numRequests);
   });
 
   it.each<[string, (setup: Setup) => void]>([
@@ -169,7 +167,7 @@ describe("the enlarged head", () => {
   ])("stops requesting a running t-SNE when %s", async (_, change) => {
     const setup = setUp({ enlarged: true, method: "tsne" }, runningKernel());
     const numRequests = (): number =>
-      setup.kernel.of("projection").filter((args) => args.head === 0).length;
+      setup.kernel.of("plot").filter((args) => args.head === 0).length;
     await current(setup);
     change(setup);
     const before = numRequests();
@@ -183,11 +181,12 @@ describe("the enlarged head", () => {
     const setup = setUp({ enlarged: true, method: "tsne" }, kernel);
     const { store } = setup;
     const numRestarts = (): number =>
-      kernel.of("projection").filter((args) => args.restart === true).length;
+      kernel.of("plot").filter((args) => args.action === "restart").length;
     await current(setup);
     store.cancel();
     await until(() => expect(store.projection.value?.work?.state).toBe("cancelled"));
-    expect(kernel.of("cancel")).toEqual([expect.objectContaining({ head: 0, method: "tsne" })]);
+    const cancelled = kernel.of("plot").filter(({ action }) => action === "cancel");
+    expect(cancelled).toEqual([expect.objectContaining({ head: 0, method: "tsne" })]);
     expect(numRestarts()).toBe(0);
     kernel.work = { ...kernel.work, state: "running" };
     store.restart();
@@ -220,7 +219,7 @@ describe("the chosen point", () => {
   it("has lines only in the enlarged head", async () => {
     const { kernel, store, state } = setUp({ text: 1, token: 1 });
     await until(() => expect(store.lines.value).not.toBeNull());
-    expect(store.lines.value).toMatchObject({ point: 1, layer: 0, head: 0 });
+    expect(store.lines.value).toMatchObject({ point: 1 });
     kernel.held = (name) => name === "lines";
     assign(state, { layer: 5 });
     expect(store.lines.value).toBeNull();

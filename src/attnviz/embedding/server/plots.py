@@ -1,14 +1,13 @@
 """Plots of heads, their trust figures and the norms of their vectors, computed on request.
 
 Coordinates are sent as 16-bit codes. Code 0 is one corner of the smallest square (or cube) that
-contains the points of a head, and code 65,535 is the opposite corner. The small plots of all heads
-use only the upper byte of each code. The tests of both languages read
-``tests/fixtures/embedding.json``.
+contains the points of a head, and code 65,535 is the opposite corner. The high bytes of all codes
+come first, axis by axis, then the low bytes. The small plots of all heads have only the high bytes.
+The tests of both languages read ``tests/fixtures/embedding.json``.
 """
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypedDict
@@ -19,11 +18,11 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
-from attnviz.embedding.projection import Method, ProjectionSettings
-from attnviz.embedding.server.projections import ProjectionJobs, Work
-from attnviz.embedding.trust import HeadTrust, measure_trust
+from attnviz.embedding.projection import Method, Metric, ProjectionSettings
+from attnviz.embedding.projection_process import Work
+from attnviz.embedding.server.projections import ProjectionJobs
+from attnviz.embedding.trust import measure_trust
 from attnviz.server.cache import ByteCache
-from attnviz.server.protocol import check_heads
 from attnviz.utils.progress import report
 from attnviz.utils.threads import torch_threads
 
@@ -35,9 +34,6 @@ TOP_CODE = 65_535
 # Maximum size of the cached plots in bytes. It is enough for a thousand heads with 10,000 tokens
 # each.
 _CACHED_BYTES = 192_000_000
-# Maximum size in bytes of one reply with small plots. The reply stays in memory until all of its
-# parts are sent.
-_OVERVIEW_BYTES = 64_000_000
 # Maximum number of vector entries that are placed at once. This many take about 0.2 s on one core
 # and 32 MB in float32.
 _PLACED_AT_ONCE = 1 << 23
@@ -77,36 +73,24 @@ class HeadPlot(PlotOptions):
 
     head: int
 
-    def checked(self, corpus: Corpus) -> HeadPlot:
-        """Return a copy with non-negative numbers of layer and head.
-
-        Raise IndexError if the layer or the head does not exist.
-        """
-        layer, [head] = check_heads(corpus.stack(self.stack), self.layer, [self.head])
-        return replace(self, layer=layer, head=head)
-
     @property
-    def settings(self) -> ProjectionSettings:
-        """Settings of the projection. Settings that the method does not use have their defaults."""
-        plain = ProjectionSettings(self.method)
-        return ProjectionSettings(
-            self.method,
-            dimensions=self.dimensions,
-            perplexity=self.perplexity if self.method == "tsne" else plain.perplexity,
-            neighbors=self.neighbors if self.method == "umap" else plain.neighbors,
-            seed=self.seed,
-            # After lifting, keys are ordered by product if they are ordered by Euclidean distance.
-            # This does not hold for the cosine distance.
-            metric="euclidean" if self.placing.lift else "cosine",
-        )
-
-    @property
-    def key(self) -> Hashable:
+    def key(self) -> tuple[Hashable, ...]:
         """Cache key, which contains only the options that affect the plot."""
+        settings = {"pca": (), "tsne": (self.perplexity,), "umap": (self.neighbors,)}[self.method]
+        seed = () if self.method == "pca" else (self.seed,)
         head = (self.stack, self.layer, self.head, self.placing)
-        if self.method == "pca":
-            return (*head, "pca", self.dimensions)
-        return (*head, self.settings)
+        return (*head, self.method, self.dimensions, *settings, *seed)
+
+    def settings(self) -> ProjectionSettings:
+        """Return the settings of the projection.
+
+        After lifting, keys are ordered by product if they are ordered by Euclidean distance. This
+        does not hold for the cosine distance.
+        """
+        metric: Metric = "euclidean" if self.placing.lift else "cosine"
+        return ProjectionSettings(
+            self.method, self.dimensions, self.perplexity, self.neighbors, self.seed, metric
+        )
 
 
 class OverviewHead(TypedDict):
@@ -133,7 +117,7 @@ class OverviewHeader(TypedDict):
     heads: list[OverviewHead]
 
 
-class ProjectionHeader(TypedDict):
+class PlotHeader(TypedDict):
     """Header of a reply with a plot.
 
     Attributes
@@ -163,10 +147,14 @@ class ProjectionHeader(TypedDict):
 
 
 class NormsHeader(TypedDict):
-    """Header of a reply with norms: the smallest norm (code 0) and the largest (code 65,535)."""
+    """Header of a reply with norms: the smallest norm (code 0) and the largest (code `top`).
+
+    Codes have one byte if `top` is 255, and two bytes if it is 65,535.
+    """
 
     low: float
     high: float
+    top: int
 
 
 class HeadTrustFigures(TypedDict):
@@ -214,23 +202,36 @@ class Plot:
         Factor by which queries were divided and keys were multiplied.
     problem : str or None
         Reason why the plot is empty or meaningless, in words. Otherwise None.
+    work : Work or None
+        Progress of t-SNE or UMAP, None for principal components.
     """
 
     coordinates: Floats
     explained: list[float] | None
     factor: float
     problem: str | None
+    work: Work | None = None
 
-    def header(self) -> dict[str, Any]:
-        """Return the shape of the coordinates and all other fields, as JSON values."""
+    @property
+    def is_projected(self) -> bool:
+        """Whether the coordinates come from t-SNE or UMAP."""
+        return self.explained is None and self.problem is None
+
+    def reply(self) -> tuple[dict[str, Any], NDArray[np.uint8]]:
+        """Return the header and the bytes of a reply with this plot, (2 * dimensions, points)."""
         count, dimensions = self.coordinates.shape
-        return {
+        low, size, codes = coded(self.coordinates)
+        header = {
             "dimensions": dimensions,
             "count": count,
+            "low": low,
+            "size": size,
             "explained": self.explained,
             "factor": self.factor,
             "problem": self.problem,
+            "work": None if self.work is None else asdict(self.work),
         }
+        return header, np.concatenate([codes.T >> 8, codes.T & 255]).astype(np.uint8)
 
 
 def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
@@ -267,8 +268,7 @@ class EmbeddingAnswers:
         self.corpus = corpus
         self.running = ProjectionJobs()
         self._plots: ByteCache[Plot] = ByteCache(cached_bytes, lambda plot: plot.coordinates.nbytes)
-        # Entries of these two caches have a few hundred bytes and are never dropped.
-        self._works: dict[Hashable, Work] = {}
+        # Entries of this cache have a few hundred bytes and are never dropped.
         self._trust: dict[Hashable, dict[str, Any] | None] = {}
 
     def overview(
@@ -276,193 +276,119 @@ class EmbeddingAnswers:
     ) -> tuple[OverviewHeader, bytes]:
         """Compute small plots of all heads of some layers by principal components.
 
-        The bytes have one uint8 code per coordinate, (heads, points, 2).
+        The bytes have one uint8 code per coordinate, (heads, 2, points).
         """
-        own = self.corpus.stack(stack)
-        if not layers:
-            raise ValueError("layers is empty. Request at least one layer.")
-        numbers = [own.layer_number(layer) for layer in layers]
-        if len(set(numbers)) < len(numbers):
-            raise ValueError(
-                f"layers={reprlib.repr(list(layers))} contains a layer twice. Request each "
-                "layer once."
-            )
-        count = len(self.corpus.points(stack))
-        stride = max(1, -(-count // MAX_SMALL_PLOT_POINTS))
-        num_heads = sum(own.num_heads(layer) for layer in numbers)
-        size = 2 * -(-count // stride) * num_heads
-        if size > _OVERVIEW_BYTES:
-            raise ValueError(
-                f"small plots of {num_heads:,} heads have {size} bytes, more than "
-                f"{_OVERVIEW_BYTES}. Request fewer layers."
-            )
+        if not layers or len(set(layers)) < len(layers):
+            raise ValueError("layers must be at least one layer, each only once")
+        stride = max(1, -(-len(self.corpus.points(stack)) // MAX_SMALL_PLOT_POINTS))
         heads: list[OverviewHead] = []
         data = []
-        for layer in numbers:
-            layer_heads = range(own.num_heads(layer))
-            plots = self.plots(stack, layer, layer_heads, placing)
-            for head, plot in zip(layer_heads, plots, strict=True):
+        for layer in layers:
+            for head, plot in enumerate(self.plots(stack, layer, None, placing)):
                 heads.append({"layer": layer, "head": head, "problem": plot.problem})
-                data.append((coded(plot.coordinates)[2][::stride] >> 8).astype(np.uint8))
-        header: OverviewHeader = {
-            "stride": stride,
-            "points": -(-count // stride),
-            "heads": heads,
-        }
-        return header, np.concatenate(data).tobytes()
+                data.append((coded(plot.coordinates)[2][::stride].T >> 8).astype(np.uint8))
+        header: OverviewHeader = {"stride": stride, "points": data[0].shape[1], "heads": heads}
+        return header, np.stack(data).tobytes()
 
-    def projection(
-        self, request: HeadPlot, *, restart: bool = False
-    ) -> tuple[dict[str, Any], bytes]:
-        """Return the current plot of one head by any method: its header, and its 16-bit codes.
-
-        While t-SNE or UMAP is running, this is the newest frame. See `plot`.
-        """
-        request = request.checked(self.corpus)
-        plot, work = self.plot(request, restart=restart)
-        low, size, codes = coded(plot.coordinates)
-        header = plot.header() | {"low": low, "size": size}
-        header["work"] = None if work is None else work.header()
-        return header, codes.astype("<u2").tobytes()
-
-    def trust(
-        self, options_of_layer: PlotOptions, heads: Sequence[int]
-    ) -> list[dict[str, Any] | None]:
+    def trust(self, options: PlotOptions, heads: Sequence[int]) -> list[dict[str, Any] | None]:
         """Measure the trust figures of the current plots of some heads.
 
         An entry is None if the head has no plot by this method yet, or if the plot has a problem.
         """
-        stack = options_of_layer.stack
-        layer, heads = check_heads(self.corpus.stack(stack), options_of_layer.layer, heads)
-        options_of_layer = replace(options_of_layer, layer=layer)
-        plot_of = {head: options_of_layer.of(head) for head in heads}
-        figures = {
-            head: self._trust[options.key]
-            for head, options in plot_of.items()
-            if options.key in self._trust
-        }
-        missing = [head for head in heads if head not in figures]
-        shown: dict[int, Plot] = {}
-        # Heads whose plot is final. The figures of a plot that may change are not cached.
-        final: set[int] = set()
-        if missing and options_of_layer.method == "pca":
-            plots = self.plots(
-                stack, layer, missing, options_of_layer.placing, options_of_layer.dimensions
-            )
-            shown, final = dict(zip(missing, plots, strict=True)), set(missing)
-        else:
-            for head in missing:
-                current = self.under_way(plot_of[head])
-                if current is not None:
-                    shown[head] = current[0]
-                    final |= {head} if current[1].state == "done" else set()
-        for start in range(0, len(shown), _MEASURED_AT_ONCE):
-            chunk = list(shown)[start : start + _MEASURED_AT_ONCE]
-            measured = self._measure(
-                stack, layer, chunk, [shown[head] for head in chunk], options_of_layer.placing
-            )
-            for head, result in zip(chunk, measured, strict=True):
-                figures[head] = result
-                if head in final:
-                    self._trust[plot_of[head].key] = result
-            report("correlations", start + len(chunk), len(shown), "head")
-        return [figures.get(head) for head in heads]
+        stack, layer, placing = options.stack, options.layer, options.placing
+        if options.method != "pca":
+            plots = {head: self.plot(options.of(head), start=False) for head in heads}
+            projected = {head: plot for head, plot in plots.items() if plot.is_projected}
+            figures = self._measure(stack, layer, placing, projected)
+            return [figures.get(head) for head in heads]
+        keys = {head: options.of(head).key for head in heads}
+        missing = [head for head in heads if keys[head] not in self._trust]
+        components = self.plots(stack, layer, missing, placing, options.dimensions)
+        measured = self._measure(stack, layer, placing, dict(zip(missing, components, strict=True)))
+        self._trust |= {keys[head]: figures for head, figures in measured.items()}
+        return [self._trust[key] for key in keys.values()]
 
-    def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
-        """Return the norms of the model's queries and keys of a head, as 16-bit codes."""
-        layer, [head] = check_heads(self.corpus.stack(stack), layer, [head])
+    def norms(
+        self, stack: str, layer: int, head: int, top: int = TOP_CODE
+    ) -> tuple[NormsHeader, NDArray[np.unsignedinteger]]:
+        """Return the norms of the model's queries and keys of a head, as codes from 0 to `top`."""
         vectors = self.corpus.vectors(stack, layer, [head])
         norms = torch.cat([vectors.queries[0], vectors.keys[0]]).double().norm(dim=1).numpy()
         finite = norms[np.isfinite(norms)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
-        shares = (norms - low) / (high - low) if high > low else np.zeros(len(norms))
         # Norms that are not finite get code 0. The plot of the head states this problem.
-        codes = np.rint(np.clip(np.nan_to_num(shares), 0.0, 1.0) * TOP_CODE)
-        return {"low": low, "high": high}, codes.astype("<u2").tobytes()
+        shares = np.nan_to_num((norms - low) / ((high - low) or 1.0), posinf=0.0)
+        codes = np.rint(np.clip(shares, 0.0, 1.0) * top)
+        return {"low": low, "high": high, "top": top}, codes.astype("<u2" if top > 255 else "u1")
 
     def plots(
-        self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int = 2
+        self,
+        stack: str,
+        layer: int,
+        heads: Sequence[int] | None,
+        placing: Placing,
+        dimensions: Dimensions = 2,
     ) -> list[Plot]:
-        """Return plots of some heads by principal components. Compute those that are not cached."""
-        keys = [(stack, layer, head, placing, "pca", dimensions) for head in heads]
-        cached = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
-        missing = [head for head, key in zip(heads, keys, strict=True) if key not in cached]
-        attention = self.corpus.attention(stack, layer, self.corpus.points(stack).texts[0])
-        together = max(
-            1, _PLACED_AT_ONCE // (len(self.corpus.points(stack)) * attention.queries.shape[2])
-        )
+        """Return plots of some heads by principal components. Compute those that are not cached.
+
+        None are all heads of the layer.
+        """
+        if heads is None:
+            heads = range(self.corpus.stack(stack).num_heads(layer))
+        options = PlotOptions(stack, layer, placing, "pca", dimensions)
+        cached = {head: self._plots.get(options.of(head).key) for head in heads}
+        missing = [head for head, plot in cached.items() if plot is None]
+        points = self.corpus.points(stack)
+        attention = self.corpus.attention(stack, layer, points.texts[0])
+        together = max(1, _PLACED_AT_ONCE // (len(points) * attention.queries.shape[2]))
         for start in range(0, len(missing), together):
             chunk = missing[start : start + together]
             made = self._components(stack, layer, chunk, placing, dimensions)
             for head, plot in zip(chunk, made, strict=True):
-                key = (stack, layer, head, placing, "pca", dimensions)
-                cached[key] = plot
-                self._plots[key] = plot
+                cached[head] = self._plots[options.of(head).key] = plot
             report("plots", start + len(chunk), len(missing), "head")
-        return [cached[key] for key in keys]
+        return [plot for plot in cached.values() if plot is not None]
 
     def plot(
-        self, request: HeadPlot, *, restart: bool = False, wait: bool = False
-    ) -> tuple[Plot, Work | None]:
-        """Return the current plot of one head by any method, and its progress (None for PCA).
+        self, request: HeadPlot, *, restart: bool = False, wait: bool = False, start: bool = True
+    ) -> Plot:
+        """Return the current plot of one head by any method.
 
-        t-SNE or UMAP is started if necessary. Until it has a frame, the plot shows the principal
-        components. If `restart` is True, a cancelled or failed projection is started again. If
-        `wait` is True, this method returns only when the projection has ended.
+        t-SNE or UMAP is started if necessary, unless `start` is False. Until it has a frame, the
+        plot shows the principal components. If `restart` is True, a cancelled or failed projection
+        is started again. If `wait` is True, this method returns only when the projection is done.
         """
-        # If no stack has this name, this raises an error that lists the names.
-        self.corpus.stack(request.stack)
-        [components] = self.plots(
-            request.stack, request.layer, [request.head], request.placing, request.dimensions
-        )
+        stack, layer, head, placing = request.stack, request.layer, request.head, request.placing
+        [components] = self.plots(stack, layer, [head], placing, request.dimensions)
         if request.method == "pca":
-            return components, None
+            return components
         key = request.key
         cached = self._plots.get(key)
         if cached is not None:
-            return cached, self._works[key]
-        if components.problem is not None and not np.isfinite(components.coordinates).all():
-            return components, Work("failed", 0, 0, components.problem)
+            return cached
+        if not np.isfinite(components.coordinates).all():
+            return replace(components, work=Work("failed", 0, 0, str(components.problem)))
 
         def points() -> Floats:
-            placed = place(
-                self.corpus, request.stack, request.layer, request.placing, [request.head]
-            )
+            placed = place(self.corpus, stack, layer, placing, [head])
             return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
 
-        start = self.running.wait if wait else self.running.ask
-        coordinates, work = start(key, points, request.settings, restart=restart)
-        if coordinates is None:
-            return components, work
-        plot = Plot(coordinates, None, components.factor, None)
+        if wait:
+            job = self.running.wait(key, points, request.settings())
+        elif start:
+            job = self.running.ask(key, points, request.settings(), restart=restart)
+        else:
+            begun = self.running.under_way(key)
+            if begun is None:
+                return components
+            job = begun
+        work, frame = job.work(), job.frame
+        if frame is None:
+            return replace(components, work=work)
+        plot = Plot(frame.coordinates, None, components.factor, None, work)
         if work.state == "done":
-            self._works[key], self._plots[key] = work, plot
-        return plot, work
-
-    def under_way(self, request: HeadPlot) -> tuple[Plot, Work] | None:
-        """Return the current plot of a head by t-SNE or UMAP, or None if it has no frame.
-
-        This method does not start a projection.
-        """
-        key = request.key
-        cached = self._plots.get(key)
-        if cached is not None:
-            return cached, self._works[key]
-        frame = self.running.under_way(key)
-        if frame is None or frame[0] is None:
-            return None
-        [components] = self.plots(
-            request.stack, request.layer, [request.head], request.placing, request.dimensions
-        )
-        return Plot(frame[0], None, components.factor, None), frame[1]
-
-    def problems(
-        self, stack: str, layer: int, placing: Placing, dimensions: int
-    ) -> list[str | None]:
-        """Return the problem of each plot of a layer's heads as a message, or None."""
-        heads = range(self.corpus.stack(stack).num_heads(layer))
-        plots = self.plots(stack, layer, heads, placing, dimensions)
-        return [plot.problem for plot in plots]
+            self._plots[key] = plot
+        return plot
 
     def _components(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int
@@ -474,7 +400,7 @@ class EmbeddingAnswers:
         return [
             Plot(
                 made.coordinates[index].numpy(),
-                [float(share) for share in shares] if np.isfinite(shares).all() else None,
+                shares.tolist() if np.isfinite(shares).all() else None,
                 float(factor) if np.isfinite(factor) else 1.0,
                 problem,
             )
@@ -484,38 +410,31 @@ class EmbeddingAnswers:
         ]
 
     def _measure(
-        self,
-        stack: str,
-        layer: int,
-        heads: Sequence[int],
-        plots: Sequence[Plot],
-        placing: Placing,
-    ) -> list[dict[str, Any] | None]:
-        """Measure the trust figures of some plots. Return them as JSON values."""
-        with torch_threads(1):
-            placed = place(self.corpus, stack, layer, placing, heads)
-        coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
+        self, stack: str, layer: int, placing: Placing, plots: Mapping[int, Plot]
+    ) -> dict[int, dict[str, Any] | None]:
+        """Measure the trust figures of the plots of some heads. Return them as JSON values."""
         # The limit of pairs reduces the number of queries. If a query has many keys, fewer queries
         # give equally exact figures.
         num_keys = self.corpus.points(stack).num_keys
         max_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, _MAX_PAIRS // num_keys))
-        measured = measure_trust(
-            self.corpus, stack, layer, placed, coordinates, max_queries=max_queries
-        )
-        return [_trust_header(head, trust) for head, trust in zip(heads, measured, strict=True)]
+        figures: dict[int, dict[str, Any] | None] = {}
+        for start in range(0, len(plots), _MEASURED_AT_ONCE):
+            heads = list(plots)[start : start + _MEASURED_AT_ONCE]
+            with torch_threads(1):
+                placed = place(self.corpus, stack, layer, placing, heads)
+            coordinates = torch.from_numpy(np.stack([plots[head].coordinates for head in heads]))
+            measured = measure_trust(
+                self.corpus, stack, layer, placed, coordinates, max_queries=max_queries
+            )
+            for head, trust in zip(heads, measured, strict=True):
+                figures[head] = None if trust is None else {"head": head} | _rounded(asdict(trust))
+            report("correlations", start + len(heads), len(plots), "head")
+        return figures
 
 
-def _trust_header(head: int, measured: HeadTrust | None) -> dict[str, Any] | None:
-    return None if measured is None else {"head": head} | _rounded(asdict(measured))
-
-
-def _rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Round figures to `_TRUST_DIGITS` digits. Replace values that are not finite with None."""
+def _rounded(figures: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Round figures to `_TRUST_DIGITS` digits."""
     return {
-        name: value
-        if value is None or isinstance(value, int)
-        else round(float(value), _TRUST_DIGITS)
-        if np.isfinite(value)
-        else None
+        name: value if value is None or isinstance(value, int) else round(value, _TRUST_DIGITS)
         for name, value in figures.items()
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
@@ -19,8 +19,8 @@ from attnviz.embedding.server.plots import (
     HeadTrustFigures,
     NormsHeader,
     OverviewHeader,
+    PlotHeader,
     PlotOptions,
-    ProjectionHeader,
 )
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
 from attnviz.record.storage.mapped import MappedFile
@@ -95,9 +95,9 @@ class DescribeCorpusRequest:
         return Reply(describe_corpus(server.corpus))
 
 
-@CORPUS_REQUESTS.add("corpus", PartHeader)
+@CORPUS_REQUESTS.add("points", PartHeader)
 @dataclass(frozen=True)
-class CorpusRequest:
+class PointsRequest:
     """Request for the description of the points of a stack.
 
     The reply is `CorpusPoints` as JSON, compressed with deflate, in parts.
@@ -116,7 +116,7 @@ class CorpusRequest:
 
 def _in_parts(
     server: CorpusServer,
-    request: OverviewRequest | ProjectionRequest | NormsRequest,
+    request: OverviewRequest | PlotRequest | NormsRequest,
     make: Callable[[], Answer],
 ) -> Reply:
     """Return one part of an answer.
@@ -124,13 +124,9 @@ def _in_parts(
     `make` computes the answer for part 0. Later parts come from the cached answer, so that all
     parts belong together even if the plot changes between their requests.
     """
-    if request.part < 0:
-        raise ValueError(f"part={reprlib.repr(request.part)} must not be negative")
     key = replace(request, part=0)
     answer = server.parts.get(key) if request.part else None
-    if answer is None:
-        answer = make()
-    header, data = answer
+    header, data = make() if answer is None else answer
     piece, parts = get_part(data, request.part, f"the answer to {type(request).__name__}")
     if parts > 1:
         server.parts[key] = header, data
@@ -142,7 +138,8 @@ def _in_parts(
 class OverviewRequest:
     """Request for small plots of all heads of some layers, by principal components.
 
-    The reply has two bytes per point: x and y, from 0 to 255 over a square. y points up.
+    For each head, the reply has one byte per point for x, from 0 to 255 over a square, and then one
+    byte per point for y, which points up.
     """
 
     stack: str
@@ -157,38 +154,34 @@ class OverviewRequest:
         )
 
 
-@CORPUS_REQUESTS.add("projection", ProjectionHeader, PartHeader)
+@CORPUS_REQUESTS.add("plot", PlotHeader, PartHeader)
 @dataclass(frozen=True)
-class ProjectionRequest(HeadPlot):
+class PlotRequest(HeadPlot):
     """Request for the current plot of one head, as 16-bit codes.
+
+    The reply has the high bytes of the codes of all points, axis by axis, and then the low bytes.
 
     Attributes
     ----------
-    restart : bool
-        Whether to start a cancelled or failed projection again.
+    action : {"show", "restart", "cancel"}
+        Whether to stop t-SNE or UMAP first if it is running, or to start it again if it was
+        cancelled or has failed.
     """
 
     part: int = 0
-    restart: bool = False
+    action: Literal["show", "restart", "cancel"] = "show"
 
     def answer(self, server: CorpusServer) -> Reply:
         """Send the current plot. While a projection is running, this is its newest frame."""
-        return _in_parts(
-            server,
-            replace(self, restart=False),
-            lambda: server.answers.projection(self, restart=self.restart),
-        )
+        if self.action == "cancel":
+            server.answers.running.cancel(self.key)
 
+        def make() -> Answer:
+            plot = server.answers.plot(self, restart=self.action == "restart")
+            header, data = plot.reply()
+            return header, data.tobytes()
 
-@CORPUS_REQUESTS.add("cancel")
-@dataclass(frozen=True)
-class CancelRequest(HeadPlot):
-    """Request to stop the projection of a head."""
-
-    def answer(self, server: CorpusServer) -> Reply:
-        """Stop the projection if it is running."""
-        server.answers.running.cancel(self.checked(server.corpus).key)
-        return Reply({})
+        return _in_parts(server, replace(self, action="show"), make)
 
 
 class TrustHeader(TypedDict):
@@ -214,7 +207,7 @@ class TrustRequest(PlotOptions):
 class NormsRequest:
     """Request for the norms of the model's queries and keys of a head.
 
-    The reply has 16-bit codes: 0 is the smallest norm, `low`, and 65,535 the largest, `high`.
+    The reply has 16-bit codes, little-endian.
     """
 
     stack: str
@@ -224,9 +217,12 @@ class NormsRequest:
 
     def answer(self, server: CorpusServer) -> Reply:
         """Send the norms."""
-        return _in_parts(
-            server, self, lambda: server.answers.norms(self.stack, self.layer, self.head)
-        )
+
+        def make() -> Answer:
+            header, codes = server.answers.norms(self.stack, self.layer, self.head)
+            return header, codes.tobytes()
+
+        return _in_parts(server, self, make)
 
 
 @CORPUS_REQUESTS.add("aggregate", AggregateHeader)
@@ -234,7 +230,7 @@ class NormsRequest:
 class AggregateRequest:
     """Request for mean weights by query and key position, in at most `size` bins per axis.
 
-    The reply is float32, one row per bin of query positions. -1 if the mask allows no pair.
+    The reply is float32, one row per bin of query positions. NaN if the mask allows no pair.
     """
 
     stack: str
@@ -248,8 +244,8 @@ class AggregateRequest:
             value = reprlib.repr(self.size)
             raise ValueError(f"size={value} must be between 1 and {MAX_BINS}")
         layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
-        means = aggregate(server.corpus, self.stack, layer, head, self.size)
-        return Reply(means.header(), means.weights.astype("<f4").tobytes())
+        header, means = aggregate(server.corpus, self.stack, layer, head, self.size)
+        return Reply(header, means.astype("<f4").tobytes())
 
 
 @CORPUS_REQUESTS.add("lines", LinesHeader)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
@@ -71,54 +70,16 @@ class LinesHeader(TypedDict):
     num_total: int
 
 
-@dataclass(frozen=True)
-class Aggregate:
-    """Mean weight of a head for each pair of a bin of query positions and a bin of key positions.
-
-    Attributes
-    ----------
-    weights : ndarray
-        float32, (rows, columns): bins of query positions, and bins of key positions. Mean over all
-        query-key pairs that the mask allows, or -1 if it allows none.
-    query_edges, key_edges : ndarray of int64
-        Start position of each bin, then the end of the last bin (exclusive).
-    texts, of_texts : int
-        Number of texts in the mean, and number of all texts with points.
-    queries, of_queries : int
-        Number of queries in the mean, and number of all queries in the texts of the mean.
-    """
-
-    weights: Floats
-    query_edges: NDArray[np.int64]
-    key_edges: NDArray[np.int64]
-    texts: int
-    of_texts: int
-    queries: int
-    of_queries: int
-
-    def header(self) -> AggregateHeader:
-        """Return the shape of the weights and all other fields, as JSON values."""
-        return {
-            "rows": self.weights.shape[0],
-            "columns": self.weights.shape[1],
-            "query_edges": self.query_edges.tolist(),
-            "key_edges": self.key_edges.tolist(),
-            "texts": self.texts,
-            "of_texts": self.of_texts,
-            "queries": self.queries,
-            "of_queries": self.of_queries,
-        }
-
-
-def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> Aggregate:
+def aggregate(
+    corpus: Corpus, stack: str, layer: int, head: int, size: int
+) -> tuple[AggregateHeader, Floats]:
     """Compute mean weights by query and key position, over the texts that have points.
 
-    Positions are grouped into at most `size` bins per axis. To limit the time, the mean may use
-    only some texts, evenly spaced in the corpus, and only some queries of each long text, evenly
-    spaced in the text. Raise ValueError if a weight is not finite.
+    Positions are grouped into at most `size` bins per axis. The weights are float32, (bins of query
+    positions, bins of key positions), with NaN if the mask allows no pair of a bin. To limit the
+    time, the mean may use only some texts, evenly spaced in the corpus, and only some queries of
+    each long text, evenly spaced in the text. Raise ValueError if a weight is not finite.
     """
-    if size < 1:
-        raise ValueError(f"size={size} must be at least 1")
     of_texts = corpus.points(stack).texts
     stacks = [corpus.records[text].stack(stack) for text in of_texts]
     pairs = np.array(
@@ -144,11 +105,19 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
         _check(weights, layer, head)
         for cells, numbers in ((sums, weights), (counts, allowed)):
             pool(cells, numbers, (rows, slice(0, num_keys)), starts, np.add)
-    means = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0).astype(np.float32)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(np.float32)
     num_queries = sum(len(text_stack.query_tokens) for text_stack in chosen)
-    return Aggregate(
-        means, query_edges, key_edges, len(chosen), len(stacks), num_sampled, num_queries
-    )
+    header: AggregateHeader = {
+        "rows": means.shape[0],
+        "columns": means.shape[1],
+        "query_edges": query_edges.tolist(),
+        "key_edges": key_edges.tolist(),
+        "texts": len(chosen),
+        "of_texts": len(stacks),
+        "queries": num_sampled,
+        "of_queries": num_queries,
+    }
+    return header, means
 
 
 def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> LinesHeader:

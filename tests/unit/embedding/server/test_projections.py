@@ -14,7 +14,8 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.embedding.projection import ProjectionSettings, project
-from attnviz.embedding.server.projections import ProjectionJobs, Work
+from attnviz.embedding.projection_process import Job
+from attnviz.embedding.server.projections import ProjectionJobs
 
 pytestmark = [
     pytest.mark.skipif(
@@ -44,18 +45,18 @@ class Waiter(threading.Thread):
 
     def __init__(self, running: ProjectionJobs, key: str, points: Points) -> None:
         super().__init__(daemon=True)
-        self.found: tuple[NDArray[np.float32], Work] | None = None
+        self.job: Job | None = None
         self.error: RuntimeError | None = None
         self._asked = (running, key, points)
         self.start()
         while running.under_way(key) is None and self.is_alive():
             time.sleep(0.01)
-        assert running.ask(key, points, SETTINGS)[1].state == "running"
+        assert running.ask(key, points, SETTINGS).state == "running"
 
     def run(self) -> None:
         running, key, points = self._asked
         try:
-            self.found = running.wait(key, points, SETTINGS)
+            self.job = running.wait(key, points, SETTINGS)
         except RuntimeError as error:
             self.error = error
 
@@ -66,15 +67,15 @@ def test_a_projection_continues_while_another_is_requested(
 ) -> None:
     waiter = Waiter(running, "saved", head(1))
     while waiter.is_alive():
-        other = running.ask("shown", head(2), SETTINGS)[1]
+        other = running.ask("shown", head(2), SETTINGS)
         assert other.state in {"running", "done"}
         time.sleep(0.05)
     assert waiter.error is None
-    assert waiter.found is not None
-    coordinates, work = waiter.found
-    assert work.state == "done"
+    assert waiter.job is not None
+    assert waiter.job.state == "done"
+    assert waiter.job.frame is not None
     # The result is the projection of the points of "saved", not of the points of "shown".
-    assert_array_equal(coordinates, project(head(1)(), SETTINGS))
+    assert_array_equal(waiter.job.frame.coordinates, project(head(1)(), SETTINGS))
 
 
 def test_requests_of_one_projection_share_it(running: ProjectionJobs) -> None:
@@ -85,7 +86,7 @@ def test_requests_of_one_projection_share_it(running: ProjectionJobs) -> None:
     running.ask("shown", head(2, 800), SETTINGS)
     # Only one projection runs at a time: "shown" replaced "saved", and then the thread that waits
     # for "saved" requested "saved" again, which cancelled "shown".
-    assert running.ask("saved", once, SETTINGS)[1].state == "running"
+    assert running.ask("saved", once, SETTINGS).state == "running"
     assert running.under_way("shown") is None
     running.cancel("saved")
     waiter.join()
@@ -101,4 +102,4 @@ def test_a_projection_that_could_not_start_starts_on_the_next_request(
 
     with pytest.raises(MemoryError, match="no room"):
         running.ask("head", full, SETTINGS)
-    assert running.ask("head", head(1), SETTINGS)[1].state == "running"
+    assert running.ask("head", head(1), SETTINGS).state == "running"

@@ -35,7 +35,7 @@ NEEDS_TSNE = pytest.mark.skipif(
 
 
 def points_of(server: CorpusServer, stack: str = "self") -> dict[str, Any]:
-    reply = joined_reply(server, "corpus", {"stack": stack})
+    reply = joined_reply(server, "points", {"stack": stack})
     assert reply.data is not None
     data: dict[str, Any] = json.loads(zlib.decompress(reply.data))
     return data
@@ -43,10 +43,16 @@ def points_of(server: CorpusServer, stack: str = "self") -> dict[str, Any]:
 
 def coordinates_of(reply: Reply) -> Floats:
     header = reply.header
-    assert reply.data is not None
-    codes = np.frombuffer(reply.data, "<u2").reshape(header["count"], header["dimensions"])
-    coordinates: Floats = np.array(header["low"]) + codes / 65535 * header["size"]
+    coordinates: Floats = np.array(header["low"]) + codes_of(reply) / 65535 * header["size"]
     return coordinates
+
+
+def codes_of(reply: Reply) -> NDArray[np.int64]:
+    """Return the codes of a plot, (points, dimensions)."""
+    assert reply.data is not None
+    planes = np.frombuffer(reply.data, np.uint8).astype(np.int64)
+    high, low = planes.reshape(2, reply.header["dimensions"], reply.header["count"])
+    return (256 * high + low).T
 
 
 def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -59,7 +65,7 @@ def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
             assert header[name] == value, name
 
 
-@pytest.mark.parametrize("name", ["overview", "projection", "norms", "aggregate", "lines"])
+@pytest.mark.parametrize("name", ["overview", "plot", "norms", "aggregate", "lines"])
 def test_replies_equal_the_fixture(name: str) -> None:
     server = CorpusServer(fixture_corpus())
     for case in fixture()["live"][name]:
@@ -89,11 +95,11 @@ def test_points_equal_the_fixture() -> None:
     ("name", "arguments", "message"),
     [
         ("block", {}, "It does not exist for a corpus."),
-        ("corpus", {"stack": "cross"}, "this corpus has the stacks 'self'"),
+        ("points", {"stack": "cross"}, "this corpus has the stacks 'self'"),
         ("overview", {"stack": "self", "layers": [7], "placing": PLACING}, "layer"),
-        ("projection", PLOT | {"head": 3}, "heads 0"),
-        ("projection", PLOT | {"method": "mds"}, "Invalid enum value 'mds' - at `method`"),
-        ("projection", PLOT | {"part": 1}, "must be from 0 to 0"),
+        ("plot", PLOT | {"head": 3}, "heads 0"),
+        ("plot", PLOT | {"method": "mds"}, "Invalid enum value 'mds' - at `method`"),
+        ("plot", PLOT | {"part": 1}, "must be from 0 to 0"),
         ("lines", HEAD | {"point": 20}, "points 0 to 19"),
         ("aggregate", HEAD | {"size": 1000}, "size=1000 must be between 1 and 256"),
         ("page", {"part": 0, "state": {}}, "no HTML export"),
@@ -115,22 +121,20 @@ def test_the_overview_has_a_limited_number_of_points() -> None:
     assert reply.data is not None
     assert reply.header["stride"] == 2
     assert reply.header["points"] == -(-count // 2)
-    plot = server.reply("projection", PLOT | {"head": 0})
-    assert plot.data is not None
-    codes = np.frombuffer(plot.data, "<u2").reshape(-1, 2)
-    small = np.frombuffer(reply.data, np.uint8).reshape(2, -1, 2)
-    assert_array_equal(small[0], codes[::2] >> 8)
+    plot = server.reply("plot", PLOT | {"head": 0})
+    small = np.frombuffer(reply.data, np.uint8).reshape(2, 2, -1)
+    assert_array_equal(small[0], (codes_of(plot)[::2] >> 8).T)
 
 
 def test_large_plots_are_sent_in_parts() -> None:
     example = corpus([500] * 180, max_points=180_000, layers=1, heads=1, size=2)
     server = CorpusServer(example)
-    reply = joined_reply(server, "projection", PLOT | {"head": 0, "dimensions": 3})
+    reply = joined_reply(server, "plot", PLOT | {"head": 0, "dimensions": 3})
     assert reply.header["parts"] == 2
     assert reply.data is not None
     assert len(reply.data) == 6 * 180_000
     assert joined_reply(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
-    # The reply to "corpus" contains positions, texts and tokens of all points.
+    # The reply to "points" contains positions, texts and tokens of all points.
     assert len(points_of(server)["queries"]["text"]) == 90_000
 
 
@@ -192,10 +196,10 @@ def test_a_head_with_nan_does_not_affect_others() -> None:
         "all keys are the same",
     ]
     assert overview.data is not None
-    small = np.frombuffer(overview.data, np.uint8).reshape(3, 48, 2)
+    small = np.frombuffer(overview.data, np.uint8).reshape(3, 2, 48)
     assert small[1].max() == 0
     assert len(np.unique(small[0])) > 10
-    plot = server.reply("projection", PLOT)
+    plot = server.reply("plot", PLOT)
     assert (plot.header["size"], plot.header["explained"]) == (0.0, None)
     for reply in (plot, server.reply("norms", HEAD)):
         json.dumps(reply.header, allow_nan=False)
@@ -208,12 +212,12 @@ def test_a_head_with_nan_does_not_affect_others() -> None:
 
 def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
-    monkeypatch.setattr("attnviz.embedding.server.projections.missing_package", lambda _: words)
+    monkeypatch.setattr("attnviz.embedding.projection_process.missing_package", lambda _: words)
     server = CorpusServer(corpus([10, 12]))
-    reply = server.reply("projection", PLOT | {"method": "tsne"})
+    reply = server.reply("plot", PLOT | {"method": "tsne"})
     assert reply.header["work"] == {"state": "failed", "done": 0, "num_total": 0, "words": words}
     # The reply contains the principal components instead of t-SNE.
-    assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
+    assert_allclose(coordinates_of(reply), coordinates_of(server.reply("plot", PLOT)))
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
 
 
@@ -221,20 +225,20 @@ def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPa
 def test_a_cancelled_projection_restarts_only_on_request() -> None:
     server = CorpusServer(corpus([400, 300]))
     arguments = PLOT | {"method": "tsne"}
-    assert server.reply("projection", arguments).header["work"]["state"] == "running"
-    server.reply("cancel", arguments | {"head": 2})
-    assert server.reply("projection", arguments).header["work"]["state"] == "running"
-    server.reply("cancel", arguments)
+    assert server.reply("plot", arguments).header["work"]["state"] == "running"
+    server.reply("plot", arguments | {"action": "cancel", "perplexity": 49})
+    assert server.reply("plot", arguments).header["work"]["state"] == "running"
+    server.reply("plot", arguments | {"action": "cancel"})
     for _ in range(2):
-        assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
-    restarted = server.reply("projection", arguments | {"restart": True})
+        assert server.reply("plot", arguments).header["work"]["state"] == "cancelled"
+    restarted = server.reply("plot", arguments | {"action": "restart"})
     assert restarted.header["work"]["state"] == "running"
     # The request for head 0 ends the projection of `arguments`. A projection that was ended, but
     # not cancelled, starts again without `restart`.
     other = arguments | {"head": 0}
-    assert server.reply("projection", other).header["work"]["state"] == "running"
-    assert server.reply("projection", arguments).header["work"]["state"] == "running"
-    server.reply("cancel", arguments)
+    assert server.reply("plot", other).header["work"]["state"] == "running"
+    assert server.reply("plot", arguments).header["work"]["state"] == "running"
+    server.reply("plot", arguments | {"action": "cancel"})
 
 
 @pytest.mark.parametrize("change", [{"scaling": "none"}, {"translate": False}, {"lift": True}])
@@ -246,9 +250,9 @@ def test_replies_and_their_parts_depend_on_the_placing(
     server = CorpusServer(example)
     for name, arguments in (
         ("trust", {"heads": [0, 1]} | PLOT),
-        ("projection", PLOT | {"dimensions": 3}),
+        ("plot", PLOT | {"dimensions": 3}),
         ("overview", {"stack": "self", "layers": [0]}),
-        ("projection", PLOT | {"dimensions": 3, "part": 1}),
+        ("plot", PLOT | {"dimensions": 3, "part": 1}),
         ("overview", {"stack": "self", "layers": [0], "part": 1}),
     ):
         for placing in (PLACING, PLACING | change, PLACING):

@@ -181,10 +181,10 @@ export async function corpusOf(
   signal?: AbortSignal,
 ): Promise<Corpus> {
   const more = (part: number): Promise<Reply> =>
-    source.transport.request("corpus", { stack, part }, signal);
+    source.transport.request("points", { stack, part }, signal);
   const read = async (reply: Reply): Promise<Corpus> => {
     const text = new TextDecoder().decode(await inflate(await joinParts(reply, more)));
     return new Corpus(stack, JSON.parse(text) as CorpusPoints);
   };
-  return source.fetch("corpus", { stack }, read, bytesOfCorpus, signal);
+  return source.fetch("points", { stack }, read, bytesOfCorpus, signal);
 }

@@ -17,9 +17,8 @@ import type {
   OverviewRequest,
   PartHeader,
   Placing,
+  PlotHeader,
   PlotOptions,
-  ProjectionHeader,
-  TrustRequest as TrustFields,
   TrustHeader,
   Work,
 } from "../../../client/protocol";
@@ -39,91 +38,46 @@ export type ProjectionRequest = HeadPlot;
 export type ProjectionWork = Work;
 /** Trust figures: how well distances of a head's plot follow its logits. */
 export type HeadTrust = HeadTrustFigures;
-export type TrustRequest = PlotOptions & Pick<TrustFields, "heads">;
+export type TrustRequest = PlotOptions & { heads: number[] };
 
 export interface OverviewHead extends OverviewHeadHeader {
   /**
-   * Coordinates of all points: x and y of the first point, then of the next. They are integers from
+   * Coordinates of all points: first x of each point, then y of each point. They are integers from
    * 0 to 255, and y grows upwards.
    */
   coordinates: Uint8Array;
 }
 
 /** Small plots of all heads of some layers. They show the first two principal components. */
-export interface Overview {
+export interface Overview extends OverviewHeader {
   stack: string;
   placing: Placing;
-  /** The overview contains every `stride`-th point of the corpus, beginning with the first. */
-  stride: number;
-  /** Number of points in each small plot. */
-  points: number;
   heads: OverviewHead[];
 }
 
 /** The plot of one head. */
-export interface Projection {
+export interface Projection extends PlotHeader {
   request: ProjectionRequest;
-  dimensions: 2 | 3;
-  count: number;
   /** Decoded coordinates of all points, `dimensions` numbers per point. */
   coordinates: Float32Array;
-  /** Lowest corner and side length of a cube that contains all points. */
-  low: number[];
-  size: number;
-  /** Share of the variance along each axis, or null if the axes are not principal components. */
-  explained: number[] | null;
-  /** Factor that queries were divided by and keys multiplied by. */
-  factor: number;
-  /** Reason for a missing plot, or null. */
-  problem: string | null;
-  /** State of the projection, or null if the plot needed no projection job. */
-  work: ProjectionWork | null;
 }
 
 /** Mean weights over texts, binned by query position and by key position. */
-export interface Aggregate {
+export interface Aggregate extends AggregateHeader {
   layer: number;
   head: number;
-  rows: number;
-  columns: number;
-  /** First position of each bin, followed by the end of the last bin (exclusive). */
-  queryEdges: number[];
-  keyEdges: number[];
-  /** Number of texts in the mean, and number of all texts with points. */
-  texts: number;
-  ofTexts: number;
-  /**
-   * Number of queries in the mean, and number of all queries of these texts. They differ if texts
-   * are so long that their queries are sampled.
-   */
-  queries: number;
-  ofQueries: number;
-  /** Mean weights in row-major order. A bin is -1 if no query may attend to any of its keys. */
+  /** Mean weights in row-major order. A bin is NaN if no query may attend to any of its keys. */
   weights: Float32Array;
   /**
    * Largest mean weight of the head. A page stores the other means relative to this one. Absent if
    * the means are exact.
    */
-  coded?: number;
+  maximum?: number;
 }
 
 /** The strongest keys of a query, or the strongest queries of a key. */
-export interface Lines {
+export interface Lines extends LinesHeader {
   point: number;
-  layer: number;
-  head: number;
-  points: Int32Array;
-  weights: Float32Array;
-  /**
-   * Share of the weight that the lines show: for a query its weight on all keys, for a key its
-   * weight from the sampled queries.
-   */
-  covered: number;
-  /**
-   * Number of keys or queries that the mask allows. The lines are limited to the strongest of
-   * these.
-   */
-  numTotal: number;
   /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
   error?: { weight: number; covered: number };
 }
@@ -131,33 +85,18 @@ export interface Lines {
 /**
  * Return the bytes of a reply. If it is the first of several parts, request and join the others.
  *
+ * @param expected number of bytes.
  * @param more requests a part by its index.
  */
 async function bytesOf(
   reply: Reply,
+  expected: number,
   more: (part: number) => Promise<Reply>,
 ): Promise<Uint8Array<ArrayBuffer>> {
   const { parts = 1 } = reply.header as Partial<PartHeader>;
-  return joinParts({ ...reply, header: { parts } }, more);
-}
-
-function expectBytes(bytes: Uint8Array, expected: number): void {
-  if (bytes.length === expected) return;
+  const bytes = await joinParts({ ...reply, header: { parts } }, more);
+  if (bytes.length === expected) return bytes;
   throw new Error(`The reply has ${bytes.length} bytes, but its header requires ${expected}.`);
-}
-
-/**
- * Decode little-endian 16-bit codes of points, with one code per axis. On axis i, code 0 stands for
- * `low[i]` and code 65535 for `low[i] + size`.
- */
-function spread(bytes: Uint8Array, low: readonly number[], size: number): Float32Array {
-  const values = new Float32Array(bytes.length / 2);
-  const axes = low.length;
-  for (let i = 0; i < values.length; i++) {
-    const code = (bytes[2 * i] as number) | ((bytes[2 * i + 1] as number) << 8);
-    values[i] = (low[i % axes] as number) + (code / 65535) * size;
-  }
-  return values;
 }
 
 /** Load the small plots of all heads of some layers. */
@@ -169,97 +108,55 @@ export async function overviewOf(
   const { stack, placing } = request;
   const read = async (reply: Reply): Promise<Overview> => {
     const header = reply.header as OverviewHeader;
-    const { stride, points } = header;
-    const bytes = await bytesOf(reply, (part) =>
+    const size = 2 * header.points;
+    const bytes = await bytesOf(reply, size * header.heads.length, (part) =>
       source.transport.request("overview", { ...request, part }, signal),
     );
-    const bytesPerHead = 2 * points;
-    expectBytes(bytes, header.heads.length * bytesPerHead);
     const heads = header.heads.map((head, i) => ({
       ...head,
-      coordinates: bytes.subarray(i * bytesPerHead, (i + 1) * bytesPerHead),
+      coordinates: bytes.subarray(i * size, (i + 1) * size),
     }));
-    return { stack, placing, stride, points, heads };
+    return { ...header, stack, placing, heads };
   };
   const size = ({ heads, points }: Overview): number => 2 * points * heads.length;
   return source.fetch("overview", request, read, size, signal);
 }
 
 /**
- * Maximum number of attempts to read a plot in parts. An attempt fails if a running projection
- * changes the plot between two parts.
- */
-const MAX_ATTEMPTS = 4;
-
-/**
  * Load the plot of one head. While its projection runs, load the newest intermediate plot.
  *
- * @param restart whether to restart a cancelled or failed projection.
+ * @param action whether to cancel the projection first, or to restart it if it was cancelled or has
+ *   failed.
  */
 export async function projectionOf(
   source: Source,
   request: ProjectionRequest,
   signal?: AbortSignal,
-  restart = false,
+  action: "show" | "restart" | "cancel" = "show",
 ): Promise<Projection> {
-  const ask = (more: object): Promise<Reply> =>
-    source.transport.request("projection", { ...request, ...more }, signal);
-  const read = async (first: Reply): Promise<Projection> => {
-    const moved = new Error("The plot changed while it was read.");
-    let reply = first;
-    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-      const header = reply.header as ProjectionHeader;
-      try {
-        const bytes = await bytesOf(reply, async (part) => {
-          const other = await ask({ part });
-          const { work } = other.header as ProjectionHeader;
-          // The projection made another step since the first part, so the parts do not fit
-          // together.
-          if (work?.done !== header.work?.done || work?.state !== header.work?.state) throw moved;
-          return other;
-        });
-        const { dimensions, count, low, size, explained, factor, problem, work } = header;
-        expectBytes(bytes, 2 * dimensions * count);
-        const coordinates = spread(bytes, low, size);
-        return {
-          request,
-          dimensions,
-          count,
-          coordinates,
-          low,
-          size,
-          explained,
-          factor,
-          problem,
-          work,
-        };
-      } catch (reason) {
-        if (reason !== moved) throw reason;
-        reply = await ask({});
+  const read = async (reply: Reply): Promise<Projection> => {
+    const header = reply.header as PlotHeader;
+    const { dimensions, count, low, size } = header;
+    const bytes = await bytesOf(reply, 2 * dimensions * count, (part) =>
+      source.transport.request("plot", { ...request, part }, signal),
+    );
+    // The high bytes of all codes come first, axis by axis, then the low bytes.
+    const coordinates = new Float32Array(dimensions * count);
+    for (let axis = 0; axis < dimensions; axis++) {
+      for (let point = 0; point < count; point++) {
+        const at = axis * count + point;
+        const code = 256 * (bytes[at] as number) + (bytes[dimensions * count + at] as number);
+        coordinates[point * dimensions + axis] = (low[axis] as number) + (code / 65535) * size;
       }
     }
-    throw moved;
+    return { ...header, request, coordinates };
   };
+  if (action !== "show") await source.transport.request("plot", { ...request, action }, signal);
   // Do not cache an intermediate plot, because a later one replaces it.
   const kept = ({ work, coordinates }: Projection): number | null =>
     work === null || work.state === "done" ? coordinates.byteLength : null;
-  if (restart) await ask({ restart });
-  return source.fetch("projection", request, read, kept, signal);
+  return source.fetch("plot", request, read, kept, signal);
 }
-
-/** Cancel a running projection. */
-export async function cancelProjection(
-  source: Source,
-  request: ProjectionRequest,
-  signal?: AbortSignal,
-): Promise<void> {
-  await source.transport.request("cancel", request, signal);
-}
-
-/**
- * Number of heads per request of trust figures. The kernel needs some tenths of a second for them.
- */
-const TRUST_AT_ONCE = 4;
 
 /** Load the trust figures of some heads of a layer. A head without a plot has null. */
 export async function trustOf(
@@ -268,27 +165,24 @@ export async function trustOf(
   signal?: AbortSignal,
 ): Promise<(HeadTrust | null)[]> {
   const read = ({ header }: Reply): (HeadTrust | null)[] => (header as TrustHeader).heads;
-  const bytes = (heads: (HeadTrust | null)[]): number => 256 * heads.length;
-  const trusts: (HeadTrust | null)[] = [];
-  for (let at = 0; at < request.heads.length; at += TRUST_AT_ONCE) {
-    const heads = request.heads.slice(at, at + TRUST_AT_ONCE);
-    trusts.push(...(await source.fetch("trust", { ...request, heads }, read, bytes, signal)));
-  }
-  return trusts;
+  return source.fetch("trust", request, read, (heads) => 256 * heads.length, signal);
 }
 
 /** Load the length of the vector of every point, measured before the placing. */
 export async function normsOf(
   source: Source,
   request: HeadRequest,
+  count: number,
   signal?: AbortSignal,
 ): Promise<Float32Array> {
   const read = async (reply: Reply): Promise<Float32Array> => {
-    const { low, high } = reply.header as NormsHeader;
-    const bytes = await bytesOf(reply, (part) =>
+    const { low, high, top } = reply.header as NormsHeader;
+    const width = top > 255 ? 2 : 1;
+    const bytes = await bytesOf(reply, width * count, (part) =>
       source.transport.request("norms", { ...request, part }, signal),
     );
-    return spread(bytes, [low], high - low);
+    const codes = width === 2 ? new Uint16Array(bytes.slice().buffer) : bytes;
+    return Float32Array.from(codes, (code) => low + (code / top) * (high - low));
   };
   return source.fetch("norms", request, read, (norms) => norms.byteLength, signal);
 }
@@ -301,15 +195,9 @@ export async function aggregateOf(
 ): Promise<Aggregate> {
   const { layer, head } = request;
   const read = (reply: Reply): Aggregate => {
-    const header = reply.header as AggregateHeader & { coded?: number };
-    const { rows, columns, query_edges, key_edges, texts, queries } = header;
-    const bytes = asBytes(dataOf(reply));
-    expectBytes(bytes, 4 * rows * columns);
-    const weights = new Float32Array(bytes.slice().buffer);
-    const edges = { queryEdges: query_edges, keyEdges: key_edges };
-    const of = { ofTexts: header.of_texts, ofQueries: header.of_queries };
-    const coded = header.coded === undefined ? {} : { coded: header.coded };
-    return { layer, head, rows, columns, ...edges, texts, queries, ...of, weights, ...coded };
+    const header = reply.header as AggregateHeader & { maximum?: number };
+    const weights = new Float32Array(asBytes(dataOf(reply)).slice().buffer);
+    return { ...header, layer, head, weights };
   };
   return source.fetch("aggregate", request, read, () => MAX_REPLY_BYTES / 4, signal);
 }
@@ -318,11 +206,11 @@ export async function aggregateOf(
  * Return the maximum error of a mean weight from a page: half the distance to the next code. Return
  * 0 if means are exact.
  */
-export function meanError({ coded }: Pick<Aggregate, "coded">, weight: number): number {
-  if (!coded) return 0;
-  const code = 254 * Math.sqrt(weight / coded);
+export function meanError({ maximum }: Pick<Aggregate, "maximum">, weight: number): number {
+  if (!maximum) return 0;
+  const code = 254 * Math.sqrt(weight / maximum);
   // The exact bound has 0.25 and no second term. The excess allows for the rounding of float32.
-  return (coded * (code + 0.2501)) / 254 ** 2 + 1e-7 * weight;
+  return (maximum * (code + 0.2501)) / 254 ** 2 + 1e-7 * weight;
 }
 
 /** Load the attention lines of a point. */
@@ -331,25 +219,9 @@ export async function linesOf(
   request: LinesRequest,
   signal?: AbortSignal,
 ): Promise<Lines> {
-  const { layer, head, point } = request;
-  const read = ({ header }: Reply): Lines => {
-    const {
-      points,
-      weights,
-      covered,
-      num_total: numTotal,
-      error,
-    } = header as LinesHeader & Pick<Lines, "error">;
-    return {
-      point,
-      layer,
-      head,
-      points: Int32Array.from(points),
-      weights: Float32Array.from(weights),
-      covered,
-      numTotal,
-      ...(error && { error }),
-    };
-  };
-  return source.fetch("lines", request, read, ({ points }) => 8 * points.length, signal);
+  const read = ({ header }: Reply): Lines => ({
+    ...(header as LinesHeader),
+    point: request.point,
+  });
+  return source.fetch("lines", request, read, ({ points }) => 16 * points.length, signal);
 }

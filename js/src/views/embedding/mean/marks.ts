@@ -59,7 +59,7 @@ function extentOf(edges: readonly number[]): Range {
  * that of queries to keys, clipped to [0.35, 1.6].
  */
 export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
-  const { queryEdges, keyEdges } = aggregate;
+  const { query_edges: queryEdges, key_edges: keyEdges } = aggregate;
   const [, last] = extentOf(queryEdges);
   const font = fontOf({ size: TICK_SIZE, font: "text" });
   const left = Math.ceil(measureText(String(last), font) + 14);
@@ -84,7 +84,7 @@ export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
 export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | null {
   let best = -1;
   aggregate.weights.forEach((weight, i) => {
-    if (weight >= 0 && weight > (aggregate.weights[best] ?? -1)) best = i;
+    if (weight > (aggregate.weights[best] ?? -1)) best = i;
   });
   if (best < 0) return null;
   return {
@@ -123,10 +123,10 @@ const SMALLEST = 1e-30;
 export function meanMarks(mean: MeanMap): Mark[] {
   const { layout, palette, aggregate, theme, end, scale } = mean;
   const { left, top, cellsWidth, cellsHeight } = layout;
-  const { queryEdges, keyEdges, rows, columns } = aggregate;
+  const { query_edges: queryEdges, key_edges: keyEdges, rows, columns } = aggregate;
   // A bin without allowed pairs gets the value 0, which has no colour. A mean weight of 0 gets a
   // tiny value, which has the first colour of the scale.
-  const values = aggregate.weights.map((weight) => (weight < 0 ? 0 : weight || SMALLEST));
+  const values = aggregate.weights.map((weight) => (Number.isNaN(weight) ? 0 : weight || SMALLEST));
   const bounds = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
   const marks: Mark[] = [
@@ -218,10 +218,10 @@ export function lengthsOf(corpus: Corpus): [number, number][] {
 /** Return the number of texts that are long enough to have a pair in a bin. */
 export function textsAt(
   lengths: readonly (readonly [number, number])[],
-  { queryEdges, keyEdges }: Pick<Aggregate, "queryEdges" | "keyEdges">,
+  { query_edges, key_edges }: Pick<Aggregate, "query_edges" | "key_edges">,
   { row, column }: Bin,
 ): number {
-  const [query, key] = [positionsOf(queryEdges, row)[0], positionsOf(keyEdges, column)[0]];
+  const [query, key] = [positionsOf(query_edges, row)[0], positionsOf(key_edges, column)[0]];
   return lengths.filter(([queries, keys]) => queries > query && keys > key).length;
 }
 
@@ -235,12 +235,14 @@ export function binCaption(
   { row, column }: Bin,
   texts: number | null = null,
 ): [string, string] {
-  const query = rangeInWords(positionsOf(aggregate.queryEdges, row), "query", "queries");
-  const key = rangeInWords(positionsOf(aggregate.keyEdges, column), "key", "keys");
-  const weight = aggregate.weights[row * aggregate.columns + column] ?? -1;
+  const query = rangeInWords(positionsOf(aggregate.query_edges, row), "query", "queries");
+  const key = rangeInWords(positionsOf(aggregate.key_edges, column), "key", "keys");
+  const weight = aggregate.weights[row * aggregate.columns + column] ?? Number.NaN;
   const over = texts === null ? "" : ` over ${several(texts, "text")}`;
   return [
     `${query} → ${key}`,
-    weight < 0 ? "no query may attend to this" : `mean weight ${formatSmall(weight)}${over}`,
+    Number.isNaN(weight)
+      ? "no query may attend to this"
+      : `mean weight ${formatSmall(weight)}${over}`,
   ];
 }

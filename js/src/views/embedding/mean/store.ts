@@ -97,7 +97,7 @@ export function meanStoreOf(
   const lengths = computed(() => {
     const [corpus, now] = [store.corpus.value, aggregate.value];
     // Points give the lengths of all texts only if neither the corpus nor the mean is a sample.
-    const complete = corpus?.whole && now && now.texts === now.ofTexts;
+    const complete = corpus?.whole && now && now.texts === now.of_texts;
     return complete ? lengthsOf(corpus) : null;
   });
   const reaching = (bin: Bin): number | null => {
@@ -111,8 +111,8 @@ export function meanStoreOf(
       const now = current.value ? aggregate.value : null;
       const largest = now && largestOf(now);
       if (!now || !largest) return null;
-      const { texts, ofTexts, queries, ofQueries } = now;
-      const bin: [number, number] = [widest(now.queryEdges), widest(now.keyEdges)];
+      const { texts, of_texts: ofTexts, queries, of_queries: ofQueries } = now;
+      const bin: [number, number] = [widest(now.query_edges), widest(now.key_edges)];
       const numInLastRow = reaching({ row: now.rows - 1, column: 0 });
       const of = { texts, ofTexts, queries, ofQueries, bin, numInLastRow };
       const error = meanError(now, largest.weight);

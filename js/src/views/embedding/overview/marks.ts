@@ -87,15 +87,16 @@ export interface Square {
  */
 function crowdOf(coordinates: Uint8Array): number {
   const counts = new Uint16Array(256);
-  for (let at = 0; at < coordinates.length; at += 2) {
-    const cell = ((coordinates[at + 1] as number) & 0xf0) | ((coordinates[at] as number) >> 4);
+  const points = coordinates.length / 2;
+  for (let at = 0; at < points; at++) {
+    const cell = ((coordinates[points + at] as number) & 0xf0) | ((coordinates[at] as number) >> 4);
     counts[cell] = Math.min(65535, (counts[cell] as number) + 1);
   }
   const sorted = counts.filter((cellCount) => cellCount > 0).sort();
   let passed = 0;
   for (const inCell of sorted) {
     passed += inCell;
-    if (passed * 4 >= coordinates.length) return inCell;
+    if (passed * 2 >= points) return inCell;
   }
   return 0;
 }
@@ -121,10 +122,11 @@ export function tileDots(
   const left = square.x + inset;
   const top = square.y + inset;
   const scale = room / 255;
+  const points = coordinates.length / 2;
   for (let i = 0; i < count; i++) {
     const point = order[i] as number;
-    x[i] = left + (coordinates[2 * point] as number) * scale;
-    y[i] = top + (255 - (coordinates[2 * point + 1] as number)) * scale;
+    x[i] = left + (coordinates[point] as number) * scale;
+    y[i] = top + (255 - (coordinates[points + point] as number)) * scale;
   }
   const radius = dotOf(room, count);
   const onEachOther = (crowdOf(coordinates) / (room / 16) ** 2) * Math.PI * radius ** 2;

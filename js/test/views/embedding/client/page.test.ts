@@ -1,11 +1,8 @@
 // @vitest-environment node
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
+import type { RecordedReply } from "../../../../src/client/page/recorded";
 import { Source } from "../../../../src/client/source";
-import {
-  type EmbeddingPageData,
-  EmbeddingPageTransport,
-} from "../../../../src/views/embedding/client/page";
 import {
   aggregateOf,
   corpusOf,
@@ -16,25 +13,17 @@ import {
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
 import { trustFor } from "../kernel";
-import { FIXTURE, PCA, PLACING, pageData } from "./recorded";
+import { FIXTURE, PCA, PLACING, page } from "./recorded";
 
 const HEAD = { stack: "self", layer: 5, head: 1 };
-const COUNT = FIXTURE.page.stacks[0]?.count as number;
+const COUNT = FIXTURE.values["5:1"]?.coordinates.length as number;
 
 function packed(bytes: ArrayLike<number>): string {
   return deflateSync(Uint8Array.from(bytes)).toString("base64");
 }
 
-function sourceOf(data = pageData()): Source {
-  return new Source(new EmbeddingPageTransport(data));
-}
-
-/** Return the first stack of a page, and its layer with `HEAD`, both of which tests may change. */
-function partsOf(data: EmbeddingPageData) {
-  const [stack] = data.embedding.stacks;
-  const layer = stack?.layers.find((stored) => stored.layer === HEAD.layer);
-  if (!stack || !layer) throw new Error("no layer");
-  return { stack, layer };
+function sourceOf(...replies: RecordedReply[]): Source {
+  return new Source(page(replies));
 }
 
 /** Settings of a t-SNE plot in three dimensions. */
@@ -47,35 +36,37 @@ function sourceWithPlot(): Source {
     ...{ dimensions: 3 as const, count: COUNT, low: [0, 0, 0], size: 1, explained: null },
     ...{ factor: 1.5, problem: null, work },
   };
-  const trust = trustFor(7, HEAD.head);
+  const { head, ...layer } = HEAD;
+  const of = { ...layer, method: "tsne", dimensions: 3 };
   const data = packed(new Uint8Array(6 * COUNT).fill(255));
-  const projections = [{ ...HEAD, ...TSNE, neighbors: 99, header, trust, data }];
-  return sourceOf(pageData({ projections }));
+  const trust = { heads: [trustFor(7, head)] };
+  return sourceOf(
+    { request: "plot", arguments: { ...of, head }, header, data },
+    { request: "trust", arguments: { ...of, heads: [head] }, header: trust },
+  );
 }
 
 describe("an exported page", () => {
   it("samples points of small plots if there are many", async () => {
-    const data = pageData();
-    const { stack, layer } = partsOf(data);
-    stack.count = 25_000;
+    const count = 25_000;
     /** Return the two-byte code of the y coordinate of a point of `HEAD`. */
     const codeOf = (point: number): number => (point * 1237) % 65_536;
     // Eight arrays: the high bytes of x of both heads, the high bytes of y of both heads, and then
     // the low bytes in the same order.
-    const unused = new Array<number>(stack.count).fill(0);
+    const unused = new Array<number>(count).fill(0);
     const high = Array.from(unused, (_, point) => codeOf(point) >> 8);
-    layer.points = packed([unused, unused, unused, high, unused, unused, unused, unused].flat());
-    const overview = await overviewOf(sourceOf(data), {
-      stack: "self",
-      layers: [5],
-      placing: PLACING,
-    });
+    const data = packed([unused, unused, unused, high, unused, unused, unused, unused].flat());
+    const args = { stack: "self", layer: 5, method: "pca", dimensions: 2 };
+    const header = [0, 1].map(() => ({ count, problem: null }));
+    const many = { request: "plot", arguments: args, header, data, planes: 4 };
+    const request = { stack: "self", layers: [5], placing: PLACING };
+    const overview = await overviewOf(sourceOf(many), request);
     // The overview has every third of 25,000 points, so its point 100 is point 300.
     expect([overview.stride, overview.points]).toEqual([3, 8334]);
-    expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(300) >> 8);
+    expect(overview.heads[1]?.coordinates[8334 + 100]).toBe(codeOf(300) >> 8);
   });
 
-  it("has the plot that was shown, ignoring settings that its method does not use", async () => {
+  it("has the plot that was shown", async () => {
     const plot = await projectionOf(sourceWithPlot(), REQUEST);
     expect([...plot.coordinates]).toEqual(new Array(3 * COUNT).fill(1));
     const { head, ...rest } = REQUEST;
@@ -85,9 +76,10 @@ describe("an exported page", () => {
 
   it("has principal components of heads whose plot it does not contain, and reports this", async () => {
     const source = sourceWithPlot();
-    const components = await projectionOf(source, { ...REQUEST, ...PCA });
-    for (const other of [{ perplexity: 50 }, { dimensions: 2 as const }]) {
-      const plot = await projectionOf(source, { ...REQUEST, ...other });
+    for (const other of [{ head: 0 }, { dimensions: 2 as const }]) {
+      const request = { ...REQUEST, ...other };
+      const components = await projectionOf(source, { ...request, ...PCA });
+      const plot = await projectionOf(source, request);
       expect(plot.dimensions).toBe(2);
       expect(plot.coordinates).toEqual(components.coordinates);
       expect(plot.work?.state).toBe("failed");
@@ -96,22 +88,16 @@ describe("an exported page", () => {
   });
 
   it("has trust figures of heads in the requested order", async () => {
-    const data = pageData();
-    partsOf(data).layer.trust = [null, trustFor(5, 1)];
     const { head: _, ...layer } = HEAD;
-    const trusts = await trustOf(sourceOf(data), {
-      ...layer,
-      placing: PLACING,
-      ...PCA,
-      heads: [1, 0],
-    });
+    const args = { ...layer, method: "pca", dimensions: 2 };
+    const header = { heads: [null, trustFor(5, 1)] };
+    const source = sourceOf({ request: "trust", arguments: args, header });
+    const trusts = await trustOf(source, { ...layer, placing: PLACING, ...PCA, heads: [1, 0] });
     expect([trusts[0]?.plot, trusts[1]]).toEqual([-0.5, null]);
   });
 
   it("has a bound for the error of a mean weight", async () => {
-    const data = pageData();
-    partsOf(data).layer.aggregate.maximum = [1, 0.5];
-    const aggregate = await aggregateOf(sourceOf(data), { ...HEAD, size: 64 });
+    const aggregate = { ...(await aggregateOf(sourceOf(), { ...HEAD, size: 64 })), maximum: 0.5 };
     // Compare means with the values of their codes. A mean has the code
     // 1 + round(254 sqrt(mean / 0.5)), since the maximum of the head is 0.5.
     for (let mean = 0; mean <= 0.5; mean += 0.0001) {
@@ -126,14 +112,13 @@ describe("an exported page", () => {
 
   it("reports what it does not contain", async () => {
     const source = sourceOf();
-    const placing = { ...PLACING, lift: true };
     const requests: [Promise<unknown>, string][] = [
-      [corpusOf(source, "cross"), "no points of “cross”"],
-      [normsOf(source, { ...HEAD, layer: 0 }), "layer 0 of “self”"],
+      [corpusOf(source, "cross"), "not contain “points” of stack cross."],
       [
-        overviewOf(source, { stack: "self", layers: [5], placing }),
-        "one placing: scaling “norms”, keys moved, not lifted.",
+        normsOf(source, { ...HEAD, layer: 0 }, COUNT),
+        "not contain “norms” of stack self, layer 0, head 1.",
       ],
+      [normsOf(source, { ...HEAD, head: 2 }, COUNT), "contains no head 2"],
     ];
     for (const [request, message] of requests) await expect(request).rejects.toThrow(message);
   });

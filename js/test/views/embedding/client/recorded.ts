@@ -1,12 +1,10 @@
 /** This file reads `tests/fixtures/embedding.json`, a corpus with expected numbers, as a page. */
 
-import {
-  type EmbeddingPageData,
-  EmbeddingPageTransport,
-} from "../../../../src/views/embedding/client/page";
+import type { RecordedPage, RecordedReply } from "../../../../src/client/page/recorded";
+import { EmbeddingPageTransport } from "../../../../src/views/embedding/client/page";
 import { described, readFixture, stackOf } from "../../../builders";
 
-interface RecordedReply {
+interface LiveReply {
   arguments: Record<string, unknown>;
   header: object;
   data?: string | null;
@@ -26,8 +24,8 @@ interface Fixture {
   layers: number[];
   texts: { tokens: string[] }[];
   corpus: object;
-  live: Record<string, RecordedReply[]>;
-  page: EmbeddingPageData["embedding"];
+  live: Record<string, LiveReply[]>;
+  page: { top_keys: number; replies: RecordedReply[] };
   /** Indexed by layer and head, such as "2:0". */
   values: Record<string, Values>;
 }
@@ -35,7 +33,7 @@ interface Fixture {
 /** Replies and page of Python, and `values` that a script computed without the package. */
 export const FIXTURE = readFixture<Fixture>("embedding.json");
 
-export const PLACING = FIXTURE.page.placing;
+export const PLACING = { scaling: "norms" as const, translate: true, lift: false };
 
 export const PCA = {
   method: "pca" as const,
@@ -45,11 +43,13 @@ export const PCA = {
   seed: 0,
 };
 
-/** Return a copy of the data of the page, with the fields in `changed` replaced. */
-export function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): EmbeddingPageData {
+/** Return the transport of a page with `replies` before those of the fixture. */
+export function page(replies: RecordedReply[] = []): EmbeddingPageTransport {
   const description = described(stackOf({ causal: true }));
-  const rest = { blocks: [], maps: [], scores: [], state: {}, view: "embedding", description };
-  return { format: 2, ...rest, embedding: { ...structuredClone(FIXTURE.page), ...changed } };
+  const data: RecordedPage & { description: typeof description } = {
+    format: 2,
+    description,
+    replies: [...replies, ...structuredClone(FIXTURE.page.replies)],
+  };
+  return new EmbeddingPageTransport(data);
 }
-
-export const page = (): EmbeddingPageTransport => new EmbeddingPageTransport(pageData());

@@ -9,10 +9,9 @@ import {
   overviewOf,
   type ProjectionRequest,
   projectionOf,
-  trustOf,
 } from "../../../../src/views/embedding/client/requests";
 import { transportOf } from "../../../builders";
-import { ANSWER, corpusWith, trustFor } from "../kernel";
+import { ANSWER, corpusWith } from "../kernel";
 
 /**
  * Return a source, and a list of the arguments of its requests. `reply` gets the arguments of a
@@ -29,14 +28,6 @@ function recorded(reply: (args: Record<string, unknown>, turn: number) => Reply)
 
 const PLACING = { scaling: "norms" as const, translate: true, lift: false };
 
-function uint16(...codes: number[]): Uint8Array {
-  const data = new DataView(new ArrayBuffer(2 * codes.length));
-  codes.forEach((code, i) => {
-    data.setUint16(2 * i, code, true);
-  });
-  return new Uint8Array(data.buffer);
-}
-
 const REQUEST: ProjectionRequest = {
   stack: "self",
   layer: 3,
@@ -49,9 +40,9 @@ const REQUEST: ProjectionRequest = {
   seed: 0,
 };
 
-function plot(work: { state: string; done: number } | null, more: object = {}): object {
+function plot(): object {
   const header = { dimensions: 2, count: 2, parts: 1, low: [-1, 10], size: 4, factor: 1 };
-  return { ...header, explained: null, problem: null, work, ...more };
+  return { ...header, explained: null, problem: null, work: null };
 }
 
 describe("a corpus", () => {
@@ -86,45 +77,19 @@ describe("a corpus", () => {
 
 describe("a projection", () => {
   it("has the units of the data, at any byte offset of the message", async () => {
-    const message = new Uint8Array([9, ...uint16(0, 65535, 65535, 32768)]);
+    // The high bytes of x of both points, then those of y, and then the low bytes.
+    const message = new Uint8Array([9, 0, 255, 255, 128, 0, 255, 255, 0]);
     const data = new DataView(message.buffer, 1);
     const { coordinates } = await projectionOf(
-      recorded(() => ({ header: plot(null), data })).source,
+      recorded(() => ({ header: plot(), data })).source,
       REQUEST,
     );
     const middle = expect.closeTo(10 + (4 * 32768) / 65535, 5);
     expect([...coordinates]).toEqual([-1, 14, 3, middle]);
   });
 
-  it("never mixes two frames", async () => {
-    // Frames (states of a running projection) in four replies. In the first attempt, the second
-    // part belongs to a newer frame. In the second attempt, both parts belong to frame 2.
-    const frames = [1, 2, 2, 2];
-    const recorder = recorded((args, turn) => ({
-      header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),
-      data: args.part === 1 ? uint16(turn, turn) : uint16(100 * turn, 100 * turn),
-    }));
-    const { coordinates, work } = await projectionOf(recorder.source, REQUEST);
-    expect(work?.done).toBe(2);
-    expect(recorder.asked.map(({ part }) => part)).toEqual([undefined, 1, undefined, 1]);
-    const low = (i: number): number => (i % 2 === 0 ? -1 : 10);
-    const codes = [...coordinates].map((x, i) => Math.round(((x - low(i)) / 4) * 65535));
-    expect(codes).toEqual([200, 200, 3, 3]);
-  });
-
-  it("fails if it changes during every attempt", async () => {
-    const recorder = recorded((_, turn) => ({
-      header: plot({ state: "running", done: turn }, { parts: 2 }),
-      data: uint16(0, 0),
-    }));
-    await expect(projectionOf(recorder.source, REQUEST)).rejects.toThrow(
-      "changed while it was read",
-    );
-    expect(recorder.asked.length).toBeLessThan(12);
-  });
-
   it("and an overview are rejected if the reply has the wrong size", async () => {
-    const short = recorded(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
+    const short = recorded(() => ({ header: plot(), data: new Uint8Array(6) }));
     const message = "has 6 bytes, but its header requires 8";
     await expect(projectionOf(short.source, REQUEST)).rejects.toThrow(message);
     const heads = [0, 3].map((head) => ({ layer: 0, head, problem: null }));
@@ -133,15 +98,4 @@ describe("a projection", () => {
     const request = { stack: "self", layers: [0], placing: PLACING };
     await expect(overviewOf(source, request)).rejects.toThrow(/6 bytes.*requires 8/);
   });
-});
-
-it("trust figures are loaded for four heads at once", async () => {
-  const recorder = recorded((args) => ({
-    header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
-    data: null,
-  }));
-  const heads = Array.from({ length: 10 }, (_, head) => head);
-  const trusts = await trustOf(recorder.source, { ...REQUEST, heads });
-  expect(trusts.map((trust) => trust?.head)).toEqual(heads);
-  expect(recorder.asked.map((args) => (args.heads as number[]).length)).toEqual([4, 4, 2]);
 });

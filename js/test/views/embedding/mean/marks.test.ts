@@ -16,19 +16,19 @@ import { corpusWith } from "../kernel";
 
 vi.mock("../../../../src/draw/canvas", () => ({ measureText: (text: string) => text.length * 7 }));
 
-/** Mean weights for the positions 0, 1 to 2, and 3 to 6. Masked bins have the weight -1. */
+/** Mean weights for the positions 0, 1 to 2, and 3 to 6. Masked bins are NaN. */
 const MEAN: Aggregate = {
   layer: 1,
   head: 2,
   rows: 3,
   columns: 3,
-  queryEdges: [0, 1, 3, 7],
-  keyEdges: [0, 1, 3, 7],
+  query_edges: [0, 1, 3, 7],
+  key_edges: [0, 1, 3, 7],
   texts: 4,
-  ofTexts: 9,
+  of_texts: 9,
   queries: 7,
-  ofQueries: 7,
-  weights: Float32Array.of(1, -1, -1, 0.25, 0.75, -1, 0.004, 0, 0.5),
+  of_queries: 7,
+  weights: Float32Array.of(1, Number.NaN, Number.NaN, 0.25, 0.75, Number.NaN, 0.004, 0, 0.5),
 };
 
 function picture(width = 500, changed: Partial<MeanMap> = {}): MeanMap {

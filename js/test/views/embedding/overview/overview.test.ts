@@ -88,7 +88,7 @@ describe("a tile's points", () => {
     layer: 0,
     head: 0,
     problem: null,
-    coordinates: Uint8Array.of(0, 0, 255, 0, 0, 255, 255, 255),
+    coordinates: Uint8Array.of(0, 255, 0, 255, 0, 0, 255, 255),
   };
   const square = { x: 100, y: 0, side: 58 };
 

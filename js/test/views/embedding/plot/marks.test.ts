@@ -39,12 +39,10 @@ function shownOf(shows: (point: number) => boolean = () => true): Shown {
 function linesTo(point: number, ends: [number, number][]): Lines {
   return {
     point,
-    layer: 0,
-    head: 0,
-    points: Int32Array.from(ends, ([end]) => end),
-    weights: Float32Array.from(ends, ([, weight]) => weight),
+    points: ends.map(([end]) => end),
+    weights: ends.map(([, weight]) => weight),
     covered: 1,
-    numTotal: ends.length,
+    num_total: ends.length,
   };
 }
 

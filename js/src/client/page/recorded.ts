@@ -1,0 +1,130 @@
+/**
+ * Transport of a page that is a list of recorded replies: the pages of the embedding view and of
+ * the atlas. `attnviz/pages/recorded.py` records the replies.
+ */
+
+import { fromBase64, inflate } from "../codec";
+import type { Connection, Reply, Transport } from "../transport";
+
+/**
+ * A reply that answers each request of its name whose arguments include its arguments. If the
+ * header is a list, it has one header per head, and the reply is that of all heads of a layer.
+ */
+export interface RecordedReply {
+  request: string;
+  arguments: Record<string, unknown>;
+  header: object | object[];
+  /** Fields of the headers of all heads. */
+  common?: object;
+  /** Deflated bytes in base64. Those of all heads have the shape [planes][heads][...]. */
+  data?: string;
+  planes?: number;
+  /** Bytes in base64 that the request expects deflated. */
+  compressed?: string;
+  /**
+   * Largest weight of each head, if the bytes are codes of mean weights. A code c stands for the
+   * weight maximum * ((c - 1) / 254)². Code 0 stands for NaN.
+   */
+  maxima?: number[];
+}
+
+/** Data of a page that is a list of recorded replies. */
+export interface RecordedPage {
+  format: 2;
+  description: object;
+  replies: RecordedReply[];
+}
+
+export class RecordedTransport implements Transport {
+  readonly live = false;
+  readonly #page: RecordedPage;
+  /** Cache of inflated data. */
+  readonly #inflated = new Map<RecordedReply, Promise<Uint8Array>>();
+
+  /** @throws Error if the format of the data is not supported. */
+  constructor(page: RecordedPage) {
+    if (page.format !== 2) {
+      throw new Error(
+        `The page’s data have format ${String(page.format)}, but only format 2 is supported.`,
+      );
+    }
+    this.#page = page;
+  }
+
+  async request(name: string, args: object): Promise<Reply> {
+    if (name === "describe") return { header: this.#page.description, data: null };
+    const recorded = this.find(name, args);
+    if (!recorded) {
+      const named = Object.entries(args).map(([key, value]) => `${key} ${String(value)}`);
+      throw new Error(`This page does not contain “${name}” of ${named.join(", ")}.`);
+    }
+    return this.reply(recorded, (args as { head?: number }).head ?? 0);
+  }
+
+  retry(): void {}
+
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
+  }
+
+  /** Return the recorded reply to a request, or undefined if the page does not contain it. */
+  protected find(name: string, args: object): RecordedReply | undefined {
+    return this.#page.replies.find(
+      (reply) =>
+        reply.request === name &&
+        Object.entries(reply.arguments).every(
+          ([key, value]) => String((args as Record<string, unknown>)[key]) === String(value),
+        ),
+    );
+  }
+
+  protected async reply(recorded: RecordedReply, head: number): Promise<Reply> {
+    const { common, compressed, data, maxima, planes = 1 } = recorded;
+    const ofHeads = Array.isArray(recorded.header) ? recorded.header : null;
+    const own: object | undefined = ofHeads ? ofHeads[head] : recorded.header;
+    if (own === undefined) throw new Error(`This page contains no head ${head}.`);
+    const header = { ...common, ...own };
+    if (compressed !== undefined) return { header, data: fromBase64(compressed) };
+    if (data === undefined) return { header, data: null };
+    const inflated = this.#inflated.get(recorded) ?? inflate(fromBase64(data));
+    this.#inflated.set(recorded, inflated);
+    const bytes = await inflated;
+    const part = ofHeads ? partOf(bytes, planes, ofHeads.length, head) : bytes;
+    if (!maxima) return { header, data: part };
+    const maximum = maxima[ofHeads ? head : 0] as number;
+    return { header: { ...header, maximum }, data: weightsOf(part, ofHeads ? [maximum] : maxima) };
+  }
+}
+
+/** Return the bytes of one head from an array of shape [planes][heads][...]. */
+function partOf(
+  bytes: Uint8Array,
+  planes: number,
+  heads: number,
+  head: number,
+): Uint8Array<ArrayBuffer> {
+  const size = bytes.length / (planes * heads);
+  const own = new Uint8Array(planes * size);
+  for (let plane = 0; plane < planes; plane++) {
+    const start = (plane * heads + head) * size;
+    own.set(bytes.subarray(start, start + size), plane * size);
+  }
+  return own;
+}
+
+/** Decode codes of mean weights. Each of `maxima` belongs to an equal part of the codes. */
+function weightsOf(codes: Uint8Array, maxima: readonly number[]): Float32Array<ArrayBuffer> {
+  const size = codes.length / maxima.length;
+  return Float32Array.from(codes, (code, i) => {
+    const maximum = maxima[Math.floor(i / size)] ?? 0;
+    return code === 0 ? Number.NaN : maximum * ((code - 1) / 254) ** 2;
+  });
+}
+
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
+/** Function that creates the transport of an exported page. Undefined in a widget's bundle. */
+export const recordedTransport =
+  typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
+    ? undefined
+    : (page: object): Transport => new RecordedTransport(page as RecordedPage);

@@ -1,0 +1,85 @@
+"""Replies of a kernel that an exported page contains.
+
+A page of the embedding view or of the atlas is a list of recorded replies. A recorded reply answers
+each request of its name whose arguments include its arguments. If it has no argument ``head``, its
+header and data are those of all heads of a layer. ``js/src/client/page/recorded.ts`` looks up the
+replies.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.pages.packing import packed
+
+
+def recorded(
+    request: str,
+    arguments: Mapping[str, Any],
+    header: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    data: NDArray[np.uint8] | None = None,
+    *,
+    planes: int = 1,
+) -> dict[str, Any]:
+    """Record a reply.
+
+    Parameters
+    ----------
+    request, arguments : str, mapping
+        Name of the request, and arguments that it must have.
+    header : mapping or sequence of mappings
+        Header of the reply, or one header per head.
+    data : ndarray, optional
+        Bytes of the reply. With one header per head, (planes, heads, ...): the reply for a head
+        consists of its part of each plane. Similar bytes that are side by side compress better.
+    planes : int, default 1
+        Number of planes.
+    """
+    reply: dict[str, Any] = {"request": request, "arguments": arguments, "header": header}
+    if not isinstance(header, Mapping):
+        # Fields that are equal for all heads are stored once.
+        first = header[0]
+        common = [name for name in first if all(own[name] == first[name] for own in header)]
+        reply["common"] = {name: first[name] for name in common}
+        reply["header"] = [
+            {name: own[name] for name in own if name not in common} for own in header
+        ]
+    if data is not None:
+        reply["data"] = packed(data.tobytes())
+        if planes > 1:
+            reply["planes"] = planes
+    return reply
+
+
+def recorded_json(request: str, arguments: Mapping[str, Any], compressed: bytes) -> dict[str, Any]:
+    """Record a reply whose bytes are JSON that is already compressed."""
+    data = base64.b64encode(compressed).decode("ascii")
+    header = {"parts": 1}
+    return {"request": request, "arguments": arguments, "header": header, "compressed": data}
+
+
+def recorded_weights(
+    request: str,
+    arguments: Mapping[str, Any],
+    header: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    weights: NDArray[np.floating],
+) -> dict[str, Any]:
+    """Record a float32 reply with mean weights of the heads of a layer, (heads, ...).
+
+    Each weight is stored as one byte. NaN becomes 0. Other weights become 1 to 255, in proportion
+    to the square root of the weight divided by the largest weight of the head.
+    """
+    flat = weights.reshape(len(weights), -1)
+    finite = np.isfinite(flat)
+    values = np.where(finite, np.clip(flat, 0.0, None), 0.0)
+    maxima = values.max(axis=1, initial=0.0)
+    shares = np.sqrt(values / np.where(maxima > 0, maxima, 1.0)[:, None])
+    codes = np.where(finite, 1 + np.rint(254 * shares), 0).astype(np.uint8)
+    # Eight digits are more exact than the float32 numbers of the decoded reply.
+    exact = [float(f"{maximum:.8g}") for maximum in maxima]
+    return recorded(request, arguments, header, codes) | {"maxima": exact}
