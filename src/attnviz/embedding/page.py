@@ -249,7 +249,7 @@ def embedding_figure(
     ]
     most = max(map(len, codes))
     for row in codes:
-        row += [None] * (most - len(row))
+        row.extend([None] * (most - len(row)))
 
     def drawn(plane: NDArray[np.intp] | None, side: int) -> Cells:
         if plane is None:
