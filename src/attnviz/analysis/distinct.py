@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.analysis.heads import Scoring, facts_of, stack_of
-from attnviz.analysis.measures import MEASURES, can_show
+from attnviz.analysis.heads import Scoring, facts_of, possible_measures, stack_of
 
 if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
@@ -120,11 +119,10 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         return None
     if stack.signed:
         return None
-    queries, keys = facts_of(stack)
     patterns = [
         measure.name
-        for measure in MEASURES.values()
-        if measure.opens_views and can_show(measure, queries, keys, causal=stack.causal)
+        for measure in possible_measures(stack, *facts_of(stack))
+        if measure.opens_views
     ]
     if not patterns:
         return None

@@ -58,7 +58,8 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
         keys are different tokens, as in cross attention, measures that compare positions are left
         out. ``"next token"`` is not possible in causal attention. ``"previous token"`` and ``"next
         token"`` need two tokens. ``"same token"`` and ``"induction"`` need a token that occurs
-        twice. The result is empty for signed values, such as differences.
+        twice. ``"output norm"`` needs a record made with ``attnviz.extract(..., outputs=True)``.
+        The result is empty for signed values, such as differences.
 
     Raises
     ------
@@ -75,12 +76,19 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     stack = stack_of(stack)
     if stack.signed:
         return ()
-    queries, keys = facts_of(stack)
-    return tuple(
-        name
-        for name, measure in MEASURES.items()
+    return tuple(measure.name for measure in possible_measures(stack, *facts_of(stack)))
+
+
+def possible_measures(
+    stack: AttentionStack, queries: TokenFacts, keys: TokenFacts
+) -> list[Measure]:
+    """Return the measures of which the heads of a stack with these tokens can have a score."""
+    return [
+        measure
+        for measure in MEASURES.values()
         if can_show(measure, queries, keys, causal=stack.causal)
-    )
+        and (measure.kind != "heads" or stack.has_outputs)
+    ]
 
 
 def head_scores(
@@ -107,8 +115,9 @@ def head_scores(
         such as ``"previous token"``, a score is the share of the weight on these pairs, from 0 to
         1, as a mean over the queries that have such a pair. For ``"entropy"``, it is the mean over
         queries, in nats: 0 if every query attends to a single key, and log(number of keys) for
-        uniform attention to all keys. The score is NaN if no query has one, for example because no
-        token repeats, the mask forbids all of the pairs, or the text has a single token.
+        uniform attention to all keys. For ``"output norm"``, it is relative to the mean of the
+        layer, which is 1. The score is NaN if no query has one, for example because no token
+        repeats, the mask forbids all of the pairs, or the text has a single token.
 
     Raises
     ------
@@ -116,8 +125,9 @@ def head_scores(
         If `stack` is neither a stack nor a record, or `max_queries` is not an integer.
     ValueError
         If `measure` is unknown, or needs queries and keys of one text and those of `stack` are
-        different tokens. Also if `max_queries` is not positive, or if `stack` has signed values,
-        which are not shares of a query's weight.
+        different tokens, or needs outputs of heads, which `stack` does not have. Also if
+        `max_queries` is not positive, or if `stack` has signed values, which are not shares of a
+        query's weight.
 
     See Also
     --------
@@ -205,7 +215,7 @@ def uniform_scores(
     Raises
     ------
     TypeError, ValueError
-        As for `head_scores`.
+        As for `head_scores`. Also if `measure` is computed from the outputs of heads.
 
     Notes
     -----
@@ -221,6 +231,8 @@ def uniform_scores(
     """
     stack = stack_of(stack)
     scoring = Scoring(stack, [measure], max_queries)
+    if scoring.measures[0].kind == "heads":
+        raise ValueError(f"measure={measure!r} is not computed from weights, so it has no baseline")
     return [scoring.uniform(layer, range(stack.num_heads(layer)))[0] for layer in stack.layers]
 
 
@@ -257,7 +269,9 @@ class Scoring:
         self.measures = [_fitting(stack, name) for name in names]
         self._stack = stack
         self._queries, self._keys = facts_of(stack)
-        self._blocks = list(row_blocks(stack, max_queries))
+        blocks = row_blocks(stack, max_queries)
+        need_weights = any(measure.kind != "heads" for measure in self.measures)
+        self._blocks = list(blocks) if need_weights else []
         self.num_rows = sum(map(len, self._blocks))
         self._cached_pairs: dict[int, list[PairIndices | None]] = {}
 
@@ -276,7 +290,13 @@ class Scoring:
             for subset, weights in weights_of_some(self._stack, layer, heads, rows):
                 sums.add(subset, weights, pairs)
                 pace.advance(weights.size, len(weights))
-        return sums.means()
+        scores, counts = sums.means()
+        for number, measure in enumerate(self.measures):
+            outputs = self._stack.outputs(layer)
+            if measure.kind == "heads" and outputs is not None:
+                scores[number] = values_of(measure, outputs)[list(heads)]
+                counts[number] = len(self._queries)
+        return scores, counts
 
     def uniform(self, layer: int, heads: Sequence[int]) -> Scores:
         """Compute the scores of uniform attention under the masks of some heads."""
@@ -321,10 +341,10 @@ class _Sums:
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
                 self._sums[number, heads] += pairs_of_measure.sums_of(weights)
-                continue
-            values = values_of(self._measures[number], weights.astype(np.float64))
-            self._sums[number, heads] += np.nansum(values, axis=-1)
-            self._counts[number, heads] += np.count_nonzero(~np.isnan(values), axis=-1)
+            elif self._measures[number].kind == "rows":
+                values = values_of(self._measures[number], weights.astype(np.float64))
+                self._sums[number, heads] += np.nansum(values, axis=-1)
+                self._counts[number, heads] += np.count_nonzero(~np.isnan(values), axis=-1)
 
     def count(
         self,
@@ -434,6 +454,12 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
         raise ValueError(
             f"measure={name!r} compares positions in one text, but the queries and keys of stack "
             f"{stack.name!r} are different tokens. Pass one of {', '.join(map(repr, others))}."
+        )
+    if measure.kind == "heads" and not stack.has_outputs:
+        raise ValueError(
+            f"measure={name!r} needs the outputs of heads, which stack {stack.name!r} does not "
+            "have. Pass outputs=True to attnviz.extract, or use attnviz.head_statistics(model, "
+            "texts). If the record was made so, its notes name the layers without outputs."
         )
     return measure
 

@@ -15,6 +15,9 @@ The kind of a measure says what its formula returns for some queries (rows) and 
     query has no previous token.
 ``"rows"``
     A number for each query, computed from its weights. The score is the mean over queries.
+``"heads"``
+    A number for each head, computed from what the head adds to the residual stream at each query
+    (`attnviz.record.stack.AttentionStack.outputs`). It is the score.
 
 The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the scores and roles of
 `attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test follow from the entries.
@@ -33,7 +36,7 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import short_repr
 
-Kind = Literal["pairs", "rows"]
+Kind = Literal["pairs", "rows", "heads"]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Formula = TypeVar("_Formula", bound=Callable[..., Any])
@@ -163,13 +166,14 @@ class Measure:
     ----------
     name : str
         Name of the measure, and of its scores.
-    kind : {"pairs", "rows"}
+    kind : {"pairs", "rows", "heads"}
         What `formula` returns.
     formula : callable
-        ``formula(queries, keys, rows)`` for pairs, ``formula(weights)`` for rows. See `measure`.
+        ``formula(queries, keys, rows)`` for pairs, ``formula(weights)`` for rows,
+        ``formula(outputs)`` for heads. See `measure`.
     description : str
         For pairs, the keys: "the token before". For rows, the number of a query: "the entropy of a
-        query's weights".
+        query's weights". For heads, the number of a head.
     definition : str
         Pairs or formula in mathematical notation, for query i and key j.
     source : str
@@ -218,8 +222,8 @@ class Measure:
         >>> MEASURES["previous token"].sentence
         'Weight on the token before.'
         """
-        of = {"pairs": "Weight on", "rows": "Mean over queries of"}[self.kind]
-        return f"{of} {self.description or self.name}."
+        starts = {"pairs": "Weight on", "rows": "Mean over queries of", "heads": "For each head,"}
+        return f"{starts[self.kind]} {self.description or self.name}."
 
 
 _measures: dict[str, Measure] = {}
@@ -238,13 +242,16 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
     ----------
     name : str
         Name of the measure. A measure with the same name is replaced, except those of attnviz.
-    kind : {"pairs", "rows"}
+    kind : {"pairs", "rows", "heads"}
         ``"pairs"``: the decorated function has the arguments ``(queries, keys, rows)`` and returns
         which pairs of a query and a key count, bool, (rows, keys). `queries` and `keys` are
         `attnviz.analysis.TokenFacts`, and `rows` are the positions of the queries, int64, (rows,
         1). If the same keys count for all queries, the function may return (keys,).
         ``"rows"``: the function has the argument ``weights``, (..., rows, keys), and returns one
         number per row, (..., rows), or NaN for rows that do not count.
+        ``"heads"``: the function has the argument ``outputs``, (heads, queries, axes), which are
+        the outputs of one layer (`attnviz.record.stack.AttentionStack.outputs`), and returns one
+        number per head, (heads,).
     **properties
         Other attributes of `attnviz.analysis.Measure`, such as ``description=``, ``one_text=True``
         or ``role=``.
@@ -321,17 +328,23 @@ def pairs_of(measure: Measure, queries: TokenFacts, keys: TokenFacts, rows: Indi
         ) from None
 
 
-def values_of(measure: Measure, weights: NDArray[Any]) -> NDArray[Any]:
-    """Return the number of each row of `weights`, (..., rows, keys). NaN if a row has none.
+def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the numbers of a measure of rows or heads. NaN if a row or a head has none.
+
+    For rows, `array` has weights, (..., rows, keys). For heads, it has outputs, (heads, queries,
+    axes).
 
     >>> values_of(MEASURES["entropy"], np.array([[1.0, 0.0], [0.5, 0.5]])).round(4).tolist()
     [0.0, 0.6931]
     """
-    numbers = np.asarray(measure.formula(weights))
-    if numbers.shape != weights.shape[:-1]:
+    numbers = np.asarray(measure.formula(array))
+    each, shape = ("head", array.shape[:1])
+    if measure.kind == "rows":
+        each, shape = ("row of weights", array.shape[:-1])
+    if numbers.shape != shape:
         raise ValueError(
-            f"measure {measure.name!r} must return one number for each row of weights, "
-            f"{weights.shape[:-1]}; got {numbers.shape}"
+            f"measure {measure.name!r} must return one number for each {each}, {shape}; got "
+            f"{numbers.shape}"
         )
     return numbers
 
@@ -383,6 +396,13 @@ def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
     # If a rounded weight is larger than 1, the entropy is negative. Return 0 instead.
     entropy: NDArray[Any] = np.maximum(np.log(sums) - inner / sums, 0)
     return entropy
+
+
+def _relative_norm(outputs: NDArray[Any]) -> NDArray[Any]:
+    norms = np.linalg.norm(outputs, axis=2).mean(axis=1, dtype=np.float64)
+    # The heads of a layer without any output have no score.
+    relative: NDArray[Any] = norms / (norms.mean() or np.nan)
+    return relative
 
 
 _BUILT_IN = (
@@ -516,6 +536,16 @@ _BUILT_IN = (
         definition="-sum over j of w[j] log w[j], where w is the row divided by its sum",
         source="Clark et al. 2019, section 3.3",
         unit="nats",
+    ),
+    Measure(
+        "output norm",
+        "heads",
+        _relative_norm,
+        description="the mean norm of its outputs, divided by the mean over the heads of the layer",
+        definition="mean over i of the norm of o[i], divided by its mean over the heads of the "
+        "layer, where o[i] = sum over j of A[i, j] v[j] W_O",
+        source="Sandoval-Segura et al. 2025 (arXiv 2504.03889), appendix A.1",
+        unit="of the layer's mean",
     ),
 )
 register_all(_BUILT_IN)

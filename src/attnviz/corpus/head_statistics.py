@@ -353,6 +353,7 @@ class _Work:
             target=self.inputs.target,
             batch_size=self.batch_size,
             ordered=False,
+            outputs=True,
             **self.options,
         )
         return self.inputs.add_texts(statistics, read)

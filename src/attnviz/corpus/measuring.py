@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import one_text
-from attnviz.analysis.measures import MEASURES, TokenFacts, can_show, pairs_of, values_of
+from attnviz.analysis.heads import one_text, possible_measures
+from attnviz.analysis.measures import MEASURES, Measure, TokenFacts, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
@@ -64,9 +64,9 @@ def score_names() -> tuple[str, ...]:
     """
     of_kind = {
         kind: [name for name, measure in MEASURES.items() if measure.kind == kind]
-        for kind in ("pairs", "rows")
+        for kind in ("pairs", "rows", "heads")
     }
-    return (*of_kind["pairs"], _POSITIONAL_SHARE, *of_kind["rows"])
+    return (*of_kind["pairs"], _POSITIONAL_SHARE, *of_kind["rows"], *of_kind["heads"])
 
 
 def unit_and_definition(score: str) -> tuple[str, str]:
@@ -170,13 +170,10 @@ class _Measuring:
         start = hashed(start, np.uint64(zlib.crc32(stack.name.encode())))
         numbers = np.array([layer << 32 | head for layer, head in heads], np.uint64)
         self._hashes = hashed(start, numbers)
-        possible = [
-            measure
-            for measure in MEASURES.values()
-            if can_show(measure, queries, keys, causal=stack.causal)
-        ]
+        possible = possible_measures(stack, queries, keys)
         self._pair_measures = [measure for measure in possible if measure.kind == "pairs"]
         self._row_measures = [measure for measure in possible if measure.kind == "rows"]
+        self._head_measures = [measure for measure in possible if measure.kind == "heads"]
         # Names of the scores with pairs.
         self._names = (*(measure.name for measure in self._pair_measures), *self._relations)
         count = len(self._names)
@@ -418,7 +415,16 @@ class _Measuring:
             means = np.where(self._row_counts > 0, self._row_values / self._row_counts, np.nan)
             for measure, mean in zip(self._row_measures, means.T, strict=True):
                 scores[measure.name] = np.stack([mean, undefined, undefined])
+        for measure in self._head_measures:
+            numbers = [self._of_outputs(measure, layer) for layer in self._stack.layers]
+            scores[measure.name] = np.stack([np.concatenate(numbers), undefined, undefined])
         return scores
+
+    def _of_outputs(self, measure: Measure, layer: int) -> Numbers:
+        outputs = self._stack.outputs(layer)
+        if outputs is None:
+            return np.full(self._stack.num_heads(layer), np.nan)
+        return values_of(measure, outputs)
 
     def _expected_from_position(self) -> Numbers:
         """Return the baseline from position, as a sum over the pairs of a score, (heads, scores).

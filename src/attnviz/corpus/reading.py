@@ -29,6 +29,7 @@ from attnviz.corpus.texts import Texts
 from attnviz.extraction import extract
 from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.capture.memory import forward_memory, free_memory
+from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.families import max_batched_length
 from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
 from attnviz.extraction.inputs.encode import Encoder, examples_of
@@ -98,6 +99,7 @@ def read_records(
     ordered: bool = True,
     ahead: Callable[[int], bool] | None = None,
     done: Callable[[int], None] | None = None,
+    outputs: bool = False,
     **options: Unpack[RecordOptions],
 ) -> Iterator[ReadText]:
     """Read texts with a model, several in one forward pass, and yield the record of each text.
@@ -128,6 +130,8 @@ def read_records(
     done : callable, optional
         Function that is called after each batch with its number of input tokens. The records of the
         batch may be yielded later.
+    outputs : bool
+        Whether records have the outputs of heads (`AttentionStack.outputs`).
     **options
         Options of `attnviz.extract`, which apply to all texts.
 
@@ -148,6 +152,7 @@ def read_records(
         target,
         options,
         batch_size=checked_batch_size(batch_size),
+        outputs=outputs,
     )
     indices = iter(indices)
     first = True
@@ -228,6 +233,7 @@ class _Reader:
         options: RecordOptions,
         *,
         batch_size: BatchSize,
+        outputs: bool,
     ) -> None:
         self._loaded = load(model, options.get("tokenizer"), options.get("processor"))
         self._model: Any = self._loaded.model
@@ -237,9 +243,11 @@ class _Reader:
             "tokenizer": self._loaded.tokenizer,
             "processor": self._loaded.processor,
         }
-        self._capture = read_capture_options(
+        capture = read_capture_options(
             options.get("layers"), options.get("dtype"), options.get("device", "cpu")
         )
+        self._capture = replace(capture, outputs=outputs)
+        self._outputs = HeadOutputs(self._model) if outputs else None
         self._title = options.get("name") or name_of(self._model)
         truncation = read_truncation(options.get("truncation", False))
         self._encoder = Encoder(self._loaded, truncation=truncation)
@@ -484,6 +492,7 @@ class _Reader:
             entry.text,
             target=entry.target,
             progress=False,
+            outputs=self._capture.outputs,
             **self._options,
         )
         if not isinstance(record, AttentionRecord):
@@ -492,7 +501,12 @@ class _Reader:
 
     def _records(self, batch: Batch) -> list[AttentionRecord]:
         return record_batch(
-            self._loaded, self._encoder, batch, title=self._title, options=self._capture
+            self._loaded,
+            self._encoder,
+            batch,
+            title=self._title,
+            options=self._capture,
+            outputs=self._outputs,
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:

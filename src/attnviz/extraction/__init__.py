@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, overload
 
@@ -80,6 +81,7 @@ def extract(
     layers: Layers = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
+    outputs: bool = False,
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
@@ -135,6 +137,10 @@ def extract(
     device : str, device or None, default "cpu"
         Device of the kept queries and keys. None keeps them on the device where the model computed
         them. The queries and keys take memory of the device as long as the record exists.
+    outputs : bool, default False
+        Whether to keep what each head adds to the residual stream, too (`AttentionStack.outputs`),
+        which measures such as ``"output norm"`` need. They take as much memory as the queries in
+        float32.
     spool : path-like, optional
         Folder to which queries and keys are written while the model runs, one file per layer. Pass
         a folder if queries and keys would not fit into memory. The folder is created if it does not
@@ -182,12 +188,14 @@ def extract(
     loaded = load(model, tokenizer, processor)
     encoder = Encoder(loaded, truncation=read_truncation(truncation))
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
-    options = read_capture_options(layers, dtype, device)
+    options = replace(read_capture_options(layers, dtype, device), outputs=bool(outputs))
     if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(
             f"device={device!r} and spool={spool!r} are two locations for queries and keys. "
             "Pass only one of them."
         )
+    if spool is not None and outputs:
+        raise ValueError("outputs=True keeps outputs in memory. Do not pass spool.")
     folders = None if spool is None else SpoolFolders(spool, several=is_list)
     if folders is not None and is_list:
         folders.check()

@@ -33,6 +33,7 @@ class ExtractOptions(RecordOptions, total=False):
     """Arguments of `attnviz.extract` except `model`, `inputs` and `target`."""
 
     decoder_input_ids: Any
+    outputs: bool
     spool: str | os.PathLike[str] | None
     progress: bool
 
@@ -61,12 +62,15 @@ class CaptureOptions:
         None keeps all layers.
     outline : bool
         Whether only the numbers of layers, heads and tokens are kept, and no attention.
+    outputs : bool
+        Whether the outputs of heads are kept, too, in float32.
     """
 
     device: torch.device | None = None
     dtype: torch.dtype | None = None
     layers: tuple[int, ...] | None = None
     outline: bool = False
+    outputs: bool = False
 
     def of_stack(self, numbers: Sequence[int]) -> CaptureOptions:
         """Replace negative layers by the numbers of a stack's layers (`numbers`, ascending).

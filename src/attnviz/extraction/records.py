@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
+from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
 from attnviz.extraction.families import IMAGES, SOUNDS, families_in
 from attnviz.extraction.inputs.batch import Batch
@@ -21,6 +22,9 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.spool import Spool
+from attnviz.record.tokens import quote
+from attnviz.utils.arguments import format_named
+from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
 # For each stack of layers over a text, the name of the token sequence with its queries.
@@ -35,14 +39,23 @@ def record_batch(
     title: str,
     options: CaptureOptions,
     spools: Sequence[Spool] = (),
+    outputs: HeadOutputs | None = None,
 ) -> list[AttentionRecord]:
     """Run one forward and return a record for each example of `batch`.
 
     The arguments are as in `records_of_forward`. If there are `spools`, one for each example,
-    queries and keys are written to them.
+    queries and keys are written to them. If `options` request the outputs of heads, `outputs` reads
+    them. Pass the same object again for the next batch, because it stores output projections.
     """
-    forward = run_forward(loaded, batch, options=options, spools=spools)
-    return records_of_forward(loaded, encoder, batch, forward, title=title, options=options)
+    if options.outputs and outputs is None:
+        outputs = HeadOutputs(loaded.model)
+    with Cleanup() as undo, undo:
+        if outputs is not None:
+            outputs.watch(undo)
+        forward = run_forward(loaded, batch, options=options, spools=spools)
+    return records_of_forward(
+        loaded, encoder, batch, forward, title=title, options=options, outputs=outputs
+    )
 
 
 def records_of_forward(
@@ -53,11 +66,13 @@ def records_of_forward(
     *,
     title: str,
     options: CaptureOptions,
+    outputs: HeadOutputs | None = None,
 ) -> list[AttentionRecord]:
     """Return a record for each example of a forward.
 
     The predictions of the model are added to the tokens of `batch`. In the records, patches of
     images are sorted row by row if their order is known. `title` is the title of the records.
+    `outputs` watched the forward, if the outputs of heads are requested.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
@@ -90,6 +105,14 @@ def records_of_forward(
             "Each head has a learned sink, which takes a share of every row: weights sum to less "
             "than 1."
         )
+    if outputs is not None:
+        for name, layers in stacks.items():
+            unknown = _add_outputs(layers, outputs)
+            if unknown:
+                notes.append(
+                    f"The outputs of heads are not shown for {format_named('layer', unknown)} of "
+                    f"stack {quote(name)}, because no linear output projection was found."
+                )
     if collector.max_examples == 1 < batch.size:
         notes.append(
             f"The {batch.size} rows of inputs are one example: tokens are shown by their position."
@@ -129,6 +152,19 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
             )
 
 
+def _add_outputs(layers: StackLayers, outputs: HeadOutputs) -> list[int]:
+    """Add the outputs of heads to a stack. Return the numbers of layers without known outputs."""
+    by_layer = {
+        number: outputs.of_run(run)
+        for number, run in zip(layers.examples[0], layers.runs, strict=True)
+    }
+    layers.outputs = [
+        {number: examples[index] for number, examples in by_layer.items() if examples}
+        for index in range(len(layers.examples))
+    ]
+    return [number for number, examples in by_layer.items() if not examples]
+
+
 def _has_sinks(layer: Captured) -> bool:
     return isinstance(layer, QueryKeyAttention) and layer.sinks is not None
 
@@ -146,6 +182,7 @@ def _record(
             layers=stacks[name].examples[index],
             query_tokens=queries,
             key_tokens=None if keys is queries else keys,
+            outputs=stacks[name].outputs[index] if stacks[name].outputs else None,
         )
         for name, (queries, keys) in tokens.tokens(index).items()
     }

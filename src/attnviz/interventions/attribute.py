@@ -542,7 +542,7 @@ def _record(
             # Without positions, the module computed several attentions, such as windows. Their
             # vectors cannot be assigned to the tokens of the layer.
             if maker and unpadded is not None and attention.vectors is not None:
-                layers[number] = maker(attention, unpadded)
+                layers[number] = maker(attention, unpadded[0])
         if not layers:
             left.append(f"stack {quote(name)}")
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
@@ -52,6 +53,8 @@ class AttentionStack:
         have any sum.
     measure : str, default "weight"
         Short name of the values for legends, captions and tables.
+    outputs : mapping of int to Tensor, optional
+        Outputs of the heads of some layers (see the method `outputs`).
 
     Attributes
     ----------
@@ -89,6 +92,7 @@ class AttentionStack:
         normalized: bool | None = None,
         signed: bool = False,
         measure: str = "weight",
+        outputs: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
         if not layers:
             raise ValueError(f"stack {short_repr(name)} has no layers; pass at least one")
@@ -100,6 +104,7 @@ class AttentionStack:
         self.measure = _checked_measure(measure)
         self._maximum: float | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
+        self._outputs = dict(outputs or {})
         self._layers = {number: layers[number] for number in sorted(layers)}
         for number, attention in self._layers.items():
             for side, expected, tokens in (
@@ -382,6 +387,37 @@ class AttentionStack:
         vectors: NDArray[np.float32] = shared.float().cpu().numpy().copy()
         return vectors
 
+    def outputs(self, layer: int) -> NDArray[np.float32] | None:
+        """Return what each head of a layer adds to the residual stream at each query.
+
+        Parameters
+        ----------
+        layer : int
+            Layer number of the model, or negative from the end, as in Python.
+
+        Returns
+        -------
+        ndarray or None
+            float32, (heads, queries, axes). With the weights A, the values V and the head's rows W
+            of the output projection, the vector of a query is its row of A V W, in an orthonormal
+            basis of the rows of W. Therefore norms and inner products of the vectors of one head
+            are those of A V W. The bias of the projection is left out. None unless the record was
+            made with ``attnviz.extract(..., outputs=True)`` and the projection is known.
+            `AttentionRecord.save` omits outputs.
+
+        Raises
+        ------
+        IndexError
+            If the layer does not exist.
+        """
+        outputs = self._outputs.get(self.layer_number(layer))
+        return None if outputs is None else outputs.numpy()
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether the method `outputs` returns the outputs of at least one layer."""
+        return bool(self._outputs)
+
     def only(self, layers: int | Iterable[int]) -> AttentionStack:
         """Return a stack of selected layers, without copying arrays.
 
@@ -396,7 +432,11 @@ class AttentionStack:
         """
         numbers = whole_numbers("layers", as_list(layers))
         selected = {self.layer_number(number): self.attention(number) for number in numbers}
-        return self._like(selected, self.query_tokens, self.key_tokens)
+        stack = self._like(selected, self.query_tokens, self.key_tokens)
+        stack._outputs = {
+            number: vectors for number, vectors in self._outputs.items() if number in selected
+        }
+        return stack
 
     def merge_words(self) -> AttentionStack:
         """Return the attention between words instead of tokens.

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from cachetools import LRUCache
+from torch import nn
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.outputs import FollowedOutputs
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.answer import Answer
 from attnviz.interventions.changes import (
@@ -31,7 +34,7 @@ from attnviz.interventions.effect import Effect, effect_of, share_of
 from attnviz.interventions.example import Example
 from attnviz.interventions.intervene import ChangedRecord, changed_record, changed_stacks
 from attnviz.interventions.plan import StackLayer, identity_of
-from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
+from attnviz.interventions.projection import ProjectedValues
 from attnviz.interventions.runner import Runner
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
@@ -64,8 +67,6 @@ _MAX_NAME_LENGTH = 160
 _NOISE_ROWS = 256
 # Maximum size in bytes of the values of all layers, which are stored to compute norms.
 _VALUE_BYTES = 1 << 30
-# Maximum number of heads whose value norms are cached.
-_MAX_NORMS = 64
 
 Changes = tuple[Change, ...]
 
@@ -144,7 +145,7 @@ class ChangedRuns:
         #: Words for what the model predicts, such as "the next token".
         self._subject = ""
         self._values: dict[StackLayer, ProjectedValues] = {}
-        self._norms: LRUCache[tuple[str, int, int], torch.Tensor] = LRUCache(_MAX_NORMS)
+        self._norms: dict[StackLayer, torch.Tensor | None] = {}
         self._runs: LRUCache[Changes, _Run] = LRUCache(_MAX_RUNS)
         self._outcomes: LRUCache[Changes, _Outcome] = LRUCache(_MAX_OUTCOMES)
         self._edges: LRUCache[EdgeRequest, EdgeHeader] = LRUCache(_MAX_OUTCOMES)
@@ -290,7 +291,14 @@ class ChangedRuns:
         """Run the model without changes, and store its values."""
         model, inputs, target, options = self._source
         example = Example.one(model, inputs, target, None, options)
-        following = FollowedOutputs(example.loaded.model, _VALUE_BYTES)
+
+        def keep(call: AttentionCall, projection: nn.Module) -> ProjectedValues | None:
+            stored = sum(values.values.nbytes for values in following.found.values())
+            value: Any = call.value
+            fits = stored + value.nbytes <= _VALUE_BYTES
+            return ProjectedValues.of_call(call, projection) if fits else None
+
+        following = FollowedOutputs(example.loaded.model, keep)
         with Cleanup() as undo, undo:
             following.watch(undo)
             runner = Runner(example)
@@ -421,13 +429,14 @@ class ChangedRuns:
         2020). The model does not run again. Raise LookupError with a message for the reader of the
         view if the share is unknown.
         """
-        head = pair.stack, pair.layer, pair.head
-        if head not in self._norms:
-            values = self._values.get((pair.stack, pair.layer))
-            if values is None or not values.linear:
-                raise LookupError("this attention has no known output projection")
-            self._norms[head] = values.norms(pair.head)
-        norms, stack = self._norms[head].double().numpy(), self._record.stack(pair.stack)
+        layer = pair.stack, pair.layer
+        if layer not in self._norms:
+            values = self._values.get(layer)
+            self._norms[layer] = None if values is None else values.norms()
+        by_head, stack = self._norms[layer], self._record.stack(pair.stack)
+        if by_head is None:
+            raise LookupError("this attention has no known output projection")
+        norms = by_head[pair.head].double().numpy()
         if len(norms) != len(stack.key_tokens):
             raise LookupError("the model also reads padding")
         row = slice(pair.query, pair.query + 1)

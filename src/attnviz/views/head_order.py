@@ -127,6 +127,8 @@ class HeadOrder(HeadRoles):
         why = ""
         if order == "role":
             why = " Pass roles=, such as attnviz.head_statistics(model, texts)."
+        elif order in MEASURES and MEASURES[order].kind == "heads":
+            why = " Measures of heads need a record of attnviz.extract(..., outputs=True)."
         elif order in MEASURES:
             why = " Patterns need attention weights, and induction needs a repeated token."
         raise traitlets.TraitError(

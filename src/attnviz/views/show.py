@@ -56,6 +56,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         layers: int | Iterable[int] | None = None,
         dtype: Any = None,
         device: Any = "cpu",
+        outputs: bool = False,
         spool: Any = None,
         include_layers: int | Iterable[int] | None = None,
         **traits: Any,
@@ -98,6 +99,8 @@ class ShowFunction(Protocol[_RecordView_co]):
             Whether to merge subword tokens into words. The weights of a word are the sum over its
             tokens as keys, and the mean over its tokens as queries. Predictions of the model are
             not shown for words.
+        outputs : bool
+            Whether to keep the outputs of heads, too, by which ``order="output norm"`` orders.
         layers, dtype, device, spool : optional
             Layers to read from the model, dtype and device of their queries and keys, and a folder
             for queries and keys that do not fit into memory, as for `attnviz.extract`.
@@ -358,7 +361,7 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
         )
     if not _runs_again(model) or inputs is None:
         raise TypeError("live=True needs a model and inputs, the prompt that the model continues.")
-    unused = {"words", "spool", "target", "tokens", "sentence_b_start"} & set(arguments)
+    unused = {"words", "outputs", "spool", "target", "tokens", "sentence_b_start"} & set(arguments)
     refuse_arguments(sorted(unused), "live=True shows a text while the model generates it")
     if ipython_cell() is None:
         return None

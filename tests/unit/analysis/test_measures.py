@@ -1,6 +1,6 @@
 """Tests that the scores of every built-in measure equal those of plain loops.
 
-A new measure needs its definition in plain Python, one line in `PAIRS` or `ROWS`.
+A new measure needs its definition in plain Python, one line in `PAIRS`, `ROWS` or `HEADS`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import traitlets
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
@@ -29,6 +31,7 @@ from attnviz.analysis import (
 from attnviz.analysis.heads import facts_of
 from attnviz.analysis.measures import pairs_of
 from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from unit.records import given_record, vectors
 
@@ -55,19 +58,38 @@ PAIRS: dict[str, Callable[[int, int], bool]] = {
 ROWS: dict[str, Callable[[Sequence[float]], float]] = {
     "entropy": lambda row: -sum(w / sum(row) * math.log(w / sum(row)) for w in row if w > 0),
 }
+# For each measure of heads, the numbers of a layer's heads from their outputs at each query.
+HEADS: dict[str, Callable[[Sequence[Sequence[Sequence[float]]]], list[float]]] = {
+    "output norm": lambda heads: [
+        len(heads)
+        * sum(math.hypot(*vector) for vector in head)
+        / sum(math.hypot(*vector) for other in heads for vector in other)
+        for head in heads
+    ],
+}
 
 
 def record_of(*, causal: bool) -> AttentionRecord:
     """Return a record of two layers. The heads have attention sinks, so rows sum to less than 1."""
     queries, keys = vectors(2, 2, 3, N, 4)
     tokens = Tokens.of(TEXTS, special=[position in SPECIAL for position in range(N)])
-    return AttentionRecord.from_qk(
+    record = AttentionRecord.from_qk(
         queries, keys, tokens, causal=causal, sinks=np.zeros((2, 3), np.float32)
     )
+    stack = record.stack()
+    layers = {layer: stack.attention(layer) for layer in stack.layers}
+    outputs = dict(enumerate(vectors(2, 3, N, 4, seed=1)))
+    return AttentionRecord({"self": AttentionStack("self", layers, tokens, outputs=outputs)})
 
 
 def even_record(tokens: Tokens) -> AttentionRecord:
     return AttentionRecord.from_weights(np.full((1, 2, N, N), 1 / N), tokens)
+
+
+def outputs_of(stack: AttentionStack, layer: int) -> NDArray[np.float32]:
+    outputs = stack.outputs(layer)
+    assert outputs is not None
+    return outputs
 
 
 def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float:
@@ -89,19 +111,23 @@ def test_scores_equal_plain_loops(name: str, *, causal: bool) -> None:
     stack = record.stack()
     allowed = np.tri(N, dtype=np.bool_) if causal else np.ones((N, N), np.bool_)
     even = allowed / allowed.sum(axis=1, keepdims=True)
-    expected = [
-        [score(name, weights, allowed) for weights in stack.weights(layer=layer).astype(np.float64)]
-        for layer in (0, 1)
-    ]
+    expected = []
+    for layer in (0, 1):
+        if name in HEADS:
+            expected.append(HEADS[name](outputs_of(stack, layer).astype(np.float64).tolist()))
+        else:
+            weights = stack.weights(layer=layer).astype(np.float64)
+            expected.append([score(name, of_head, allowed) for of_head in weights])
     assert (name in measures_of(record)) == bool(np.isfinite(expected).any())
     assert_allclose(head_scores(record, name), expected, atol=1e-6)
-    assert_allclose(uniform_scores(record, name), np.full((2, 3), score(name, even, allowed)))
+    if name not in HEADS:
+        assert_allclose(uniform_scores(record, name), np.full((2, 3), score(name, even, allowed)))
     statistics = av.head_statistics([record], progress=False).stack()
     if not np.isnan(expected).all():
         assert_allclose(statistics.mean(name), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", [*PAIRS, *ROWS])
 def test_uniform_attention_has_the_score_of_the_baseline(name: str) -> None:
     record = even_record(record_of(causal=False).tokens)
     baseline = uniform_scores(record, name)
@@ -111,7 +137,7 @@ def test_uniform_attention_has_the_score_of_the_baseline(name: str) -> None:
         assert_allclose(shuffled, baseline, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", [*PAIRS, *ROWS])
 def test_scores_do_not_depend_on_the_parts_in_which_rows_are_read(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +158,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_rows_are_read(
 def test_every_role_has_one_measure_and_every_measure_a_source() -> None:
     # `MEASURES` is not used, because it may also contain measures that examples register.
     built_in = measures._BUILT_IN
-    assert set(PAIRS) | set(ROWS) == {measure.name for measure in built_in}
+    assert set(PAIRS) | set(ROWS) | set(HEADS) == {measure.name for measure in built_in}
     roles = [measure.role for measure in built_in if measure.role is not None]
     assert len(set(roles)) == len(roles)
     assert all(measure.source and measure.definition for measure in built_in)
@@ -147,6 +173,38 @@ def test_the_docs_list_every_measure(measure: Measure) -> None:
     assert f'| `"{measure.name}"` | {measure.definition} |{role} | {source} |' in page.splitlines()
 
 
+class TestMeasuresOfHeads:
+    def test_records_without_outputs_name_the_remedy(self) -> None:
+        record = even_record(record_of(causal=False).tokens)
+        assert "output norm" not in measures_of(record)
+        with pytest.raises(ValueError, match=r"Pass outputs=True to attnviz\.extract"):
+            head_scores(record, "output norm")
+        with pytest.raises(traitlets.TraitError, match=r"extract\(\.\.\., outputs=True\)"):
+            av.HeadView(record, order="output norm")
+
+    def test_there_is_no_score_of_uniform_attention(self) -> None:
+        record = record_of(causal=False)
+        with pytest.raises(ValueError, match="not computed from weights, so it has no baseline"):
+            uniform_scores(record, "output norm")
+        assert av.head_statistics([record], progress=False).stack().baseline("output norm") is None
+
+    def test_layers_without_outputs_have_no_score(self) -> None:
+        stack = record_of(causal=False).stack()
+        layers = {layer: stack.attention(layer) for layer in (0, 1)}
+        outputs = {1: torch.zeros(3, N, 2)}
+        outputs[1][:2] = 1.0
+        record = AttentionRecord(
+            {"self": AttentionStack("self", layers, stack.query_tokens, outputs=outputs)}
+        )
+        expected = [[math.nan] * 3, [1.5, 1.5, 0.0]]
+        assert_allclose(head_scores(record, "output norm"), expected)
+        statistics = av.head_statistics([record], progress=False)
+        assert_allclose(statistics.stack().mean("output norm"), expected)
+        assert_allclose(head_scores(record.only(1), "output norm"), expected[1:])
+        outputs[1][:] = 0.0
+        assert_allclose(head_scores(record, "output norm"), np.full((2, 3), np.nan))
+
+
 @pytest.mark.usefixtures("own_measures")
 class TestRegistration:
     def test_a_measure_of_the_user_is_available_everywhere(self) -> None:
@@ -159,21 +217,31 @@ class TestRegistration:
         def largest_weight(weights: NDArray[Any]) -> Any:
             return weights.max(axis=-1)
 
+        @av.measure("largest output", kind="heads", description="the largest norm of an output")
+        def largest_output(outputs: NDArray[Any]) -> Any:
+            return np.linalg.norm(outputs, axis=-1).max(axis=-1)
+
         record = record_of(causal=False)
         weights = record.stack().weights(layer=1)
         after = weights[:, :, [8, 9]].sum(axis=2).mean(axis=1)
         largest = weights.max(axis=2).mean(axis=1)
-        assert {"after a comma", "largest weight"} <= set(measures_of(record))
+        norms = np.linalg.norm(outputs_of(record.stack(), 1), axis=2).max(axis=1)
+        assert {"after a comma", "largest weight", "largest output"} <= set(measures_of(record))
         assert_allclose(head_scores(record, "after a comma")[1], after, atol=1e-6)
         assert_allclose(head_scores(record, "largest weight")[1], largest, atol=1e-6)
+        assert_allclose(head_scores(record, "largest output")[1], norms)
         stack = av.head_statistics([record] * 5, progress=False).stack()
         assert_allclose(stack.mean("after a comma")[1], after, atol=1e-6)
         assert_allclose(stack.mean("largest weight")[1], largest, atol=1e-6)
+        assert_allclose(stack.mean("largest output")[1], norms)
         assert "comma reader" in stack.roles().candidates
         assert av.HeadView(record, order="after a comma").order == "after a comma"
-        assert av.ModelView(record, order="largest weight").order == "largest weight"
+        assert av.ModelView(record, order="largest output").order == "largest output"
         assert MEASURES["largest weight"].sentence == (
             "Mean over queries of the largest weight of a query."
+        )
+        assert (
+            MEASURES["largest output"].sentence == "For each head, the largest norm of an output."
         )
 
     def test_a_measure_of_the_user_is_replaced_but_not_one_of_attnviz(self) -> None:
@@ -194,6 +262,9 @@ class TestRegistration:
         av.measure("numbers", kind="pairs")(lambda queries, keys, rows: keys.positions)
         av.measure("flags", kind="pairs")(lambda queries, keys, rows: keys.positions[1:] == 1)
         av.measure("one", kind="rows")(lambda weights: weights.sum())
+        av.measure("queries", kind="heads")(lambda outputs: outputs.sum(axis=-1))
+        with pytest.raises(ValueError, match=r"'queries' .* number for each head, \(3,\); got"):
+            head_scores(record_of(causal=True), "queries")
         record = given_record(num_tokens=4)
         for name, error, message in (
             ("numbers", TypeError, "'numbers' must return bool, not int64"),

@@ -86,9 +86,9 @@ class Run:
         queries and keys, but no heads.
     num_heads : int
         Number of heads.
-    positions : Positions or None
-        Queries and keys that are not padding, if the run made a single call for a single example
-        without windows. None otherwise.
+    positions : sequence of Positions or None
+        Queries and keys of each example that are not padding, if the run made a single call without
+        windows. None otherwise.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Run:
     dispatched: bool = True
     is_copied: bool = False
     num_heads: int = 0
-    positions: Positions | None = None
+    positions: Sequence[Positions] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -317,7 +317,7 @@ class Collector:
         # Change the output only now, because `read_attention` compares the model's own output.
         self._change_outputs(call, unpadded, run, read)
         run.num_calls += 1
-        run.positions = unpadded[0] if call.num_examples == 1 and run.num_calls == 1 else None
+        run.positions = unpadded if windows == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype
         run.total_shape = (
             run.total_shape[0] + windows * call.num_queries,

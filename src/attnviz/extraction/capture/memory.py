@@ -161,7 +161,11 @@ class LayerSize:
         vectors = sum(
             self.num_heads * queries + self.num_key_heads * keys for queries, keys in self.lengths
         )
-        return vectors * self.head_dim * (options.dtype or self.dtype).itemsize
+        needed = vectors * self.head_dim * (options.dtype or self.dtype).itemsize
+        if options.outputs:
+            num_outputs = self.num_heads * sum(queries for queries, _ in self.lengths)
+            needed += num_outputs * self.head_dim * torch.float32.itemsize
+        return needed
 
 
 def layer_sizes(

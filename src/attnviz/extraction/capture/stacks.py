@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import transformers
@@ -34,12 +34,16 @@ class StackLayers:
     in_call_order : bool
         Whether layers are numbered in the order in which they ran, because the paths of their
         modules do not give each layer a different number.
+    outputs : list of dict
+        For each example, a dictionary from the model's layer number to the outputs of the layer's
+        heads, as in `HeadOutputs.of_run`. Empty if they were not requested.
     """
 
     stack: str
     runs: list[Run]
     examples: list[dict[int, Captured]]
     in_call_order: bool = False
+    outputs: list[dict[int, torch.Tensor]] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:

@@ -108,6 +108,9 @@ def _layout_in_pages(
 def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
     for example in layers.examples:
         example[layer] = example[layer].permute(order)
+    for outputs in layers.outputs:
+        if layer in outputs:
+            outputs[layer] = outputs[layer][:, order]
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:

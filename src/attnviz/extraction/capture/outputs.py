@@ -1,0 +1,178 @@
+"""Outputs of heads, and the output projections that add them to the residual stream.
+
+The output projection maps the concatenated outputs of all heads to the residual stream. It is found
+while the model runs: it is the module that receives the output of the attention.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.change import ModuleRun
+from attnviz.extraction.capture.collector import Run
+from attnviz.extraction.capture.dispatch import AttentionCall, observe
+from attnviz.extraction.capture.masks import without_padding
+from attnviz.extraction.models import hook, in_this_thread
+from attnviz.utils.cleanup import Cleanup
+
+# Maximum relative difference between the result of a projection and the product with its matrix.
+_LINEAR = 1e-3
+
+_Kept = TypeVar("_Kept")
+
+
+class FollowedOutputs(Generic[_Kept]):
+    """Observer that finds the output projections of attention modules while a model runs.
+
+    The output projection is the first module with a two-dimensional weight whose input is the
+    output of the attention. `found` has a result of `keep` for each attention module of the last
+    forward.
+
+    Parameters
+    ----------
+    model : Module
+        The model.
+    keep : callable
+        Function that gets an attention call, with `output` and `value`, and its output projection.
+        It returns what `found` keeps, or None. The tensors may change after it returns.
+    """
+
+    def __init__(
+        self, model: nn.Module, keep: Callable[[AttentionCall, nn.Module], _Kept | None]
+    ) -> None:
+        self.found: dict[ModuleRun, _Kept] = {}
+        self._model: Any = model
+        self._keep = keep
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._turns: Counter[str] = Counter()
+        self._waiting: tuple[ModuleRun, AttentionCall] | None = None
+
+    def watch(self, undo: Cleanup) -> None:
+        """Observe the model until the ``with`` block of `undo` ends."""
+        matrices = [
+            module
+            for module in self._model.modules()
+            if not any(module.children())
+            and isinstance(weight := getattr(module, "weight", None), torch.Tensor)
+            and weight.dim() == 2
+        ]
+        begin, look = in_this_thread(self._begin), in_this_thread(self._look)
+        hook((self._model.register_forward_pre_hook(function) for function in (begin,)), undo)
+        hook((module.register_forward_pre_hook(look) for module in matrices), undo)
+        observe(self._take, undo)
+
+    def _begin(self, *_: Any) -> None:
+        self.found.clear()
+        self._turns.clear()
+        self._waiting = None
+
+    def _take(self, call: AttentionCall) -> None:
+        name = self._names.get(id(call.module), "")
+        self._turns[name] += 1
+        self._waiting = (name, self._turns[name] - 1), call
+
+    def _look(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if self._waiting is None or not inputs or not isinstance(inputs[0], torch.Tensor):
+            return
+        module_run, call = self._waiting
+        output = call.output
+        if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
+            return
+        # The last axis of the input must have the concatenated outputs of all heads. In channel
+        # attention, it has another size.
+        if inputs[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(inputs[0], output):
+            return
+        self._waiting = None
+        kept = None
+        if call.value is not None and output.dim() == 4:
+            kept = self._keep(call, module)
+        if kept is not None:
+            self.found[module_run] = kept
+
+
+def _is_same(inputs: torch.Tensor, output: torch.Tensor) -> bool:
+    return inputs.data_ptr() == output.data_ptr() or torch.equal(inputs.flatten(), output.flatten())
+
+
+class HeadOutputs:
+    """Observer that reads what each head adds to the residual stream at each query.
+
+    For weights A, values V and the rows W of the output projection that belong to the head, this is
+    the vector A V W. It is returned in an orthonormal basis of the rows of W. So norms and inner
+    products of the vectors of one head are those of A V W.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._followed = FollowedOutputs(
+            model, lambda call, projection: (call.output.detach().clone(), projection)
+        )
+        self._rows: dict[int, torch.Tensor | None] = {}
+
+    def watch(self, undo: Cleanup) -> None:
+        """Observe the model until the ``with`` block of `undo` ends."""
+        self._followed.watch(undo)
+
+    def of_run(self, run: Run) -> list[torch.Tensor] | None:
+        """Return the outputs of each example in the last forward, (heads, queries, axes).
+
+        Return None if the module attends in windows, or if its output projection is not found or
+        not linear.
+        """
+        kept = self._followed.found.get((run.name, run.turn))
+        if kept is None or run.positions is None:
+            return None
+        output, projection = kept
+        if id(projection) not in self._rows:
+            self._rows[id(projection)] = projection_rows(projection, output[0, 0])
+        rows = self._rows[id(projection)]
+        if rows is None:
+            return None
+        with torch.autocast(output.device.type, enabled=False):
+            added = (output.transpose(1, 2).float() @ rows).cpu()
+        return [
+            without_padding(added, index, positions.queries)
+            for index, positions in enumerate(run.positions)
+        ]
+
+
+def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tensor | None:
+    """Return the rows of an output projection that belong to each head, (heads, value_dim, axes).
+
+    The rows of a head are given in an orthonormal basis of these rows, which has at most
+    `value_dim` axes. `example` is the output of each head for one query, (heads, value_dim), in the
+    dtype that the projection takes. Return None if the projection is not the product with a matrix,
+    plus a bias.
+    """
+    inputs = torch.zeros(1, 2, example.numel(), dtype=example.dtype, device=example.device)
+    inputs[0, 1] = torch.linspace(-1, 1, example.numel())
+    with torch.no_grad():
+        bias, result = projection(inputs)[0].float()
+        result -= bias
+        limit = max(_LINEAR, 4 * torch.finfo(example.dtype).eps) * result.abs().max()
+        for matrix in _possible_matrices(projection, example, bias):
+            if matrix.shape == (example.numel(), len(result)):
+                difference = inputs[0, 1].float() @ matrix - result
+                if bool(difference.abs().max() <= limit):
+                    by_head = matrix.unflatten(0, example.shape)
+                    rows: torch.Tensor = torch.linalg.qr(by_head.mT, mode="r").R.mT
+                    return rows
+    return None
+
+
+def _possible_matrices(
+    projection: nn.Module, example: torch.Tensor, bias: torch.Tensor
+) -> Iterator[torch.Tensor]:
+    """Yield matrices, (inputs, outputs), of which one may be that of the projection."""
+    weight: Any = projection.weight
+    if weight.device == example.device:
+        # Linear stores (outputs, inputs), and Conv1D of transformers (inputs, outputs).
+        yield weight.float().T
+        yield weight.float()
+    # A quantized weight has another form, so project unit vectors.
+    unit_vectors = torch.eye(example.numel(), dtype=example.dtype, device=example.device)
+    yield projection(unit_vectors[None])[0].float() - bias
