@@ -56,7 +56,7 @@ export async function until(hold: () => unknown): Promise<void> {
 
 /**
  * Wait until the root of a view has the attribute `data-attnviz-drawn` (with the value `drawn`, if
- * given), and 40 ms more, until the controls of the view are up to date.
+ * given). Then wait 40 ms for updates of the view's controls.
  */
 export async function drawnIn(root: Element, drawn?: string): Promise<void> {
   await until(() => {

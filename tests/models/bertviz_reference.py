@@ -1,4 +1,4 @@
-"""Access to BertViz, the reference of comparisons: its functions, models and tokenizers."""
+"""Access to functions, models and tokenizers of BertViz, with which tests compare attnviz."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def timm() -> Any:
 @pytest.fixture
 def timm_wrapper(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let transformers wrap models of timm without torchvision."""
-    # Older versions of this module import timm, so it is imported after the fixture `timm`.
+    # Older versions of `modeling_timm_wrapper` import timm, so the fixture `timm` must run first.
     from transformers.models.timm_wrapper import modeling_timm_wrapper
 
     monkeypatch.setitem(import_utils.BACKENDS_MAPPING, "timm", (lambda: True, ""))

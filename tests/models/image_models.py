@@ -1,4 +1,4 @@
-"""Functions that make tiny vision-language models, and functions to check their records."""
+"""Functions that make tiny vision-language models, and functions that help to check records."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _with(tokenizer: Any, *tokens: str) -> Any:
 
 
 def _ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
-    """Return the id of each token under the name of its argument."""
+    """Return a dictionary from each keyword to the id of its token."""
     return {name: tokenizer.convert_tokens_to_ids(token) for name, token in tokens.items()}
 
 

@@ -152,7 +152,7 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
-    """Interrupt an extraction with `Tracer(at)`. Return descriptions of what it did not restore."""
+    """Interrupt an extraction with `Tracer(at)`, and return descriptions of all faults after it."""
     before = state_of(subject.models)
     error: BaseException | None = None
     tracer = Tracer(at)

@@ -109,7 +109,7 @@ def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
     """Return a tiny float32 model of a kind. Calls with equal arguments return equal models."""
     name, config = _KINDS[kind]
     if kind == "gemma2" and implementation is None:
-        # SDPA has no soft cap. New versions of transformers choose eager attention themselves.
+        # Older versions of transformers choose SDPA, which has no soft cap.
         implementation = "eager"
     factor = _FACTORS.get(kind, 10.0)
     return built(name, config | settings, factor=factor, implementation=implementation)
@@ -149,8 +149,8 @@ def extract_own(
 ) -> Any:
     """Return the result of `extract`, and assert that all weights equal the model's own.
 
-    `keep` contains the `keep` of `largest_error` for each example. If `own` is None, it is
-    `reference(model, arguments)`.
+    `own` contains the model's own weights, by default `reference(model, arguments)`. `keep[i]` is
+    the argument `keep` of `largest_error` for example `i`.
     """
     own = reference(model, arguments) if own is None else own
     extracted: Any = extract(model, arguments, **options)

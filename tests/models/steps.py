@@ -39,8 +39,8 @@ def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **optio
 def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
     """Join the weights of a layer in all steps to one array (heads, queries, keys).
 
-    `num_keys` is the number of keys of cross-attention, or None for self-attention. A step may have
-    only its last keys, because a cache with a sliding window drops the others.
+    `num_keys` is the number of keys of cross-attention, or None for self-attention. A step may lack
+    the weights on its first keys, because a cache with a sliding window drops these keys.
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))

@@ -1,4 +1,4 @@
-"""Effects on a function of the model's output (`answer`) equal those in plain forwards."""
+"""If `answer` is a function of the model's output, effects equal those in plain forwards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ BERT = "bert.encoder.layer.{}.attention.output.dense"
 def by_hand(
     model: Any, function: Any, projection: str = "", head: int = 0, **options: Any
 ) -> float:
-    """Compute the function of the model's output, with `head` of module `projection` ablated."""
+    """Call `function` with the model's output, and return the result.
+
+    If `projection` is the path of a module, `head` is ablated in the input of this module.
+    """
 
     def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         del module

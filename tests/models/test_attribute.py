@@ -115,7 +115,10 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
 
 
 def random_attribution(count: int, at: Any, *, few: bool) -> GradientAttribution:
-    """Return a random attribution. With `few`, only five queries have large gradients."""
+    """Return a `GradientAttribution` of `count` random tokens, for gradients with respect to `at`.
+
+    With `few`, only the last five queries have large gradients.
+    """
     generator = torch.Generator().manual_seed(0)
     q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))
     if few:
@@ -137,7 +140,8 @@ def test_the_largest_attribution_is_bounded_without_computing_all(at: Any) -> No
         assert attention.bound is not None
         assert attention.bound >= most * (1 - 2 * 8 * UNIT)
         if few:
-            # `off` bounds the rounding of an attribution, a weight times a sum of eight products.
+            # An attribution is a weight times a sum of eight products. `off` is the relative
+            # rounding error of the weight, plus two roundings for each product.
             off = relative_error(attention.base) + 2 * 8 * UNIT
             assert attention.bound == pytest.approx(most, rel=off)
 
@@ -211,7 +215,7 @@ def test_stacks_of_windows_are_left_out_and_named() -> None:
     )
     model = transformers.SwinForImageClassification(config).eval()
     record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)})
-    # Only in the second stage, one window contains the whole image.
+    # Only in the second stage does a window contain the whole image.
     assert list(record.stacks) == ["vision stage 2"]
     assert record.stack().weights(layer=1).shape == (4, 64, 64)
     assert "stack “vision stage 1”" in record.notes[-1]

@@ -47,7 +47,7 @@ def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> N
     assert note.startswith("base and tuned have the same parameters in memory")
     other = av.compare((model, copy.deepcopy(model)), HE, tokenizer=tokenizer)
     assert other.notes == ()
-    # A generator may yield one model several times, with other weights each time.
+    # A generator may change the parameters of a model between two yields, so there is no note.
     steps = av.compare((model for _ in range(2)), HE, tokenizer=tokenizer)
     assert steps.notes == ()
 

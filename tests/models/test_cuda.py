@@ -55,7 +55,7 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
-    """If vectors move to the CPU, an extraction needs little more GPU memory than a forward."""
+    """If vectors go to the CPU after each layer, an extraction needs little extra GPU memory."""
     model = make_model("llama", num_hidden_layers=16).cuda()
     ids = torch.randint(3, 400, (1, 2048), device="cuda")
 
@@ -93,7 +93,8 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
             record = extract(model, ids, device=device)
         copied[device] = counted.bytes
     num_bytes = record_bytes(record)
-    # Even then, `extract` copies a few numbers of each layer to the CPU, to check the weights.
+    # Even with `device=None`, `extract` copies a few numbers of each layer to the CPU, to check the
+    # weights.
     assert copied[None] < 0.02 * num_bytes
     assert num_bytes <= copied["cpu"] < 1.02 * num_bytes
 

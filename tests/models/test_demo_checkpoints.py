@@ -58,7 +58,7 @@ def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
 
 
 def test_the_first_checkpoint_of_the_decoder_has_its_induction_head() -> None:
-    """The only head with a high induction score is head 0 of layer 1, already before training."""
+    """Training starts from weights that make head 0 of layer 1 an induction head."""
     models, tokenizer = demos.checkpoints("decoder", [0])
     scores = induction_scores(models[0], tokenizer)
     assert scores[1, 0] > 0.6

@@ -1,6 +1,6 @@
-"""README.md and docs: every block of Python runs, every command exists, every local link resolves.
+"""Python blocks in README.md and docs run. Commands, names and local links exist.
 
-CONTRIBUTING.md describes the comments that skip a block, or that define names for it.
+CONTRIBUTING.md describes the Markdown comments that skip the next block or contain hidden code.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def parsed(page: str) -> Document:
 def run(document: Document) -> dict[str, Any]:
     """Run all blocks of a page and return the names that they define."""
     for example in document.examples():
-        # Sybil raises SkipTest at a comment that skips a block.
+        # Sybil raises SkipTest for a block that a comment skips.
         with contextlib.suppress(unittest.SkipTest):
             example.evaluate()
     names: dict[str, Any] = document.namespace
@@ -315,7 +315,7 @@ def test_the_page_of_the_analysis_names_every_function() -> None:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("n", [2, 16, 256])
 def test_uniform_attention_has_the_scores_in_the_table(n: int, *, causal: bool) -> None:
-    """docs/analysis.md has a table with these formulas."""
+    """The formulas are those of a table in docs/analysis.md."""
     queries = torch.randn(1, 2, n, 4, generator=torch.Generator().manual_seed(0))
     harmonic = sum(1 / number for number in range(1, n + 1))
     scores = dict.fromkeys(["previous token", "next token", "self", "first token"], 1 / n)

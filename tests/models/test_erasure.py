@@ -23,7 +23,10 @@ def decoder() -> tuple[Any, dict[str, Any]]:
 
 
 def without(model: Any, options: dict[str, Any], gone: Any) -> float:
-    """Compute the difference of logits without attnviz, with the tokens `gone` masked."""
+    """Compute the difference of two logits without attnviz, with the tokens at `gone` masked.
+
+    The logits are those of the two tokens in ``options["answer"]``.
+    """
     tokenizer = options["tokenizer"]
     encoded = tokenizer(TEXT, return_tensors="pt")
     mask = torch.ones_like(encoded["input_ids"])
@@ -44,7 +47,7 @@ def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> N
         expected = without(model, options, curve.order[:count])
         assert curve.values[count] == pytest.approx(expected, abs=1e-4)
     assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
-    # The ranking erases the most important token first. Random orders erase it later.
+    # The ranking erases the most important token first. Random orders usually erase it later.
     assert curve.random_flips_after > 2
     assert curve.random_mean.shape == curve.random_standard_error.shape == curve.values.shape
 

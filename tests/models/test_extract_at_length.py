@@ -87,7 +87,7 @@ def test_the_mask_of_a_window_is_read_without_a_copy() -> None:
 
 
 def test_queries_and_keys_are_copied_no_more_than_once() -> None:
-    """Instead of copies from a GPU, the test counts conversions to float64."""
+    """The test runs without a GPU, so it counts conversions to float64 instead of copies."""
     model, copied = model_of("llama"), {}
     for dtype in (None, "float64"):
         with Copies("cpu", "cpu") as counted:

@@ -25,7 +25,7 @@ TEXTS = [
 
 @pytest.fixture
 def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
-    """List of the padded lengths of all texts that the decoder reads, in tokens."""
+    """Number of tokens, with padding, of each text that the decoder reads."""
     counted: list[int] = []
 
     def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -57,8 +57,8 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # A few more texts are read than used: some do not fit into `max_points`, and one text of a
-    # batch is read again without padding, as a check.
+    # The model may read a few texts more than the corpus has. Some texts do not fit into
+    # `max_points`, and in some batches the shortest text is also read alone, as a check.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40

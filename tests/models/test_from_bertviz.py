@@ -38,7 +38,7 @@ VIEWS: dict[str, type[RecordView]] = {
 }
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-# Notebooks of BertViz, with a kind of tiny model and a fixture for its tokenizer.
+# For each notebook of BertViz, the kind of a tiny model and the fixture of its tokenizer.
 NOTEBOOKS = {
     "gpt2": ("gpt2", "byte_tokenizer"),
     "bert": ("bert", "word_tokenizer"),
@@ -139,7 +139,10 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], dict[str, dict[str, Any]]]:
-    """Return a function that returns the variables for the code of a BertViz function."""
+    """Return a function that returns the variables of the page's code, by library and name.
+
+    Its argument is the name of the BertViz function that the code is about.
+    """
     # Outside of a notebook, views are written to the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
@@ -174,7 +177,7 @@ def test_no_argument_of_bertviz_is_missing(function: str) -> None:
 def test_both_columns_draw_the_same(
     row: Row, names: Callable[[str], dict[str, dict[str, Any]]]
 ) -> None:
-    # The code in a row uses the arguments that the row is about.
+    # The code for BertViz passes the arguments that the row explains.
     call = ast.parse(row.bertviz, mode="eval").body
     assert isinstance(call, ast.Call)
     signature = inspect.signature(function_of_bertviz(row.function))
@@ -236,7 +239,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view stores attention by pairs of texts, such as "ab". "all" is the whole text.
+        # The neuron view stores attention for several parts of the text. "all" is the whole text.
         parameters["attention"] = [{"name": "All", **parameters["attention"]["all"]}]
     return dict(parameters)
 

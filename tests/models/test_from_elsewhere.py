@@ -1,6 +1,6 @@
 """Every block of code in docs/from-elsewhere.md returns the weights of the other library.
 
-TransformerLens is replaced by a small class, because it needs hundreds of megabytes.
+A small class replaces TransformerLens, because that library needs hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Lens:
             logits = torch.einsum("bqhd,bkhd->bhqk", queries, keys) / 8**0.5
             pattern = logits.masked_fill(ahead, -torch.inf).softmax(dim=-1)
             vectors = {"rot_q": queries, "rot_k": keys} if rotary else {"q": queries, "k": keys}
-            # A rotary model stores "q" and "k" before the rotation, which do not give the weights.
-            # Wrong vectors stand for them here.
+            # In a rotary model, "q" and "k" are the vectors before the rotation, which do not give
+            # the weights. Here, other wrong vectors replace them.
             stored = {"q": keys, "k": queries.flip(1), "pattern": pattern, **vectors}
             for name, tensor in stored.items():
                 self.cache[f"blocks.{layer}.attn.hook_{name}"] = tensor

@@ -25,7 +25,7 @@ TEXTS = [
 
 
 def assert_same(record: Any, alone: Any) -> None:
-    """Compare the record of a text in a list or batch with the record of the text `alone`."""
+    """Compare a record from a list or batch with `alone`, the record of the same text alone."""
     assert record.effect.measure == alone.effect.measure
     assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
     assert record.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
@@ -122,7 +122,10 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """A uniform row after a cut gives the cut key weight, unless the cut is renormalized."""
+    """`SetWeights` after two knockouts keeps weight 0 only for the key that was renormalized away.
+
+    The other knockout has ``renormalize=False``, so a later change may give its key weight again.
+    """
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
     cut = av.Knockout(4, 1, layers=0, heads=0)

@@ -148,7 +148,8 @@ def test_each_step_equals_an_intervention_on_the_text_so_far(
 def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
     """Return the changes that apply to a text of `count` tokens.
 
-    A `Knockout` loses its queries at later tokens, and a `HideTokens` of a later token is left out.
+    Queries of a `Knockout` at positions from `count` on are removed. A `HideTokens` of a token at
+    such a position is left out.
     """
     reduced: list[Change] = []
     for change in changes:

@@ -78,7 +78,8 @@ def test_the_memory_of_a_changed_record_is_checked_before_the_model_runs(
     model = make_model("gpt2")
     begun: list[int] = []
     model.register_forward_pre_hook(lambda *_: begun.append(0))
-    # One byte too little for the queries and keys: 3 layers, 2 vectors, 60 tokens, 48 float32 each.
+    # Free memory is one byte too small. In each of 3 layers, each of 60 tokens has a query and a
+    # key of 48 float32.
     free(3 * 2 * 60 * 48 * 4 - 1)
     change = av.Knockout(5, 2)
     for length, generate in ((60, None), (52, 9)):

@@ -30,7 +30,10 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
 
 
 def record_bytes(record: AttentionRecord) -> int:
-    """Return the bytes of `tensors_of(record)`. Each tensor counts with its whole storage."""
+    """Return the sum of the storage sizes of `tensors_of(record)`, in bytes.
+
+    Tensors with the same start address count once.
+    """
     storages = {
         tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
     }
@@ -74,7 +77,7 @@ def test_a_selected_layer_has_the_models_own_weights_and_takes_its_memory(
         for tensor in (vectors.queries, vectors.keys)
     )
     assert record_bytes(record) == expected
-    # All layers of ALBERT are calls of one module, so the vectors of all layers are copied.
+    # All layers of ALBERT are calls of one module, so queries and keys of all layers are copied.
     assert num_copied == (3 * expected if kind == "albert" else expected)
     assert record_bytes(extract(model, arguments, layers=[1], dtype="bfloat16")) == expected // 2
 
@@ -120,7 +123,7 @@ def test_a_model_in_half_precision_keeps_it() -> None:
     record = extract(model, IDS, dtype="bfloat16")
     assert {tensor.dtype for tensor in tensors_of(record)} == {torch.bfloat16}
     assert not any("were kept in" in note for note in record.notes)
-    # Numbers of bfloat16 are rounded to float16.
+    # The conversion from bfloat16 to float16 rounds numbers, so there is a note.
     record = extract(model, IDS, dtype="float16")
     assert any("were kept in float16" in note for note in record.notes)
 
@@ -142,7 +145,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
 
 
 class Pooled(transformers.PreTrainedModel):  # type: ignore[misc]
-    """Model of `torch.nn.MultiheadAttention` layers, whose records have weights without vectors."""
+    """Model of `torch.nn.MultiheadAttention` layers, whose records store weights only."""
 
     config_class = transformers.PretrainedConfig
 
@@ -186,7 +189,7 @@ def test_weights_without_queries_and_keys_are_rounded(dtype: str) -> None:
     for layer in range(3):
         own, weights = (stack.weights(layer=layer) for stack in (exact, record.stack()))
         np.testing.assert_allclose(weights, own, rtol=2**-8, atol=2**-24)
-        # A small weight must not be rounded to 0, which means that the key is masked.
+        # A small weight must not be rounded to 0, because 0 means that the key is masked.
         np.testing.assert_array_equal(weights > 0, own > 0)
 
 
@@ -214,7 +217,7 @@ def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int)
     """The record of `Turns` has the layers 0 to 3, one for each call of a block.
 
     In the first forward, `extract` takes all calls of block 2 for layer 2, and those of block 5 for
-    layer 5. For the other layers, it therefore needs a second forward.
+    layer 5. For layers 0, 1 and 3, it therefore needs a second forward.
     """
     model = weights_only(Turns)
     expected = extract(model, IDS).stack().weights(layer=layer)

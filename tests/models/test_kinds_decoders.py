@@ -1,4 +1,4 @@
-"""Records of decoders have the masks of windows, and notes about layers without attention."""
+"""Records of decoders have masks of sliding windows, and notes about layers without attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`extract` obeys masks and positions of a forward, and refuses caches and encoder outputs."""
+"""`extract` obeys masks and positions in its inputs, and refuses caches and encoder outputs."""
 
 from __future__ import annotations
 

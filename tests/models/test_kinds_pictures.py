@@ -68,7 +68,7 @@ def test_tokens_of_a_resampler_are_not_patches(byte_tokenizer: Any) -> None:
 
 
 def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
-    """Return encoded inputs of Pixtral: a text with two images, padded to the same size."""
+    """Return encoded inputs of Pixtral: a text with two images, which are padded to one size."""
     page = torch.zeros(len(images), 3, *np.max([image.shape[:2] for image in images], axis=0))
     for sheet, image in zip(page, images, strict=True):
         height, width = image.shape[:2]
@@ -84,7 +84,7 @@ def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
 
 
 def test_all_patches_of_all_images_in_one_row() -> None:
-    """Pixtral joins the patches of all images, which may have different sizes, in one row."""
+    """Pixtral joins the patches of all images in one sequence. Images may have different sizes."""
     config = transformers.Mistral3Config(
         vision_config=transformers.PixtralVisionConfig(**SIZE, image_size=64, patch_size=8),
         text_config=transformers.MistralConfig(**TEXT),

@@ -72,7 +72,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """Layer 0 mixes the patches of a window (4 x 4), so all its queries change in layer 1."""
+    """Layer 0 mixes 4 x 4 patches of a window, so all queries of the window change in layer 1."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)
@@ -164,7 +164,7 @@ def test_text_generated_after_an_image(kind: str, make: Make) -> None:
 
 
 def test_a_padded_batch_of_images_with_texts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The padded texts have 16 tokens. An image also has 16 patches, which must not be mistaken."""
+    """The padded texts have 16 tokens, which must not be taken for the 16 patches of an image."""
     model, processor = make("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]

@@ -64,7 +64,7 @@ def pixels(height: int, width: int) -> dict[str, torch.Tensor]:
 def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
     """Return the numbers of the patches in each window, (windows, positions). Padding is -1.
 
-    The patches are divided by the layer's own `maybe_pad` and by `partition`.
+    The layer's own `maybe_pad` adds the padding, and `partition` divides the patches into windows.
     """
     numbers = torch.arange(1, rows * columns + 1).reshape(1, rows, columns, 1).float()
     padded, _ = layer.maybe_pad(numbers, rows, columns)
@@ -119,8 +119,8 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
 def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
     """A changed patch changes one query in layer 0, and the queries of its window in layer 1.
 
-    Windows of layer 1 are shifted, so several of them overlap that window. The queries of all
-    patches in these windows change in stage 2.
+    Windows of layer 1 are shifted, so several of them overlap this window of layer 0. The queries
+    of all patches in these shifted windows change in stage 2.
     """
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2

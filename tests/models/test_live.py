@@ -107,7 +107,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """A fake of `extract_live`: shows one record at once, and one for each `turns.release()`."""
+    """Fake of `extract_live` that shows a record at once, and one after each `turns.release()`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")

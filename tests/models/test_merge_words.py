@@ -1,4 +1,4 @@
-"""`merge_words` makes words of the tokens of real tokenizers, with the right weights."""
+"""`merge_words` joins tokens of real tokenizers to words, and computes the weights of words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ SECOND = "Hydroelectricity was reintroduced."
 
 
 def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
-    """Number the words of the tokens. A word is a run of letters and digits, or one other token."""
+    """Return the number of each token's word. `offsets` has the start and end of each token.
+
+    A word is a run of tokens of letters and digits without spaces, or any other single token.
+    """
     number, numbers = 0, [0]
     for (_, stop), (start, end) in pairwise(offsets):
         inside = start == stop and text[start - 1].isalnum() and text[start:end].isalnum()

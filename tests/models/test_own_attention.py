@@ -21,7 +21,7 @@ Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """Softmax that stores its results. `change` (or None) edits the logits of call `call`."""
+    """Softmax that stores its results. In call `call`, `change` first edits the logits, if set."""
 
     def __init__(self) -> None:
         self.change: Change | None = None

@@ -83,7 +83,7 @@ def test_a_model_is_not_kept(saved: Path) -> None:
 def test_the_hub_is_queried_only_for_texts(reads: Counter[str]) -> None:
     model = make_model("llama")
     model.name_or_path = "nobody/nothing"
-    # Ids need a tokenizer only for labels, for which the hub is not asked.
+    # If the inputs are ids, a tokenizer is used only for labels, so the hub is not queried.
     assert [tokens(model, IDS)[0] for _ in range(2)] == ["#7", "#7"]
     assert reads == {"here": 1}
     with pytest.raises(ValueError, match="no tokenizer was found"):

@@ -59,7 +59,7 @@ def test_copies_with_different_changes_have_the_answers_of_single_runs(kind: str
 
 
 def test_copies_run_one_at_a_time_in_a_model_that_mixes_them() -> None:
-    """A hook adds the mean over the batch to all outputs, so copies affect each other."""
+    """A hook mixes the mean over the batch into each output, so copies affect each other."""
     model = make_model("gpt2")
     expected = [alone(model, change) for change in CHANGES]
     handle = model.get_output_embeddings().register_forward_hook(

@@ -104,7 +104,7 @@ def test_bad_arguments_are_refused(
     message: str,
     decoder: tuple[Any, Any],
 ) -> None:
-    """The value None of `inputs` stands for the demo decoder, which fixtures make later."""
+    """If `inputs` is None, use the fixture `decoder`, which the parameters cannot contain."""
     if inputs is None:
         inputs, options = decoder[0], {**options, "tokenizer": decoder[1]}
     with pytest.raises(error, match=message):

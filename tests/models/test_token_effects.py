@@ -71,7 +71,7 @@ def test_a_patch_gets_the_mean_color() -> None:
     assert len(effects.values) == 17
     assert np.isnan(effects.values[0])
     changed = pixels.clone()
-    # Token 6 is the sixth of 4 x 4 patches, because token 0 is CLS: row 1, column 1.
+    # Token 0 is CLS, so token 6 is the patch in row 1, column 1 of the 4 x 4 patches.
     changed[0, :, 8:16, 8:16] = pixels[0].mean(dim=(1, 2))[:, None, None]
     with torch.no_grad():
         rows = [model(values).logits[0].double() for values in (pixels, changed)]
@@ -123,8 +123,8 @@ def test_the_noise_is_measured(removal: Any) -> None:
         effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
     finally:
         hook.remove()
-    # The batch has nine examples: the unchanged text, and one for each of eight removed tokens.
-    # A batch of the unchanged text alone has one example.
+    # The noise is the difference between two logits of the unchanged text. In the batch with its
+    # eight changed copies, 9e-5 is added to the logit. If the text is alone, 1e-5 is added.
     assert effects.noise == pytest.approx(8e-5, abs=1e-6)
 
 

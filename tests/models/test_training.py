@@ -35,8 +35,8 @@ class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(number)
         ids = torch.randint(TOKENS, (LENGTH,), generator=generator)
-        # The model shifts labels by one, so position i is compared with `labels[i + 1] = ids[i -
-        # 1]`.
+        # The model shifts labels by one. Therefore the prediction at position i is compared with
+        # `labels[i + 1]`, which is `ids[i - 1]`.
         labels = torch.full_like(ids, -100)
         labels[2:] = ids[:-2]
         return {"input_ids": ids, "labels": labels}

@@ -60,12 +60,12 @@ def arguments_of(kind: str) -> dict[str, torch.Tensor]:
 
 
 def sharpen(model: Any, factor: float, inside: str = "") -> None:
-    """Multiply query and key projections by `factor`, if their path contains `inside`."""
+    """Multiply the projections in `_SHARPENED` whose path contains `inside` by `factor`."""
     with torch.no_grad():
         for path, module in model.named_modules():
             name, weight = path.rpartition(".")[2], getattr(module, "weight", None)
             if inside in path and name in _SHARPENED and weight is not None:
-                # The projection of GPT-2 has the shape (inputs, outputs), with outputs q, k and v.
+                # GPT-2's weight is (inputs, outputs), with outputs q, k and v. Scale only q and k.
                 part = weight[:, : weight.shape[1] // 3 * 2] if name == "c_attn" else weight
                 part.mul_(factor)
 
@@ -105,10 +105,10 @@ def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weight
 def own_modules(
     model: Any, arguments: Mapping[str, Any], parts: Mapping[str, str]
 ) -> dict[str, list[Weights]]:
-    """Return the weights that attention modules compute with eager attention, like `reference`.
+    """Return the weights that attention modules compute with eager attention.
 
-    `parts` has, for each stack, a string that occurs in the paths of its modules and in no others,
-    such as "vision_tower".
+    The result has the form of that of `reference`. `parts` has a string for each stack, such as
+    "vision_tower", which occurs only in the paths of the modules of this stack.
     """
     calls = module_calls(_eager(model), arguments)
     return {

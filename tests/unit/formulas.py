@@ -31,7 +31,7 @@ Flags = NDArray[np.bool_]
 
 
 def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
-    """Return booleans (heads, queries, keys): True if the mask, or None, allows the pair."""
+    """Return booleans (heads, queries, keys), True for allowed pairs. None allows all pairs."""
     flags: Flags = np.ones((heads, queries, keys), np.bool_)
     query, key = np.ogrid[:queries, :keys]
     match mask:
@@ -174,7 +174,10 @@ def square_cells(matrix: NDArray[np.floating], size: int, pooled: str) -> Floats
 
 
 def equal_cells(matrix: NDArray[np.floating], max_cells: int) -> Floats:
-    """Pool at most `max_cells` x `max_cells` blocks of nearly equal size by their maximum."""
+    """Divide the matrix into blocks of nearly equal size, and return the largest `cell` of each.
+
+    There are at most `max_cells` blocks along each axis.
+    """
     edges = [
         [index * count // min(count, max_cells) for index in range(min(count, max_cells) + 1)]
         for count in matrix.shape

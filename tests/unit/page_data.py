@@ -63,7 +63,7 @@ class DecodedRows(NamedTuple):
     dense : ndarray of float64, (heads, rows, columns)
         Weight of each key.
     embedded : ndarray of bool, (heads, rows, columns)
-        Whether the page contains the weight of each key. The weights of other keys are equal.
+        Whether the page contains the weight of each key. Other weights are estimates.
     """
 
     dense: NDArray[np.float64]

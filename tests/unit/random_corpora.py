@@ -55,7 +55,7 @@ def corpus(
     order: int = 0,
     **options: Any,
 ) -> Corpus:
-    """Return a corpus with a random record of each number of tokens in `lengths`."""
+    """Return a corpus of random records, which have the numbers of tokens in `lengths`."""
     records = [record(length, seed=number, **options) for number, length in enumerate(lengths)]
     return Corpus(records, max_points=max_points, seed=order, columns=columns)
 

@@ -127,7 +127,7 @@ def tree_of(path: Path) -> ast.Module:
 def imports_of(path: Path, *, at_load: bool = False) -> Iterator[str]:
     """Yield the full names of the modules and objects that a file imports.
 
-    Imports under `TYPE_CHECKING` are left out, and with `at_load` those inside functions.
+    Imports under `TYPE_CHECKING` are left out. With `at_load`, imports in functions are, too.
     """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda) if at_load else ()
     waiting: list[ast.AST] = [tree_of(path)]

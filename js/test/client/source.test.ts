@@ -164,7 +164,7 @@ describe("large requests", () => {
 });
 
 describe("requests whose answers have not come yet", () => {
-  /** Return the list of requests, which wait for `answer` or `fail`, and functions that request. */
+  /** Return a list of pending requests, which `answer` and `fail` end, and functions that send. */
   function paused() {
     const requests: { args: object; answer: () => void; fail: (reason: Error) => void }[] = [];
     const replyTo = (args: object) => {

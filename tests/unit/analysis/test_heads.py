@@ -84,7 +84,7 @@ def test_scores_equal_the_functions_of_arrays(
 
 
 def test_cross_attention_has_no_pattern_of_positions() -> None:
-    # The queries have the same texts as the keys, as in a decoder that copies its input.
+    # Queries and keys have equal texts, but are different tokens.
     stack = AttentionRecord.from_weights(
         cross_attentions=[shares(2, 3, 3)], decoder_tokens=["a"] * 3, encoder_tokens=["a"] * 3
     ).stack()

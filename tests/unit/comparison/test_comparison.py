@@ -66,7 +66,7 @@ def test_a_query_without_weights_is_not_compared() -> None:
 
 
 def test_squares_of_rounding_errors_add_up() -> None:
-    """Layers 0 and 9 have equal vectors. The estimate assumes n + 3 rounding errors in layer n."""
+    """The estimate assumes n + 3 rounding errors in layer n. Layers 0 and 9 have equal vectors."""
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 1, 8, 40, 16, generator=generator) * 2
     tokens = [f" w{number}" for number in range(40)]

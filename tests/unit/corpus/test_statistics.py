@@ -26,7 +26,10 @@ from unit.records import HOSTILE, difference_record, shares, vectors
 
 
 def assert_allclose(actual: Any, expected: Any, **options: Any) -> None:
-    """Call NumPy's `assert_allclose`, but accept any type, such as a list of arrays or None."""
+    """Call NumPy's `assert_allclose` with arguments of any type.
+
+    The type checker would otherwise reject results that may be None, such as those of `baseline`.
+    """
     numpy_allclose(np.asarray(actual), np.asarray(expected), **options)
 
 

@@ -1,4 +1,4 @@
-"""Tests of how many weights are computed for a page, and which of them it contains."""
+"""Tests of how many weights are computed for a page, and which weights the page contains."""
 
 from __future__ import annotations
 

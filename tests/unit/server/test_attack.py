@@ -80,7 +80,7 @@ POOLS: dict[str, list[Any]] = {
 
 
 def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
-    """Return random arguments of a request. Each argument is valid with a probability of 85 %."""
+    """Return random arguments of a request. At least 85 % of the values are valid on average."""
     values = {}
     for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
         pool = POOLS.get(name, NUMBERS)

@@ -132,7 +132,7 @@ def test_a_cell_that_runs_again_frees_the_last_view(kernel: Kernel) -> None:
         kernel.run("cell", f"view = {LAST}\nview")
         kernel.expect_alive([number])
     assert kernel.num_widgets() == 1
-    # The comms of the view, of its layout, and of the code of all views.
+    # The comms belong to the view, to its layout, and to the code of all views.
     assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 3
     kernel.run("cell", "view = None")
     kernel.expect_alive([])

@@ -61,7 +61,7 @@ export class Kernel extends FakeKernel {
   }
 }
 
-/** Reply to a request about the record of a text. Only `describe` is ever complete. */
+/** Reply to a `describe` request for one text. The promises of other requests never settle. */
 function ofText(name: string, text: number): Promise<Reply> {
   if (name !== "describe") return new Promise(() => {});
   const tokens = FIXTURE.texts[text]?.tokens ?? [];

@@ -36,7 +36,7 @@ function stack(name: string): StackDescription {
   });
 }
 
-/** Comparison of three records: distances from the first and rounding errors by layer and head. */
+/** Comparison of three records: the distances of heads from the first record, and their errors. */
 const COMPARED = {
   names: ["first", "second", "third"],
   stacks: {

@@ -165,8 +165,8 @@ describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   });
 
   it.each(Object.entries(SIGHT))("tell numbers apart to %s sight", (_name, sight) => {
-    // Two of five colours along the scale must differ by at least 0.085, like two head colours
-    // (palette.test.ts).
+    // Any two of five colours along the scale must differ by at least 0.085, like any two head
+    // colours (see palette.test.ts).
     const five = [0, 1, 2, 3, 4].map((i) => stops[Math.round((i * (stops.length - 1)) / 4)] ?? "");
     const pairs = [
       ...five.flatMap((a, i) => five.slice(i + 1).map((b) => [a, b] as const)),

@@ -52,8 +52,8 @@ function causal(size: number, heads: number): Weights {
 }
 
 /**
- * Compute the lines of each matrix with plain loops, and the sum of the weights in each category of
- * `shares`, of all weights (`total`) and of lines that are too weak to be visible (`faint`).
+ * Compute the lines of each matrix with plain loops. Also compute sums of weights: in each category
+ * of `shares`, in all pairs (`total`), and in lines that are too weak to be visible (`faint`).
  */
 function expectedLines({ matrices, rows, maximum }: Weights, options: LineOptions) {
   const size = rows[1];

@@ -107,7 +107,8 @@ describe("the strongest keys", () => {
     const transport = transportOf(async (_: string, part: object) =>
       replyOf(part as StrongestRequest),
     );
-    // A request computes at most 1 << 23 weights, so it has at most two of the three rows.
+    // A request computes at most 1 << 23 weights. A row of one head has 1 << 22 of them, so the
+    // three rows of two heads need several requests.
     const numKeys = 1 << 22;
     const source = new Source(transport);
     const { signal } = new AbortController();

@@ -77,7 +77,7 @@ def test_weights_of_any_sum_are_accepted_on_request() -> None:
     stack = record_of([LAYERS[0] * 3], normalized=False).stack()
     assert not stack.normalized
     assert stack.maximum == pytest.approx(3 * LAYERS[0].max())
-    # Rows must sum to 1 here, but a row of zeros is accepted.
+    # By default, rows must sum to 1, but rows of zeros are accepted.
     assert record_of([LAYERS[0] * 0]).stack().normalized
 
 

@@ -119,7 +119,8 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
       expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
       for (let row = 0; row < mean.rows; row++) {
         for (let column = 0; column < mean.columns; column++) {
-          // Weights in all texts of the bin's pairs that the causal mask allows.
+          // A bin has the weights of all texts for pairs in its ranges of query and key positions,
+          // without the pairs that the causal mask hides.
           const within = (edges: ArrayLike<number>, bin: number, position: number): boolean =>
             position >= (edges[bin] as number) && position < (edges[bin + 1] as number);
           const pairs = values.weights.flatMap((text) =>
@@ -151,7 +152,10 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
 describe("the strongest keys of a query", () => {
   const all = [...tokens()];
 
-  /** Return the point and the weight of each unmasked key of a query, the largest weight first. */
+  /**
+   * Return the point and the weight of each key with a nonzero weight, the largest weight first.
+   * `point` is the point of the query.
+   */
   function strongest(values: Values, point: number): [number, number][] {
     const [text, position] = all[point] as [number, number, string];
     const first = all.findIndex(([other]) => other === text);

@@ -29,7 +29,7 @@ function sourceOf(...replies: RecordedReply[]): Source {
 /** Settings of a t-SNE plot in three dimensions. */
 const TSNE = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
 const REQUEST = { ...HEAD, placing: PLACING, ...TSNE, neighbors: 15 };
-/** Return the source of a page that contains the plot of `REQUEST`. */
+/** Return a `Source` that reads a page with the plot of `REQUEST`. */
 function sourceWithPlot(): Source {
   const work = { state: "done" as const, done: 5, num_total: 5, words: "" };
   const header = {
