@@ -112,7 +112,7 @@ def test_sounds_of_different_lengths_in_a_batch(wav2vec2: Any) -> None:
 
 
 class TestSoundAndText:
-    """In Qwen2-Audio, two frames of the audio encoder become one token of the language model."""
+    """Qwen2-Audio makes one token of the language model from two frames of the audio encoder."""
 
     @pytest.fixture(scope="class")
     def processor(self, byte_tokenizer: Any) -> Any:

@@ -103,8 +103,9 @@ def test_no_step_computes_much(
         total += sum(logit_blocks)
         logit_blocks.clear()
         compressed.clear()
-    # All steps together compute far more than `MOMENT` logits. One step may exceed `MOMENT`, because
-    # it may compute the same logits twice, for weights and for sums of rows. The limit is generous.
+    # All steps together compute far more than `MOMENT` logits. One step may exceed `MOMENT`,
+    # because it may compute the same logits twice, for weights and for sums of rows. Ten times
+    # `MOMENT` is a generous limit.
     assert total > 40 * MOMENT
     assert num_logits <= 10 * MOMENT
     assert num_bytes <= 4 * MOMENT

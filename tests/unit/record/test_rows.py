@@ -24,8 +24,8 @@ def test_one_query_is_sampled_from_each_part(num_queries: int, max_queries: int)
 
 @pytest.mark.parametrize("period", [16, 24, 64, 256, 512])
 def test_sampled_queries_do_not_repeat_with_a_period(period: int) -> None:
-    # If an image has `period` patches per row, at least 8 sampled queries are in each quarter of the
-    # columns.
+    # If an image has `period` patches per row, each quarter of the columns has at least 8 sampled
+    # queries.
     columns = sample_queries(32_768) % period
     assert np.bincount(columns * 4 // period, minlength=4).min() >= 8
 

@@ -209,7 +209,8 @@ import attnviz as av
 from attnviz.embedding.projection import ProjectionSettings
 queries, keys = torch.rand(2, 2, 1, 3, 4)
 record = av.AttentionRecord.from_qk(queries, keys, ["a", "b", "c"])
-# The views end after the names of all modules, which other code holds, were taken away.
+# At exit, Python sets the names in the modules of `sys.kept` to None. It frees these views only when
+# it clears `os`, so names that their cleanup uses may already be None.
 os.kept = [av.HeadView(record), av.EmbeddingView([record])]
 # The view requests a projection.
 running = os.kept[1]._answers().running

@@ -258,7 +258,10 @@ def test_a_header_that_does_not_fit_is_refused(
 
 
 def test_a_file_of_an_earlier_version_keeps_inserted_tokens(tmp_path: Path) -> None:
-    """Such a file has queries and keys of all tokens, and masks that name the original tokens."""
+    """The file has queries and keys of all tokens, but a mask and bias of the original tokens only.
+
+    A mask or bias also has the positions of the original tokens.
+    """
     positions, bias = torch.tensor([0, 2, 3]), DistanceBias(vectors(2, 5, seed=3), 3)
     base = QueryKeyAttention(
         vectors(2, 3, 4), vectors(1, 3, 4, seed=1), 0.5, BandMask(None, 0), bias
