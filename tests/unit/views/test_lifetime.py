@@ -209,7 +209,7 @@ import attnviz as av
 from attnviz.embedding.projection import ProjectionSettings
 queries, keys = torch.rand(2, 2, 1, 3, 4)
 record = av.AttentionRecord.from_qk(queries, keys, ["a", "b", "c"])
-# At exit, Python sets the names in the modules of `sys.kept` to None. It frees these views only when
+# At exit, Python sets the names in the modules of `sys.kept` to None. It frees the views only when
 # it clears `os`, so names that their cleanup uses may already be None.
 os.kept = [av.HeadView(record), av.EmbeddingView([record])]
 # The view requests a projection.
