@@ -131,19 +131,24 @@ def test_a_view_measures_a_function() -> None:
         header = whole_reply(view._channel._server, "intervene", request).header
         return dict(json.loads(json.dumps(header, allow_nan=False)))
 
-    with pytest.raises(ValueError, match=r"no logits.*Pass a function"):
+    with pytest.raises(ValueError, match=r"no logits.*pass a function"):
         answer_to()
     view.answer = start_of_span
     before, after = (by_hand(model, start_of_span, *where) for where in ((), (BERT.format(1), 2)))
     assert answer_to()["sentence"] == f"Unchanged. Value of start_of_span: {before:.1f}."
-    outcome = answer_to(ABLATE)
-    assert [outcome["before"], outcome["after"]] == pytest.approx([before, after], abs=1e-5)
-    assert outcome["sentence"].startswith("Without head 1.2, the value of start_of_span goes from ")
+    words = "Without head 1.2, the value of start_of_span goes from "
+    assert answer_to(ABLATE)["sentence"].startswith(words)
+    record = view.changed_record
+    assert record is not None
+    measured = [record.effect.before, record.effect.after]
+    assert measured == pytest.approx([before, after], abs=1e-5)
     # The browser and an exported page contain only the name of the function.
     assert view.get_state("answer")["answer"]["function"] == "start_of_span"
     assert "the value of start_of_span goes from" in view.to_html()
     view.answer = lambda output: 2 * start_of_span(output)
-    assert answer_to(ABLATE)["after"] == pytest.approx(2 * after, abs=1e-5)
+    record = view.changed_record
+    assert record is not None
+    assert record.effect.after == pytest.approx(2 * after, abs=1e-5)
     with pytest.raises(traitlets.TraitError, match="must return one number"):
         view.answer = lambda output: output
 

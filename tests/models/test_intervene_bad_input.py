@@ -106,7 +106,7 @@ def test_gradients_are_refused_in_inference_mode(way: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, r"no logits.*Pass a function .* answer=lambda output: output.start_logits.max\(\)"),
+        (None, r"no logits.*pass a function .* answer=lambda output: output.start_logits.max\(\)"),
         (lambda output: output.start_logits, r"one number .* an array of the shape \(1, 9"),
         (lambda _: float("nan"), "the function returns nan for the unchanged model"),
     ],

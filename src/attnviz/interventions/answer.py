@@ -74,7 +74,7 @@ def reading_of(
             "itself. Do not pass position."
         )
     logits = getattr(outputs, "logits", None)
-    if getattr(logits, "dim", lambda: 0)() != 3:
+    if not isinstance(logits, torch.Tensor) or logits.dim() != 3:
         if position is not None:
             raise ValueError(
                 f"position={short_repr(position)}: the model has one answer for the whole input. "
@@ -267,7 +267,9 @@ def answer_of(
     classes = position is None
     tokenizer = example.encoder.tokenizer(required=False)
     if requested is None:
-        ids = (best[0], _most_likely_other(exact_row(changed, position), best))
+        after = exact_row(changed, position)
+        others = best if after is None else after.topk(2).indices.tolist()
+        ids = (best[0], next(token for token in others if token != best[0]))
     else:
         pair = requested if isinstance(requested, tuple | list) else [requested]
         if len(pair) not in (1, 2):
@@ -287,32 +289,25 @@ def answer_of(
     return Answer(measure, outputs, position, ids)
 
 
+#: Advice for the error messages about models without logits.
+FUNCTION_INSTEAD = (
+    "pass a function of the model's output that returns one number, such as "
+    "answer=lambda output: output.start_logits.max()"
+)
+
+
 def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
     """Return the answer for a model without logits.
 
     The answer is the cosine similarity of the last hidden states to those of the unchanged run.
     Raise ValueError if the user requested a token or class, or if the output has no hidden states.
     """
-    has_hidden = _hidden(outputs) is not None
-    if requested is None and has_hidden:
+    if requested is None and _hidden(outputs) is not None:
         measure = "cosine similarity of the last hidden states, over all tokens"
         return Answer(measure, outputs)
-    argument = "" if requested is None else f"={short_repr(requested)}"
-    function = function_instead(outputs)
-    if has_hidden:
-        advice = f"Do not pass answer, load the model with its head, or {function}"
-    else:
-        advice = f"{function[0].upper()}{function[1:]}"
-    raise ValueError(f"answer{argument}: {type(model).__name__} has no logits. {advice}.")
-
-
-def function_instead(outputs: Any) -> str:
-    """Return advice for an error message: to pass a function as answer, with an example."""
-    tensors = outputs.items() if isinstance(outputs, Mapping) else ()
-    name = next((name for name, value in tensors if isinstance(value, torch.Tensor)), "logits")
-    return (
-        "pass a function of the model's output that returns one number, such as "
-        f"answer=lambda output: output.{name}.max()"
+    raise ValueError(
+        f"answer={short_repr(requested)}: {type(model).__name__} has no logits. Load the model "
+        f"with its head, or {FUNCTION_INSTEAD}."
     )
 
 
@@ -330,17 +325,6 @@ def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
             "text, or one for all."
         )
     return answer
-
-
-def _most_likely_other(row: torch.Tensor | None, best: list[int]) -> int:
-    """Return the most likely token of a row of logits that is not ``best[0]``.
-
-    `best` has the two most likely tokens of the unchanged model. Without a row, return ``best[1]``.
-    """
-    if row is None:
-        return best[1]
-    first, second = row.topk(2).indices.tolist()
-    return int(second if first == best[0] else first)
 
 
 def _id_of(token: Any, model: Any, tokenizer: Any, count: int, *, classes: bool) -> int:

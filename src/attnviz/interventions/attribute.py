@@ -19,8 +19,8 @@ from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
-from attnviz.interventions.answer import function_instead
+from attnviz.extraction.options import RecordOptions, read_capture_options
+from attnviz.interventions.answer import FUNCTION_INSTEAD
 from attnviz.interventions.attributed import (
     GradientAttribution,
     MixedLayers,
@@ -29,7 +29,7 @@ from attnviz.interventions.attributed import (
 )
 from attnviz.interventions.changes import Ablate
 from attnviz.interventions.direct import direct_gradients
-from attnviz.interventions.example import Example
+from attnviz.interventions.example import Example, check_options
 from attnviz.interventions.plan import StackLayer
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runner import Copy, Runner
@@ -59,18 +59,11 @@ _NUM_SAVED = 6
 # The sum of a layer's attributions is compared with the decrease of the answer without the layer.
 # Layers whose decrease is at most _MIN_LOSS times max(1, |answer|) are not compared.
 _MIN_LOSS = 1e-4
-#: Names of the attributed numbers in captions and in `AttentionStack.measure`.
-_MEASURES: Mapping[str, str] = {
-    "gradient": "gradient x attention",
-    "knockout gradient": "knockout gradient",
-    "integrated gradients": "integrated gradients",
-    "value norm": "value norm",
-    "direct": "direct attribution",
-    "relevance": "relevance",
-    "rollout": "rollout",
-}
+# Names of the attributed numbers in captions and in `AttentionStack.measure`, by method. Other
+# methods have the name of the method.
+_MEASURES = {"gradient": "gradient x attention", "direct": "direct attribution"}
 # Methods whose results have positive and negative numbers.
-_SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct")
+_SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct", "relevance")
 # Methods that multiply the matrices of successive layers. Their results have one head per layer.
 _MIXED = ("relevance", "rollout")
 _NOTES: Mapping[str, str] = {
@@ -199,13 +192,8 @@ def attribute(
     if method not in get_args(Method):
         valid = ", ".join(map(repr, get_args(Method)))
         raise ValueError(f"method={short_repr(method)} must be one of {valid}")
-    steps = whole_number("steps", steps, 1, hint="of steps, 16 or so")
-    if steps > _MAX_STEPS:
-        raise ValueError(f"steps={steps} must be at most {_MAX_STEPS}. The usual number is 16.")
-    if options.get("generate") is not None:
-        raise TypeError(
-            "attribute does not accept generate=. Generate the text first, and pass it as target=."
-        )
+    steps = whole_number("steps", steps, 1, _MAX_STEPS, hint="of steps, 16 or so")
+    check_options(options, refused=["generate"])
     if torch.is_inference_mode_enabled():
         raise ValueError(
             "attribute needs gradients, which torch.inference_mode() disables. Call it outside, "
@@ -214,6 +202,8 @@ def attribute(
     capture = read_capture_options(
         options.get("layers"), options.get("dtype"), options.get("device", "cpu")
     )
+    if method in _MIXED and capture.layers is not None:
+        raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
     example = Example.one(model, inputs, target, None, options)
     if method not in ("value norm", "rollout"):
         # Each layer stores at least `_NUM_SAVED` vectors per token and copy for the backward pass.
@@ -225,7 +215,19 @@ def attribute(
             kept=lambda _: 3 + _NUM_SAVED * copies,
         )
     with show_progress("attribute", shown=progress):
-        return _attributed(example, capture, method, (answer, position), steps)
+        runner = Runner(example, capture)
+        if method not in ("value norm", "rollout"):
+            runner.ask(answer, position)
+            return _by_gradients(runner, method, steps)
+        if answer is not None or position is not None:
+            raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
+        if method == "rollout":
+            return _mixed(runner.record, method, [])
+
+        def attributed(layer: LayerAttention, norms: torch.Tensor, at: Positions) -> LayerAttention:
+            return NormAttribution(layer, _without_padding(norms, at.keys))
+
+        return _record(runner, head_norms(example), attributed, method, [])
 
 
 @dataclass(frozen=True)
@@ -241,33 +243,20 @@ class _Vectors:
     gradients: torch.Tensor
 
 
-def _attributed(
-    example: Example,
-    capture: CaptureOptions,
-    method: Method,
-    asked_for: tuple[Any, int | str | None],
-    steps: int,
-) -> AttentionRecord:
-    answer, position = asked_for
-    runner = Runner(example, capture)
-    if method in ("value norm", "rollout") and (answer is not None or position is not None):
-        raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
-    if method in _MIXED and capture.layers is not None:
-        raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
-    if method == "rollout":
-        return _mixed(runner.record, method, [])
-    if method == "value norm":
-        makers: dict[ModuleRun, _Maker] = {
-            module_run: partial(_norm_attribution, norms)
-            for module_run, norms in head_norms(example).items()
-        }
-        return _record(runner, makers, method, [])
-    runner.ask(answer, position)
+def _without_padding(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
+    """Return the vectors of the tokens at `unpadded`, or all vectors if `unpadded` is None.
+
+    The tokens are the second axis of `vectors`.
+    """
+    return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
+
+
+def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord:
     if runner.answer.of_hidden_states:
         raise ValueError(
             f"answer: {type(runner.model).__name__} has no logits, and the similarity of its "
             "hidden states to themselves has the gradient 0. Load the model with its head, or "
-            f"{function_instead(runner.outputs)}."
+            f"{FUNCTION_INSTEAD}."
         )
     layers = {
         (name, number): module_run
@@ -289,40 +278,16 @@ def _attributed(
     else:
         vectors = _gradients(runner, layers.values())
     by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
-    makers = {
-        module_run: partial(_gradient_attribution, module_vectors, by)
-        for module_run, module_vectors in vectors.items()
-    }
-    record = _record(runner, makers, method, notes)
+
+    def attributed(layer: LayerAttention, own: _Vectors, at: Positions) -> LayerAttention:
+        outputs, gradients = (
+            _without_padding(tensor, at.queries) for tensor in (own.outputs, own.gradients)
+        )
+        values = _without_padding(own.values, at.keys)
+        return GradientAttribution(layer, values, outputs, gradients, by)
+
+    record = _record(runner, vectors, attributed, method, notes)
     return _mixed(record, method, notes) if method == "relevance" else record
-
-
-#: Function that computes the attributions of a layer. Its arguments are the layer's attention and
-#: the positions of the tokens that are not padding.
-_Maker = Callable[[LayerAttention, Positions], LayerAttention]
-
-
-def _without_padding(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
-    """Return the vectors of the tokens at `unpadded`, or all vectors if `unpadded` is None.
-
-    The tokens are the second axis of `vectors`.
-    """
-    return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
-
-
-def _norm_attribution(norms: torch.Tensor, layer: LayerAttention, at: Positions) -> LayerAttention:
-    return NormAttribution(layer, _without_padding(norms, at.keys))
-
-
-def _gradient_attribution(
-    vectors: _Vectors, by: Literal["weights", "logits"], layer: LayerAttention, at: Positions
-) -> LayerAttention:
-    outputs, gradients = (
-        _without_padding(tensor, at.queries) for tensor in (vectors.outputs, vectors.gradients)
-    )
-    return GradientAttribution(
-        layer, _without_padding(vectors.values, at.keys), outputs, gradients, by
-    )
 
 
 def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
@@ -349,7 +314,7 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
             },
             stack.query_tokens,
             normalized=rollout and stack.normalized,
-            measure=_MEASURES[method],
+            measure=_MEASURES.get(method, method),
         )
         if rollout and stack.causal:
             share = uniform_share_of_first(len(stack.query_tokens), len(layers))
@@ -523,12 +488,18 @@ def _integrated(
 
 
 def _record(
-    runner: Runner, made: Mapping[ModuleRun, _Maker], method: Method, notes: list[str]
+    runner: Runner,
+    vectors: Mapping[ModuleRun, Any],
+    attributed: Callable[[LayerAttention, Any, Positions], LayerAttention],
+    method: Method,
+    notes: list[str],
 ) -> AttentionRecord:
     """Return the record with attributions in place of the weights.
 
-    `made` has a function for each module whose attributions can be computed. Other layers are left
-    out, and a note names them. Raise NotImplementedError if no layer remains.
+    `vectors` has the vectors of each module whose attributions can be computed, or their norms.
+    `attributed` computes the attributions of a layer from its attention, its vectors, and the
+    positions of the tokens that are not padding. Other layers are left out, and a note names them.
+    Raise NotImplementedError if no layer remains.
     """
     record = runner.record
     positions = {(run.name, run.turn): run.positions for run in runner.unchanged.collector.runs}
@@ -538,11 +509,11 @@ def _record(
         layers = {}
         for number in stack.layers:
             attention, module_run = stack.attention(number), runner.module_runs[name, number]
-            maker, unpadded = made.get(module_run), positions[module_run]
+            unpadded = positions[module_run]
             # Without positions, the module computed several attentions, such as windows. Their
             # vectors cannot be assigned to the tokens of the layer.
-            if maker and unpadded is not None and attention.vectors is not None:
-                layers[number] = maker(attention, unpadded[0])
+            if module_run in vectors and unpadded is not None and attention.vectors is not None:
+                layers[number] = attributed(attention, vectors[module_run], unpadded[0])
         if not layers:
             left.append(f"stack {quote(name)}")
             continue
@@ -555,8 +526,8 @@ def _record(
             stack.query_tokens,
             stack.key_tokens,
             normalized=False,
-            signed=method in _SIGNED or method == "relevance",
-            measure=_MEASURES[method],
+            signed=method in _SIGNED,
+            measure=_MEASURES.get(method, method),
         )
     if not stacks:
         raise NotImplementedError(

@@ -163,10 +163,7 @@ def _order(ranking: Any, text: TokenRemover) -> list[int]:
     of the order is left out.
     """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
-    try:
-        values = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"ranking={short_repr(ranking)} must have one number per token") from error
+    values = np.asarray(scores, dtype=np.float64)
     if values.shape != (len(text.tokens),):
         raise ValueError(
             f"ranking has shape {values.shape}. It must be ({len(text.tokens)},), one number per "
@@ -186,23 +183,17 @@ def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> ErasureCurve:
     values = np.full((len(orders), count + 1), text.runner.before)
     values[:, 1:] = np.array(answers).reshape(len(orders), count)
     others = values[1:]
-    flips = [_flips_after(row) for row in values]
+    lost = values <= 0
+    flips = np.where(lost.any(axis=1), lost.argmax(axis=1), count)
     return ErasureCurve(
         tuple(orders[0]),
         values[0],
         others.mean(axis=0),
         others.std(axis=0, ddof=1) / len(others) ** 0.5,
-        flips[0],
-        float(
-            np.mean([count if num_flipped is None else num_flipped for num_flipped in flips[1:]])
-        ),
+        int(flips[0]) if lost[0].any() else None,
+        float(flips[1:].mean()),
         text.runner.answer.measure,
     )
-
-
-def _flips_after(values: NDArray[np.float64]) -> int | None:
-    lost = np.flatnonzero(values <= 0)
-    return int(lost[0]) if len(lost) else None
 
 
 @dataclass(frozen=True)

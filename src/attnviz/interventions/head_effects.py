@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, get_args, overload
 
@@ -77,18 +77,16 @@ class HeadEffects(Sequence[Values]):
         return self.values[index]
 
     def __repr__(self) -> str:
-        sizes = [(abs(value), layer, head, value) for layer, head, value in self._heads()]
-        _, layer, head, value = max(sizes)
+        _, layer, head, value = max(
+            (abs(value), layer, head, value)
+            for layer, values in zip(self.layers, self.values, strict=True)
+            for head, value in enumerate(values.tolist())
+        )
         return (
             f"<HeadEffects of {self.num_texts} text{'s' if self.num_texts > 1 else ''}: head "
             f"{layer}.{head} moves the {self.measure} most, by {value:+.4g} (noise "
             f"{self.noise:.2g})>"
         )
-
-    def _heads(self) -> Iterator[tuple[int, int, float]]:
-        for layer, values in zip(self.layers, self.values, strict=True):
-            for head, value in enumerate(values.tolist()):
-                yield layer, head, value
 
 
 def head_effects(

@@ -369,14 +369,12 @@ class Runner:
     def _are_copies(self, pair: Any, alone: Any) -> bool:
         """Return whether two copies have the outputs of the example alone, up to rounding."""
         for name in alone if isinstance(alone, Mapping) else range(len(alone)):
-            one = alone[name]
-            if not isinstance(one, torch.Tensor) or one.dim() == 0 or one.shape[0] != 1:
+            one, two = alone[name], pair[name]
+            if not isinstance(one, torch.Tensor) or not one.is_floating_point():
                 continue
-            if not one.is_floating_point():
-                continue
-            if pair[name].shape != (2, *one.shape[1:]):
-                return False
-            if not self._is_close(pair[name].float(), one.float()):
+            if one.shape[:1] == (1,) and not (
+                two.shape == (2, *one.shape[1:]) and self._is_close(two.float(), one.float())
+            ):
                 return False
         return True
 
@@ -387,14 +385,12 @@ def _expanded(value: Any, copies: int) -> Any:
     Tensors whose first axis does not have the size 1 are returned unchanged.
     """
     if isinstance(value, torch.Tensor):
-        if value.dim() == 0 or value.shape[0] != 1 or copies == 1:
+        if value.shape[:1] != (1,) or copies == 1:
             return value
         # Some models change their inputs in place, so each copy needs separate memory.
         return value.expand(copies, *value.shape[1:]).contiguous()
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(_expanded(item, copies) for item in value)
-    if isinstance(value, list):
-        return [_expanded(item, copies) for item in value]
+    if type(value) in (tuple, list):
+        return type(value)(_expanded(item, copies) for item in value)
     return value
 
 
@@ -466,42 +462,19 @@ class _Blocks:
     def record(self, undo: Cleanup) -> None:
         """Store the output of each block that runs until the ``with`` block of `undo` ends."""
         self._outputs.clear()
-
-        def run(number: int, forward: Any, args: Any, kwargs: Any) -> Any:
-            del number
-            self._inside = True
-            try:
-                output = forward(*args, **kwargs)
-            finally:
-                self._inside = False
-            self._outputs.append(output)
-            return output
-
-        self._replace_forwards(run, undo)
+        self._replace_forwards(0, 1, undo, stores=True)
 
     def replay(self, until: int, copies: int, undo: Cleanup) -> list[ModuleRun]:
         """Let the first `until` blocks return their stored outputs, for `copies` copies.
 
         This ends with the ``with`` block of `undo`. Return the runs of modules that are left out.
         """
-
-        def run(number: int, forward: Any, args: Any, kwargs: Any) -> Any:
-            if number < until:
-                return _expanded(self._outputs[number], copies)
-            self._inside = True
-            try:
-                return forward(*args, **kwargs)
-            finally:
-                self._inside = False
-
-        self._replace_forwards(run, undo)
+        self._replace_forwards(until, copies, undo)
         return [module_run for module_run, number in self.number_of.items() if number < until]
 
-    def _replace_forwards(self, run: Callable[[int, Any, Any, Any], Any], undo: Cleanup) -> None:
-        """Call `run` in place of the ``forward`` of each block until the block of `undo` ends.
-
-        Its arguments are the number of the run, and the original function with its arguments.
-        """
+    def _replace_forwards(
+        self, until: int, copies: int, undo: Cleanup, *, stores: bool = False
+    ) -> None:
         self._begun, self._inside = 0, False
         thread = threading.get_ident()
         for block in self._blocks:
@@ -512,7 +485,16 @@ class _Blocks:
                 if threading.get_ident() != thread or self._inside:
                     return _own(*args, **kwargs)
                 self._begun += 1
-                return run(self._begun - 1, _own, args, kwargs)
+                if self._begun <= until:
+                    return _expanded(self._outputs[self._begun - 1], copies)
+                self._inside = True
+                try:
+                    output = _own(*args, **kwargs)
+                finally:
+                    self._inside = False
+                if stores:
+                    self._outputs.append(output)
+                return output
 
             undo.add(partial(_put_back, block, block.__dict__.get("forward")))
             block.forward = forward

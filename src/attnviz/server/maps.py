@@ -21,7 +21,7 @@ from attnviz.record.rows import can_compute_maps, sample_queries
 from attnviz.record.softmax import count_rows, row_groups, row_tiles, tile_rows
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, encode
-from attnviz.server.protocol import MAX_REPLY_BYTES, check_heads
+from attnviz.server.protocol import check_heads, check_reply_size
 from attnviz.utils.progress import STEP, Pace
 
 
@@ -70,12 +70,8 @@ def encode_maps(
     num_cells = len(heads)
     for side in (rows, columns):
         num_cells *= min(side.stop - side.start, size)
-    if num_cells > MAX_REPLY_BYTES:
-        # Raise the error before the computation, which can take minutes.
-        raise ValueError(
-            f"size={size} needs {num_cells} bytes, more than the {MAX_REPLY_BYTES} of a reply. "
-            "Request smaller maps."
-        )
+    # Raise an error before the computation, which can take minutes.
+    check_reply_size(f"maps of size={size}", num_cells, "Request smaller maps.")
     maximum = find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
     attention, vectors = stack.attention(layer), stack.attention(layer).vectors

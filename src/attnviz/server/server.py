@@ -12,7 +12,6 @@ the arguments, and its method `answer` computes the reply. For all requests:
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Protocol, TypedDict
@@ -51,7 +50,7 @@ from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encode_strongest
 from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
-from attnviz.utils.arguments import format_numbers
+from attnviz.utils.arguments import existing_number, format_numbers
 
 RECORD_REQUESTS: Requests[RecordServer] = Requests(
     "The attnviz of the kernel may be older than the view."
@@ -263,7 +262,6 @@ class StrongestRequest:
         stack = server.stack(self.stack)
         header, data = encode_strongest(
             stack,
-            max_bytes=MAX_REPLY_BYTES,
             layer=self.layer,
             heads=self.heads,
             rows=range_slice("rows", self.rows, len(stack.query_tokens)),
@@ -373,7 +371,6 @@ class VectorsRequest:
             head=self.head,
             token=self.token,
             keys=range_slice("keys", self.keys, len(stack.key_tokens)),
-            max_bytes=MAX_REPLY_BYTES,
         )
         return Reply(header, data)
 
@@ -387,10 +384,9 @@ class ImageRequest:
 
     def answer(self, server: RecordServer) -> Reply:
         images = server.record.images
-        if not 0 <= self.index < len(images):
-            index = reprlib.repr(self.index)
-            raise IndexError(f"index={index}: the record has {len(images)} images, numbered from 0")
-        header, data = encode_image(images[self.index], MAX_REPLY_BYTES)
+        owner = f"the record has {len(images)} images,"
+        index = existing_number("index", self.index, range(len(images)), owner)
+        header, data = encode_image(images[index], MAX_REPLY_BYTES)
         return Reply(header, data)
 
 
@@ -564,15 +560,8 @@ class EdgeRequest:
         """Describe the pair from earlier runs, without running the model."""
         stack = server.record.stack(self.stack)
         check_heads(stack, self.layer, (self.head,))
-        for name, value, tokens in (
-            ("query", self.query, stack.query_tokens),
-            ("key", self.key, stack.key_tokens),
-        ):
-            if not 0 <= value < len(tokens):
-                raise IndexError(
-                    f"{name}={reprlib.repr(value)} must be from 0 to {len(tokens) - 1} "
-                    f"in stack {stack.name!r}"
-                )
+        stack.query_tokens.position(self.query, "query")
+        stack.key_tokens.position(self.key, "key")
         return Reply(server.interventions.edge(self))
 
 

@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from attnviz.record.softmax import strongest_keys
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import not_finite_error
-from attnviz.server.protocol import check_heads
+from attnviz.server.protocol import check_heads, check_reply_size
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.progress import Pace
 
@@ -81,12 +81,11 @@ def find_strongest_keys(
     leave_out: LeaveOut = (),
     pair: Pair = "all",
     row_normalizers: RowNormalizers | None = None,
-    max_bytes: int | None = None,
 ) -> Strongest:
     """Find the k strongest keys of each query, and compute sums of the weights of each query.
 
     See `attnviz.server.server.StrongestRequest` for the arguments. Raise ValueError before the
-    computation if the result would exceed `max_bytes`.
+    computation if the result does not fit into a reply.
 
     Examples
     --------
@@ -101,21 +100,13 @@ def find_strongest_keys(
     if k < 1:
         raise ValueError(f"k={k} must be at least 1")
     layer, heads = check_heads(stack, layer, heads)
-    if combine not in {"separate", "mean", "max"}:
-        raise ValueError(f'combine={combine!r} must be "separate", "mean" or "max"')
-    if pair not in get_args(Pair):
-        raise ValueError(f"pair={pair!r} must be one of {', '.join(get_args(Pair))}")
     row_normalizers = row_normalizers or RowNormalizers()
     num_keys = len(stack.key_tokens)
     groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
     k = min(k, num_keys)
     shape = (len(groups), rows.stop - rows.start)
     size = 4 * len(groups) * shape[1] * (2 * k + 3)
-    if max_bytes is not None and size > max_bytes:
-        raise ValueError(
-            f"the strongest keys have {size} bytes, more than the {max_bytes} of a reply. Request "
-            "fewer rows or keys."
-        )
+    check_reply_size("the strongest keys", size, "Request fewer rows or keys.")
     left_out = torch.from_numpy(_left_out_keys(stack.key_tokens, leave_out))
     strongest = Strongest(
         np.full((*shape, k), -1, np.int32),
@@ -152,14 +143,12 @@ def find_strongest_keys(
     return strongest
 
 
-def encode_strongest(
-    stack: AttentionStack, *, max_bytes: int, **arguments: Any
-) -> tuple[StrongestHeader, bytes]:
+def encode_strongest(stack: AttentionStack, **arguments: Any) -> tuple[StrongestHeader, bytes]:
     """Find the strongest keys, and return the header and the buffer of the reply.
 
     The buffer has the keys, the weights and the sums of `Strongest`, in little endian.
     """
-    strongest = find_strongest_keys(stack, max_bytes=max_bytes, **arguments)
+    strongest = find_strongest_keys(stack, **arguments)
     parts = (strongest.keys, strongest.weights, strongest.sums)
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
     matrices, rows, k = strongest.keys.shape
@@ -182,14 +171,12 @@ def _combine_heads(
     [weights] = read_head(heads=heads[:1])
     for head in heads[1:]:
         [head_weights] = read_head(heads=[head])
-        if combine == "max" and signed:
+        if combine == "mean":
+            weights.add_(head_weights)
+        elif signed:
             weights = torch.where(head_weights.abs() > weights.abs(), head_weights, weights)
         else:
-            weights = (
-                torch.maximum(weights, head_weights)
-                if combine == "max"
-                else weights.add_(head_weights)
-            )
+            weights = torch.maximum(weights, head_weights)
     return weights / len(heads) if combine == "mean" else weights
 
 

@@ -99,7 +99,10 @@ def encode_tile(
         None if all queries are used. The interval is the same for all tiles of a level.
     """
     layer, heads = check_heads(stack, layer, heads)
-    rows, columns = _check_tile(stack, level, position, pooled)
+    if not 0 <= level <= _MAX_LEVEL:
+        raise ValueError(f"level={level} must be from 0 to {_MAX_LEVEL}")
+    rows = _tile_range("row", position[0], level, len(stack.query_tokens))
+    columns = _tile_range("column", position[1], level, len(stack.key_tokens))
     _check_word_pairs(stack, layer, heads, rows)
     maximum = find_maximum(stack)
     attention = stack.attention(layer)
@@ -177,20 +180,6 @@ def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
     numbers = rows.start + sample_queries(count * interval, count)
     queries: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
     return queries
-
-
-def _check_tile(
-    stack: AttentionStack, level: int, position: tuple[int, int], pooled: str
-) -> tuple[slice, slice]:
-    """Return the ranges of queries and keys of a tile. Raise ValueError for invalid arguments."""
-    if pooled not in {"mean", "max"}:
-        raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
-    if not 0 <= level <= _MAX_LEVEL:
-        raise ValueError(f"level={level} must be from 0 to {_MAX_LEVEL}")
-    return (
-        _tile_range("row", position[0], level, len(stack.query_tokens)),
-        _tile_range("column", position[1], level, len(stack.key_tokens)),
-    )
 
 
 def _check_word_pairs(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
+from attnviz.server.protocol import check_reply_size
 
 #: Maximum number of strongest keys in a reply, which are chosen from all keys of the row.
 NUM_STRONGEST = 5
@@ -104,29 +105,19 @@ def require_vectors(stack: AttentionStack, layer: int) -> QueryKeyAttention:
 
 
 def encode_vectors(
-    stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, max_bytes: int
+    stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice
 ) -> tuple[VectorsHeader, bytes]:
     """Return the header and the buffer of a reply about one query and the requested keys.
 
     `token` is the position of the query. The arrays of the buffer are float32 in little endian.
-    Raise ValueError if the buffer would exceed `max_bytes`, or if a number is NaN or infinite.
+    Raise ValueError if the buffer does not fit into a reply, or if a number is NaN or infinite.
     """
     attention = require_vectors(stack, layer)
-    for name, index, count in (
-        ("head", head, attention.num_heads),
-        ("token", token, attention.num_queries),
-    ):
-        if not 0 <= index < count:
-            raise IndexError(
-                f"{name}={index} must be from 0 to {count - 1} in stack {stack.name!r}"
-            )
+    head = stack.head_number(layer, head)
+    token = stack.query_tokens.position(token)
     count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
     size = _FLOAT_BYTES * (head_dim * (count + 1) + 4 * count)
-    if size > max_bytes:
-        raise ValueError(
-            f"vectors of {count} keys have {size} bytes, more than the {max_bytes} of a reply. "
-            "Request fewer keys."
-        )
+    check_reply_size(f"vectors of {count} keys", size, "Request fewer keys.")
     row = slice(token, token + 1)
     with torch.no_grad():
         logits = attention.logits([head], row)[0, 0].cpu()

@@ -218,7 +218,7 @@ class ChangedRuns:
         """Return the record of the run with `changes`. Raise MemoryError as `weights` does."""
         _, outcome = self._measure(changes, self.measured)
         record = self.weights(changes).record
-        return changed_record(self.runner_for(None), record, changes, outcome.effect)
+        return changed_record(self.runner_for(self.measured), record, changes, outcome.effect)
 
     def changed(self, changes: Sequence[Mapping[str, Any]]) -> ChangedHeader:
         """Describe the stacks of the run with `changes` for the browser."""
