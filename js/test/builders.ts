@@ -86,7 +86,7 @@ export function pieceOf(
 ): EmbeddedRows {
   const [heads, queries, keys] = shape;
   const rows = heads * queries;
-  // The four numbers of a row are 0: it contains all keys, without any gap or rest.
+  // Four numbers describe each row. They are 0, which means that the row contains all keys.
   const bytes = [...new Uint8Array(4 * rows), ...Uint8Array.from(codes)];
   const data = deflateSync(Uint8Array.from(bytes)).toString("base64");
   const runs = [rows, rows, rows, rows, 0, codes.length];

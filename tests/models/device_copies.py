@@ -9,12 +9,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Copies(TorchDispatchMode):
-    """Counter of copies of tensors from one kind of device to another in a `with` block.
+    """Counter of the tensors that operations in a `with` block copy from `source` to `target`.
 
     Parameters
     ----------
     source, target : str
-        Kinds of devices, such as ``"cuda"``. `source` and `target` may be equal.
+        Kinds of devices, such as ``"cuda"``. They may be equal.
 
     Attributes
     ----------

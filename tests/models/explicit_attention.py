@@ -17,9 +17,9 @@ def attention_function(
     """Return an attention function for transformers, whose weights `weights_of` computes.
 
     `weights_of` gets a module and its logits (batch, heads, queries, keys), which are -inf at
-    masked keys. With `causal`, a query may attend to the last `window` keys up to its position, or
-    to all of them if `window` is None. If transformers passes `sliding_window`, it replaces
-    `window`.
+    masked keys. With `causal`, a query may attend to the last `window` keys up to its position. If
+    `window` is None, it may attend to all keys up to its position. If transformers passes
+    `sliding_window`, this number replaces `window`.
     """
 
     def attend(  # noqa: PLR0917 - as transformers calls it

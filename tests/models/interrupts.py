@@ -126,7 +126,7 @@ class Tracer:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
         # Python raises no KeyboardInterrupt at a line `try:`, nor when a block `with ...lock:`
-        # releases the lock.
+        # releases the lock. Therefore these lines do not count.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         if event in ("line", "call") and line != "try:" and not line.endswith("lock:"):
             position = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno

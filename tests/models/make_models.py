@@ -100,8 +100,9 @@ _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-# Factor of queries and keys, so that the largest weight of a row is about 0.5 on average. T5 needs
-# a smaller factor, because it does not divide logits by the square root of the head size.
+# Factors by which queries and keys are scaled, so that the largest weight of a row is about 0.5 on
+# average. T5 needs a smaller factor, because it does not divide logits by the square root of the
+# head size.
 _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2.5, "vit": 13.0}
 
 

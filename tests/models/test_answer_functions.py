@@ -1,4 +1,4 @@
-"""If `answer` is a function of the model's output, effects equal those in plain forwards."""
+"""`answer` may be a function of the model's output. Effects on it equal those in plain forwards."""
 
 from __future__ import annotations
 

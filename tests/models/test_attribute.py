@@ -78,7 +78,8 @@ def test_gradients_are_those_of_autograd(
         certain = weights > 1 - 1e-3
         cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
         assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
-        # The first query has only one key, with weight 1. Without this key, the weight is 0.
+        # The first query has only one key. Removing this key changes its weight from 1 to 0, so the
+        # attribution is the gradient.
         first = np.zeros_like(weights[:, 0])
         first[:, 0] = by_weights[:, 0, 0]
         assert close(knockout.weights(layer=layer)[:, 0], first)
@@ -115,9 +116,10 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
 
 
 def random_attribution(count: int, at: Any, *, few: bool) -> GradientAttribution:
-    """Return a `GradientAttribution` of `count` random tokens, for gradients with respect to `at`.
+    """Return a `GradientAttribution` of `count` random tokens.
 
-    With `few`, only the last five queries have large gradients.
+    The gradients are with respect to `at`, which is "weights" or "logits". With `few`, only the
+    last five queries have large gradients.
     """
     generator = torch.Generator().manual_seed(0)
     q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))

@@ -239,7 +239,8 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view stores attention for several parts of the text. "all" is the whole text.
+        # BertViz's neuron view stores attention for several parts of the text. The key "all" means
+        # the whole text.
         parameters["attention"] = [{"name": "All", **parameters["attention"]["all"]}]
     return dict(parameters)
 

@@ -46,7 +46,10 @@ def projections(model: Any) -> list[tuple[nn.Module, torch.Tensor]]:
 
 
 def added_by_heads(model: Any, ids: torch.Tensor) -> NDArray[np.float64]:
-    """Return what heads add to the residual stream, (layers, heads, queries, width), with hooks."""
+    """Use hooks to compute what each head adds to the residual stream.
+
+    The result has the shape (layers, heads, queries, width).
+    """
     inputs: list[torch.Tensor] = []
     handles = [
         module.register_forward_pre_hook(lambda _, given: inputs.append(given[0][0].double()))

@@ -44,7 +44,7 @@ def make_folder(tmp_path: Path) -> Callable[[], Path]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, extractions: dict[str, Subject], make_folder: Callable[[], Path]
 ) -> None:
-    """The lines are six random ones of the files in `CHANGING`, and the last six of cleanup.py."""
+    """Use six random lines of the files in `CHANGING`, and the last six lines run in cleanup.py."""
     subject = extractions[kind]
     lines = positions(subject, make_folder(), CHANGING)
     assert len(lines) > 100

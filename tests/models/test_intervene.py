@@ -174,8 +174,8 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
     own = av.extract(model, inputs).stack().weights(layer=0, head=HEAD)
     cut = av.intervene(model, inputs, av.Knockout(8, [2, 6], layers=0, heads=HEAD), answer=(7, 8))
     expected = own.copy()
-    # Without the two keys, the other weights sum to 1 minus their weights. In gpt-oss, the sum
-    # includes the weight of the sink.
+    # The remaining weights, including that of the sink in gpt-oss, sum to 1 minus the weights of
+    # the two keys.
     expected[8] /= 1 - own[8, [2, 6]].sum()
     expected[8, [2, 6]] = 0
     off = 1e-5 if kind in TRACED else 1e-6

@@ -122,9 +122,9 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """`SetWeights` after two knockouts keeps weight 0 only for the key that was renormalized away.
+    """A knockout that renormalizes keeps its key at weight 0, even if `SetWeights` follows.
 
-    The other knockout has ``renormalize=False``, so a later change may give its key weight again.
+    If ``renormalize=False``, a later `SetWeights` gives the key weight again.
     """
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])

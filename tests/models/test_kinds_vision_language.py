@@ -44,9 +44,10 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
-    """A changed patch changes one query in layer 0 of the vision tower, whose label is the patch.
+    """A changed patch changes one query in layer 0 of the vision tower, that of its row and column.
 
-    If attention in the tower is turned off, only one token of the text changes, with this label.
+    If attention in the tower is turned off, the patch also changes only one query of the text
+    model. The label of this query is the row and column of the square that contains the patch.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)
@@ -72,7 +73,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """Layer 0 mixes 4 x 4 patches of a window, so all queries of the window change in layer 1."""
+    """Layer 0 mixes the patches of a window (4 x 4), so all of their queries change in layer 1."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)

@@ -128,7 +128,7 @@ def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, 
     def changed_patches(stage: int, layer: int) -> set[tuple[int, int]]:
         """Return the row and column of each patch whose query changes."""
         tokens = changed_queries(model, processor(), pair, f"vision stage {stage}", layer)
-        # Each stage merges two by two patches into one.
+        # Stage 2 merges two by two patches into one.
         height, width = (-(-length // stage) for length in (rows, columns))
         return {divmod(token, width) for token in tokens if token < height * width}
 

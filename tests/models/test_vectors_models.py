@@ -47,10 +47,10 @@ def row_of(
 def largest_differences(
     record: AttentionRecord, own: dict[str, list[Any]]
 ) -> tuple[float, float, set[str]]:
-    """Compute logits and weights from all replies, and compare the results.
+    """Compute logits and weights from the queries and keys in all replies.
 
-    Return the largest difference from `own`, the largest difference from the logits and weights in
-    the replies, and the features in `KINDS` that the record has.
+    Return the largest difference of weights from `own`, the largest difference from the logits and
+    weights in the replies, and the features in `KINDS` that the record has.
     """
     server = RecordServer(record)
     weight_error = sum_error = 0.0

@@ -125,7 +125,7 @@ def test_swin_of_timm(
 
 
 def test_a_note_names_the_modules_of_cait_that_are_left_out(wrapped: Callable[..., Any]) -> None:
-    """The record has the last two layers. The other layers mix heads after the softmax."""
+    """The record has only the last two layers. The other layers mix heads after the softmax."""
     model = wrapped("cait_xxs24_224", img_size=64, depth=4)
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with pytest.warns(UserWarning, match="not shown"):

@@ -174,7 +174,7 @@ def square_cells(matrix: NDArray[np.floating], size: int, pooled: str) -> Floats
 
 
 def equal_cells(matrix: NDArray[np.floating], max_cells: int) -> Floats:
-    """Divide the matrix into blocks of nearly equal size, and return the largest `cell` of each.
+    """Divide the matrix into blocks of nearly equal size. Pool each block by the maximum.
 
     There are at most `max_cells` blocks along each axis.
     """

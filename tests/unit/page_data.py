@@ -40,7 +40,7 @@ def data_of(page: str) -> Any:
 
 
 def reply_of(page: str, request: str, **arguments: Any) -> dict[str, Any]:
-    """Return the recorded reply of a page with exactly these arguments."""
+    """Return the reply that a page stores for a request with exactly these arguments."""
     [reply] = [
         reply
         for reply in bare_data_of(page)["replies"]

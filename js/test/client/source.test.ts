@@ -91,7 +91,8 @@ describe("large requests", () => {
     expect(sent).toHaveLength(expectedRequests);
     expect(block.matrices).toHaveLength(2);
     block.matrices.forEach((matrix, i) => {
-      // The parts from a kernel are copied into new matrices. Complete matrices are not copied.
+      // A kernel sends each matrix in parts, which are copied into a new matrix. A page's matrices
+      // are not copied.
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
       expect([matrix[416 * 600 + 5], matrix[599 * 600]]).toEqual([416, 599]);
     });
@@ -164,7 +165,7 @@ describe("large requests", () => {
 });
 
 describe("requests whose answers have not come yet", () => {
-  /** Return a list of pending requests, which `answer` and `fail` end, and functions that send. */
+  /** Return functions that send requests, and the requests, which wait for `answer` or `fail`. */
   function paused() {
     const requests: { args: object; answer: () => void; fail: (reason: Error) => void }[] = [];
     const replyTo = (args: object) => {

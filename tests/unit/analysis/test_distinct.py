@@ -1,4 +1,4 @@
-"""Tests of `distinct_head`, the head with the clearest pattern, or None if none is clear."""
+"""Tests of `distinct_head`, which returns the head with the clearest pattern, or None."""
 
 from __future__ import annotations
 

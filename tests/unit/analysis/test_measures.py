@@ -40,7 +40,7 @@ SPECIAL, COMMAS, DOG = (0, 10), (7, 8), 9
 WORDS = [-1, 0, 1, 1, 2, 3, 3, 4, 5, 6, -2]
 N = len(TEXTS)
 
-# Whether a measure of pairs counts the weight of query i at key j.
+# Whether a measure of pairs counts the weight of query i on key j.
 PAIRS: dict[str, Callable[[int, int], bool]] = {
     "previous token": lambda i, j: j == i - 1,
     "next token": lambda i, j: j == i + 1,
@@ -93,7 +93,7 @@ def outputs_of(stack: AttentionStack, layer: int) -> NDArray[np.float32]:
 
 
 def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float:
-    """Compute the mean of a measure over the queries that have a value, or NaN without any."""
+    """Compute the mean of a measure over the queries that have a value, or NaN if none has one."""
     values = []
     for i, (row, visible) in enumerate(zip(weights.tolist(), allowed.tolist(), strict=True)):
         if name in ROWS:

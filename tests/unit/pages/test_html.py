@@ -90,7 +90,7 @@ def test_the_page_has_only_its_own_tags(make: Any) -> None:
     page = Page(view.to_html())
     tags = [tag for tag, _ in page.tags]
     layers = [layer for stack in record.stacks.values() for layer in stack.layers]
-    # One element for each layer, and one for the header of the saved record.
+    # Each layer has one `<template>`. Another one contains the header that `load` reads.
     assert tags.count("template") == len(layers) + 1
     assert [tag for tag in tags if tag != "template"] == TAGS
     for tag, attributes in page.tags:

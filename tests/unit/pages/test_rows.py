@@ -90,8 +90,8 @@ def test_rows_have_the_largest_weights_and_at_most_the_reported_error(
     if signed:
         assert not decoded.dense[others].any()
         return
-    # The reported error is at most the largest rounding error of an embedded weight, or the largest
-    # weight that is not embedded.
+    # The reported error is at most the largest of these numbers: rounding errors of embedded
+    # weights, the other weights, and estimates of the other weights.
     rounding = np.abs(decoded.dense - numbers)[decoded.embedded].max(initial=0)
     unknown = np.maximum(numbers, decoded.dense)[others].max(initial=0)
     assert header["error"] <= max(rounding, unknown) * (1 + 1e-4) + 1e-6 * maximum

@@ -32,7 +32,7 @@ from unit.random_corpora import corpus
 from unit.records import vectors, words
 
 LARGEST_REPLY = 1_100_000
-# Maximum number of weights that one step of a reply computes.
+# Maximum number of weights that one step of a reply may compute.
 MAX_WEIGHTS = 4 * STEP
 # Maximum number of bytes that numpy and Python allocate. Tensors of torch do not count.
 MAX_BYTES = 100_000_000

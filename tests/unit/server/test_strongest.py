@@ -25,7 +25,7 @@ def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
 
 
 def combined(numbers: Floats, combine: str) -> Floats:
-    """Combine the heads of an array (heads, queries, keys) by "separate", "mean" or "max"."""
+    """Combine the heads of an array (heads, queries, keys). "separate" returns the array itself."""
     if combine == "separate":
         return numbers
     if combine == "mean":

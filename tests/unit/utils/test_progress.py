@@ -122,7 +122,7 @@ def test_a_job_runs_only_while_the_caller_waits() -> None:
 
     job = Job(work)
     assert not job.run_for(0)
-    # During this pause other threads may run, but not the job.
+    # Other threads may run during this pause, but the job must not.
     time.sleep(0.05)
     assert steps == [0]
     assert not job.run_for(0)

@@ -63,7 +63,7 @@ def test_a_layer_with_fewer_heads_drops_some_with_a_warning() -> None:
     ):
         view.layer = 1
     assert view.heads == [1]
-    # Going back to layer 0 drops no head, so there must be no warning, which would raise an error.
+    # Going back to layer 0 drops no head. If the view warned here, the test would fail.
     view.layer = 0
     assert view.heads == [1]
 

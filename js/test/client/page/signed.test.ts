@@ -44,8 +44,8 @@ const combined = (combine: (a: number, b: number) => number): number[][] =>
   FIRST.map((row, r) => row.map((a, key) => combine(a, SECOND[r]?.[key] as number)));
 
 /**
- * Pool the numbers of a cell twice, with negative numbers as 0 and with positive numbers as 0.
- * Return the result with the larger absolute value.
+ * Pool the numbers of a cell twice: with negative numbers replaced by 0, and with positive numbers
+ * replaced by 0. Return the result with the larger absolute value.
  */
 function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
   const [above, below] = [1, -1].map((sign) => {

@@ -90,7 +90,7 @@ describe("the record of a view", () => {
     kernel.record.value = 1;
     await until(() => expect(record.selection.value?.layer).toBe(7));
     expect(takeUp.mock.calls).toEqual([[0], [1]]);
-    // At no time, the selection had the stack of one record and the layer of the other.
+    // The selection never had the stack of one record and the layer of the other.
     expect(seen).toEqual([
       [undefined, undefined],
       ["self", 2],

@@ -23,7 +23,8 @@ from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
-# The check compares 32 rows per head. In 8 heads, it compares all 256 rows of a long text.
+# The check compares 32 rows per head. With 8 heads, it compares each of the 256 rows of a long text
+# in one head.
 ROWS, LONG, MANY_HEADS = 32, 256, 8
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

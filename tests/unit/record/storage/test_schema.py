@@ -258,9 +258,9 @@ def test_a_header_that_does_not_fit_is_refused(
 
 
 def test_a_file_of_an_earlier_version_keeps_inserted_tokens(tmp_path: Path) -> None:
-    """The file has queries and keys of all tokens, but a mask and bias of the original tokens only.
+    """The file has queries and keys of all tokens, but a mask and a bias of the original tokens.
 
-    A mask or bias also has the positions of the original tokens.
+    The mask and the bias also list the positions of the original tokens.
     """
     positions, bias = torch.tensor([0, 2, 3]), DistanceBias(vectors(2, 5, seed=3), 3)
     base = QueryKeyAttention(
@@ -363,7 +363,8 @@ def test_a_file_without_a_checksum_is_refused(
     path = captured_record().save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    # A file written again with the same metadata loads. Without the entry `checksum`, it does not.
+    # A file written again with the same metadata loads. It does not load if the entry with the name
+    # `checksum` is missing.
     arrays = safetensors.torch.load_file(path)
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
