@@ -181,7 +181,8 @@ describe("a heat map of signed numbers", () => {
 });
 
 /** Return a line plot of the signed numbers `heads`, which are [head][query][key]. */
-const linePlot = (heads: number[][][]): LinePlot => plotOf({ heads, quantity: QUANTITY });
+const linePlot = (heads: number[][][]): LinePlot =>
+  plotOf({ heads, stack: { measure: QUANTITY.name, signed: true, maximum: QUANTITY.maximum } });
 
 const ONE = [
   [0.4, -0.8, 0],

@@ -154,7 +154,7 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
     first - step / 2,
     positionOf(layout, column.labels.length - 1, column) + step / 2,
   ] as const;
-  const end = barEnd(quantity.maximum, linePlot.keys.text.length);
+  const end = barEnd(quantity.maximum, linePlot.plan.keys.text.length);
   const numberRoom = quantity.signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM + 4;
   const groups = room.separate ? columns.map((one) => [one]) : [columns];
   const marks = groups.flatMap((group, g) =>
@@ -193,7 +193,7 @@ function strongestBar(
     const number = drawnValue(linePlot, candidate, query, key);
     if (Math.abs(number) > Math.abs(value)) [value, series] = [number, candidate];
   }
-  const faded = linePlot.leftOut[key] === 1;
+  const faded = linePlot.options.leftOut[key] === 1;
   return { value, series, faded, color: valueColor(linePlot, series, value) };
 }
 
@@ -211,10 +211,10 @@ function headingMarks(
   room: Room,
   focus: number,
 ): Mark[] {
-  const { layout, palette, quantity } = linePlot;
+  const { plan, layout, palette, quantity } = linePlot;
   const { barStart, barReach } = column;
   const besideKeys = column.side === "key";
-  const token = quoted((besideKeys ? linePlot.queries : linePlot.keys).text[focus] ?? "");
+  const token = quoted((besideKeys ? plan.queries : plan.keys).text[focus] ?? "");
   const where = `${besideKeys ? "from" : "to"} ${token}`;
   const titles = [`${quantity.name} ${where}`, where];
   const title = { kind: "text", fill: palette.muted, size: TITLE_SIZE, font: "text" } as const;

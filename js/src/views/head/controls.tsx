@@ -303,7 +303,7 @@ const MIN_LISTED = 1e-5;
 export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
   const { context, store } = props;
   const list = useRef<HTMLElement>(null);
-  const reply = store.listed.value;
+  const reply = store.strongest.value;
   const linePlot = store.basePlot.value;
   const plan = store.plan.value;
   /**

@@ -1,44 +1,40 @@
 /** Exports of the head view: a figure with captions, and a CSV table of the drawn lines. */
 
-import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
+import { withoutNumber } from "../../client/record-number";
+import {
+  type Captions,
+  composeFigure,
+  type FigureParts,
+  namedColors,
+  rampBox,
+} from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
 import { rgbOf } from "../../ui/colors/palette";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
-import { aroundZero } from "../../ui/text/captions";
-import type { Caption } from "./captions";
-import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
+import { scaleInWords } from "./captions";
+import { colorsSigns, type LinePlot, legendOf, NO_HIGHLIGHTS } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
 /** Compose the figure. It highlights the pins, but not pointer, cursor and search matches. */
 export function figure(
   linePlot: LinePlot,
-  caption: Caption,
+  captions: Captions,
   /** Add the image panel, if there is one, to the picture. */
-  beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
+  beside: (drawn: FigureParts["picture"]) => FigureParts["picture"],
   request?: FigureRequest,
 ): Scene {
-  const still = {
-    ...linePlot,
-    hovered: null,
-    hoveredLine: null,
-    hoveredHeads: [],
-    cursor: null,
-    isFound: null,
-  };
-  const { palette, layout } = linePlot;
+  const { token, key, palette, layout, effects } = linePlot;
+  const still = { ...linePlot, ...NO_HIGHLIGHTS, token, key };
   const signs = colorsSigns(linePlot);
+  const entries = [...legendOf(still), ...(effects ? effectColors(effects, palette) : [])];
+  const scale = scaleInWords(linePlot);
   const parts: FigureParts = {
     palette,
-    captions: caption,
-    legend: (width) =>
-      namedColors(
-        [...legendOf(still), ...(still.effects ? effectColors(still.effects, palette) : [])],
-        width,
-        palette.ink,
-      ),
+    captions,
+    legend: (width) => namedColors(entries, width, palette.ink),
     picture: beside({
       width: layout.width,
       height: layout.height,
@@ -53,52 +49,38 @@ export function figure(
         const color = signs ? signColor(value, palette) : palette.neutral;
         return [...rgbOf(color), 255 * Math.abs(value)];
       },
-      scaleLabels(caption, signs),
-      caption.scaleNote,
+      scale.labels,
+      scale.note,
     ),
   };
   return composeFigure(parts, request);
 }
 
-/**
- * Return the labels at the start, the middle and the end of the opacity scale.
- *
- * @param signs whether the scale extends from a negative to a positive number.
- */
-export function scaleLabels(
-  { scale }: Pick<Caption, "scale">,
-  signs: boolean,
-): [string, string, string] {
-  return signs ? aroundZero(scale) : ["0", "", scale];
-}
-
 const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token"];
 
 /** Return a CSV table with one row per drawn line. */
-export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
-  const { error } = linePlot.lines;
+export function linesCsv(linePlot: LinePlot): string {
+  const { plan, lines, weights, effects, quantity } = linePlot;
+  const { queries, keys } = plan;
   const rows: (string | number | null)[][] = [];
-  for (const series of linePlot.lines.series) {
+  for (const series of lines.series) {
     for (let i = 0; i < series.query.length; i++) {
       const query = series.query[i] as number;
       const key = series.key[i] as number;
       rows.push([
-        stack,
-        layer,
+        withoutNumber(plan.stack.name),
+        plan.layer,
         series.head ?? series.name,
         query,
-        linePlot.queries.text[query] ?? "",
+        queries.text[query] ?? "",
         key,
-        linePlot.keys.text[key] ?? "",
-        roundedTo(series.weight[i] as number, linePlot.weights.error),
-        writtenError(error),
-        ...effectCells(linePlot.effects, [key, key + 1]),
+        keys.text[key] ?? "",
+        roundedTo(series.weight[i] as number, weights.error),
+        writtenError(lines.error),
+        ...effectCells(effects, [key, key + 1]),
       ]);
     }
   }
-  const number = columnName({ measure: linePlot.quantity.name });
-  return csvText(
-    [...LINE_COLUMNS, number, "largest_error", ...effectColumns(linePlot.effects)],
-    rows,
-  );
+  const number = columnName({ measure: quantity.name });
+  return csvText([...LINE_COLUMNS, number, "largest_error", ...effectColumns(effects)], rows);
 }

@@ -6,7 +6,6 @@
 import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { withoutNumber } from "../../client/record-number";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports/exports";
@@ -15,35 +14,26 @@ import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
-import { follow, valuesOf } from "../../ui/view/state";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
-import { captionOf, subtitleOf } from "./captions";
+import { captionsOf, scaleInWords, subtitleOf } from "./captions";
 import { LineControls, StrongestList, WindowControls } from "./controls";
-import { figure, linesCsv, scaleLabels } from "./figure";
+import { figure, linesCsv } from "./figure";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { HeadPlot, headShortcuts } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
-import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./store";
+import { createHeadImage, createHeadStore, type HeadStore } from "./store";
 
 /**
- * Return the plot, the plan and the captions of an export.
+ * Return the plot of an export.
  *
  * @throws Error if nothing is drawn yet.
  */
-function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
+function exportedPlot(store: HeadStore): LinePlot {
   const linePlot = store.exportPlot();
-  const loaded = store.loaded.peek();
-  if (!linePlot || !loaded) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  // While new weights load, the export has the old weights but the new pins.
-  const plan = {
-    ...loaded.plan,
-    ...pinsOf(store.plan.peek() ?? { ...loaded.plan, token: null, key: null }),
-  };
-  const caption = captionOf(plan, linePlot, valuesOf(context.state), false);
-  caption.title = context.record.description.peek()?.model || "attention";
-  return { linePlot, plan, caption };
+  if (!linePlot) throw new Error("Nothing is drawn yet, so there is nothing to export.");
+  return linePlot;
 }
 
 /** Head view with the controls of interventions. A dashboard embeds `HeadView` without these. */
@@ -75,32 +65,30 @@ export function HeadView(props: {
   const entries = useExports(context, {
     name: "head-view",
     figure: () => {
-      const { linePlot, caption } = figureNow(store, context);
+      const linePlot = exportedPlot(store);
+      const title = context.record.description.peek()?.model || "attention";
+      const captions = { ...captionsOf(linePlot), title };
       const beside = inner.image?.beside.peek() ?? false;
       return {
         scene: figure(
           linePlot,
-          caption,
+          captions,
           (drawn) => withPanel(drawn, panel.forExport(), beside),
           context.figure,
         ),
-        title: `${caption.title}, ${caption.sentence} ${panel.caption.peek()}`.trim(),
+        title: `${title}, ${captions.sentence} ${panel.caption.peek()}`.trim(),
       };
     },
-    csv: () => {
-      const { linePlot, plan } = figureNow(store, context);
-      return linesCsv(linePlot, withoutNumber(plan.stack.name), plan.layer);
-    },
+    csv: () => linesCsv(exportedPlot(store)),
     csvLabel: "Lines drawn, CSV",
   });
   const plan = store.plan.value;
-  const loaded = store.loaded.value;
 
   return (
     <ViewFrame
       context={context}
       name="Head view"
-      subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null, follow(state)) : ""}
+      subtitle={plan ? subtitleOf(plan, store.basePlot.value) : ""}
       summary={summary}
       exports={entries}
       keys={[...headShortcuts(inner, store), ...imageShortcuts(inner)]}
@@ -148,6 +136,7 @@ function HeadFooter({ store }: { store: HeadStore }) {
   if (!caption || !linePlot) return null;
   const { palette } = linePlot;
   const signs = colorsSigns(linePlot);
+  const scale = scaleInWords(linePlot);
   return (
     <Footer sentence={caption.sentence} coverage={caption.coverage}>
       <HeadLegend store={store} linePlot={linePlot} />
@@ -156,8 +145,8 @@ function HeadFooter({ store }: { store: HeadStore }) {
       )}
       <ColorLegend
         {...(signs && { stops: [palette.negative, "transparent", palette.positive] })}
-        labels={scaleLabels(caption, signs)}
-        quantity={caption.scaleNote}
+        labels={scale.labels}
+        quantity={scale.note}
         toggle={fitSwitch(
           "scale to the largest drawn",
           store.scaling,

@@ -5,15 +5,16 @@
  * the queries or the keys.
  */
 
-import type { TokenList } from "../../client/protocol";
 import type { StrongestAnswer } from "../../client/requests/strongest";
 import { signColor } from "../../ui/colors/color-scales";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
 import type { Images } from "../../ui/image/state";
+import type { Pair } from "../../ui/pairs";
 import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
 import type { Layout, Side } from "./layout";
-import type { Lines, Weights } from "./lines";
+import type { LeaveOut, LineOptions, Lines, Weights } from "./lines";
+import type { Plan } from "./state";
 
 /** A query or a key. */
 export interface TokenAt {
@@ -30,21 +31,25 @@ export interface LineAt {
 
 /** Everything that determines the drawn plot. */
 export interface LinePlot {
+  /** Drawn plan, with the pins that the reader has chosen. */
+  plan: Plan;
+  weights: Weights;
+  options: PlotOptions;
+  lines: Lines;
   layout: Layout;
   palette: Palette;
-  queries: TokenList;
-  keys: TokenList;
   /** Images of the record, whose patches are tokens. */
   images: Images;
-  weights: Weights;
   /** Name and range of the drawn numbers. */
   quantity: Quantity;
-  lines: Lines;
   /** Absolute value that is drawn with full opacity. */
   scale: number;
-  /** Pinned query. */
+  /** Strongest keys of the pinned query in the complete text, or null if not needed or loaded. */
+  strongest: StrongestAnswer | null;
+  /** Effects of the keys, which are drawn as bars beside the keys. */
+  effects: TokenEffects | null;
+  /** Pinned query and key, if they are in the windows. */
   token: number | null;
-  /** Pinned key. */
   key: number | null;
   /** Token under the pointer. */
   hovered: TokenAt | null;
@@ -54,18 +59,21 @@ export interface LinePlot {
   hoveredHeads: readonly number[];
   /** Token under the keyboard cursor. */
   cursor: TokenAt | null;
-  /** Whether each row is divided by its sum over the keys that are not left out. */
-  renormalized: boolean;
-  leftOut: Uint8Array;
-  pairQueries: Uint8Array;
-  pairKeys: Uint8Array;
-  /** Strongest keys of the pinned query in the complete text, or null if not needed or loaded. */
-  strongest: StrongestAnswer | null;
-  /** Effects of the keys, which are drawn as bars beside the keys. */
-  effects?: TokenEffects | null;
   /** Return whether a token matches the search. Null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
+
+/** Options of the drawn lines, and what the reader has chosen to obtain them. */
+export interface PlotOptions extends LineOptions {
+  leaveOut: readonly LeaveOut[];
+  pair: Pair;
+}
+
+/** Plot without pins, pointer, cursor and search. */
+export const NO_HIGHLIGHTS = {
+  ...{ token: null, key: null, hovered: null, hoveredLine: null, hoveredHeads: [] },
+  ...{ cursor: null, isFound: null },
+} satisfies Partial<LinePlot>;
 
 /** Query and key whose lines are highlighted. Null stands for none. */
 export interface Focus {

@@ -186,8 +186,9 @@ function textBeside(
 function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette } = linePlot;
   const query = column.side === "query";
-  const tokens = query ? linePlot.queries : linePlot.keys;
-  const members = query ? linePlot.pairQueries : linePlot.pairKeys;
+  const tokens = query ? linePlot.plan.queries : linePlot.plan.keys;
+  const { leftOut, pairQueries, pairKeys } = linePlot.options;
+  const members = query ? pairQueries : pairKeys;
   const special = new Set(tokens.special);
   const pinned = query ? linePlot.token : linePlot.key;
   const focus = focusOf(linePlot);
@@ -221,7 +222,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
       ...hitBox(layout, column, middle),
       meaning: { token: { side: column.side, index } },
     });
-    const isLeftOut = !query && linePlot.leftOut[index] === 1;
+    const isLeftOut = !query && leftOut[index] === 1;
     const isOtherText = members[index] === 0;
     if (label.height) {
       const style = { lit, faded: isLeftOut || isOtherText, struck: isLeftOut };

@@ -85,7 +85,7 @@ function weightHintOf(
   token: TokenAt | null,
   line: LineAt | null,
 ): Omit<Hint, "x" | "y"> | null {
-  const { queries, keys } = linePlot;
+  const { queries, keys } = linePlot.plan;
   const between = (query: number, key: number): string =>
     `${quoted(queries.text[query] ?? "")} (${query}) → ${quoted(keys.text[key] ?? "")} (${key})`;
   if (line)

@@ -13,13 +13,15 @@ import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign, follow } from "../../ui/view/state";
-import { type Caption, captionOf, summaryOf } from "./captions";
+import { assign } from "../../ui/view/state";
+import { coverage, sentence, summaryOf } from "./captions";
 import { type Layout, layOut, type Side } from "./layout";
 import {
   focusOf,
   type LineAt,
   type LinePlot,
+  NO_HIGHLIGHTS,
+  type PlotOptions,
   seriesColor,
   seriesTextColor,
   type TokenAt,
@@ -29,6 +31,7 @@ import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
   isTogether,
+  type Loaded,
   leftOutOf,
   load,
   type Plan,
@@ -36,13 +39,14 @@ import {
   planOf,
   sameWeights,
   windowAround,
+  windowOf,
   windowsShowing,
 } from "./state";
 import { createStrongest } from "./strongest";
 
-/** Return the pins of a plan. They do not affect which weights are loaded. */
-export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key" | "asQuery"> {
-  return { token, key, ...(asQuery !== undefined && { asQuery }) };
+function isInSight(plan: Plan, side: Side, index: number | null): boolean {
+  const [start, stop] = windowOf(plan, side);
+  return index !== null && index >= start && index < stop;
 }
 
 export function createHeadStore(context: ViewContext<HeadState>) {
@@ -69,27 +73,23 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return load(source, requestedPlan, signal);
   });
   const loaded = computed(() => reply.value?.answer ?? null);
-  const includedTokens = computed(() => {
+  // The pins have separate signals. If the plot depended on the requested plan, a change of the
+  // layer would redraw the old lines before the new weights are loaded.
+  const token = computed(() => plan.value?.token ?? null);
+  const key = computed(() => plan.value?.key ?? null);
+  const asQuery = computed(() => plan.value?.asQuery ?? false);
+  const strongest = createStrongest(context, plan);
+
+  const options = computed<PlotOptions | null>(() => {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
-    return tokenFilter(drawn, leaveOut, pairOf(drawn, state.pair.value));
-  });
-  // The pins have separate signals. If the plot depended on the plan, a change of the layer would
-  // redraw the old lines before the new weights are loaded.
-  const pinnedToken = computed(() => plan.value?.token ?? null);
-  const pinnedKey = computed(() => plan.value?.key ?? null);
-  /** Strongest keys of the pinned query in the complete text, or null (see `createStrongest`). */
-  const strongest = createStrongest(context, plan);
-
-  const options = computed(() => {
-    const drawn = loaded.value?.plan;
-    if (!drawn || !includedTokens.value) return null;
+    const pair = pairOf(drawn, state.pair.value);
     return {
+      ...{ leaveOut, pair, ...tokenFilter(drawn, leaveOut, pair) },
       combine: state.combine.value,
       topK: state.top_k.value,
       threshold: state.threshold.value,
-      ...includedTokens.value,
       renormalize: state.renormalize.value && !drawn.stack.signed,
       queryWindow: drawn.queryWindow,
       keyWindow: drawn.keyWindow,
@@ -109,30 +109,13 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   const ownLargest = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(ownLargest) ?? ownLargest;
-  /**
-   * Return whether the end of the scale follows the drawn numbers. This is the case for signed
-   * numbers, unless several pictures share one scale.
-   */
-  const ownScale = ({ stack }: Plan): boolean => stack.signed === true && !context.scale;
-
-  const isInSight = (side: Side, index: number | null): index is number => {
-    const drawn = loaded.value?.plan;
-    const window = side === "query" ? drawn?.queryWindow : drawn?.keyWindow;
-    return index !== null && window !== undefined && index >= window[0] && index < window[1];
+  const fullOpacity = ({ plan: { stack }, weights }: Loaded): number => {
+    // The scale of signed numbers follows the drawn numbers, unless several pictures share it.
+    const follows = stack.signed === true && !context.scale;
+    return scaleEnd(largest.value, weights.maximum, scaling.value, follows) || 1;
   };
-  const pinsInSight = computed(() => ({
-    token: isInSight("query", pinnedToken.value) ? pinnedToken.value : null,
-    key: isInSight("key", pinnedKey.value) ? pinnedKey.value : null,
-  }));
-  // The window may have moved, so that the cursor is no longer visible.
-  const cursorInSight = computed(() => {
-    const token = cursor.value;
-    return token && isInSight(token.side, token.index) ? token : null;
-  });
 
-  const layoutOf = (barSides: readonly Side[]): Layout | null => {
-    const drawn = loaded.value?.plan;
-    if (!drawn) return null;
+  const layoutOf = (drawn: Plan, barSides: readonly Side[]): Layout => {
     const description = record.description.value;
     return layOut({
       starts: { query: answerStart(drawn.queries), key: answerStart(drawn.keys) },
@@ -153,35 +136,24 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       measure: measureText,
     });
   };
-  const layout = computed(() => layoutOf(["query", "key"]));
+  const layout = computed(() => loaded.value && layoutOf(loaded.value.plan, ["query", "key"]));
 
   /** Plot without pins, pointer, cursor and search. */
   const basePlot = computed<LinePlot | null>(() => {
     const now = loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
     return {
+      ...now,
+      ...NO_HIGHLIGHTS,
+      options: options.value,
+      lines: lines.value,
       layout: layout.value,
       palette: context.palette.value,
-      queries: now.plan.queries,
-      keys: now.plan.keys,
       images: context.image?.images.value ?? [],
-      weights: now.weights,
       quantity: quantityOf(now.plan.stack),
-      effects: record.tokenEffects.value,
-      lines: lines.value,
-      scale: scaleEnd(largest.value, now.weights.maximum, scaling.value, ownScale(now.plan)) || 1,
-      token: null,
-      key: null,
-      hovered: null,
-      hoveredLine: null,
-      hoveredHeads: [],
-      cursor: null,
-      renormalized: options.value.renormalize,
-      leftOut: options.value.leftOut,
-      pairQueries: options.value.pairQueries,
-      pairKeys: options.value.pairKeys,
+      scale: fullOpacity(now),
       strongest: strongest.value,
-      isFound: null,
+      effects: record.tokenEffects.value,
     };
   });
 
@@ -190,14 +162,18 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return selection && findTokens(selection, search.value);
   });
 
+  /** Plot with pins and search matches. */
   const pinned = computed<LinePlot | null>(() => {
-    return (
-      basePlot.value && {
-        ...basePlot.value,
-        ...pinsInSight.value,
-        isFound: tokenMatcher(search.value),
-      }
-    );
+    const plot = basePlot.value;
+    if (!plot) return null;
+    const pins = { token: token.value, key: key.value };
+    return {
+      ...plot,
+      plan: { ...plot.plan, ...pins, asQuery: asQuery.value },
+      token: isInSight(plot.plan, "query", pins.token) ? pins.token : null,
+      key: isInSight(plot.plan, "key", pins.key) ? pins.key : null,
+      isFound: tokenMatcher(search.value),
+    };
   });
 
   /**
@@ -206,22 +182,27 @@ export function createHeadStore(context: ViewContext<HeadState>) {
    */
   const exportPlot = (): LinePlot | null => {
     const plot = pinned.peek();
-    if (!plot) return null;
+    if (!plot || !isPrinted(context.figure)) return plot;
     const barSides: Side[] = [];
     if (plot.token !== null) barSides.push("key");
     if (plot.key !== null) barSides.push("query");
-    const layout = isPrinted(context.figure) ? layoutOf(barSides) : null;
-    return { ...plot, layout: layout ?? plot.layout };
+    return { ...plot, layout: layoutOf(plot.plan, barSides) };
   };
+
+  /** Plot with pins, search matches and the keyboard cursor, if the window contains it. */
+  const withCursor = computed<LinePlot | null>(() => {
+    const plot = pinned.value;
+    const at = cursor.value;
+    return plot && { ...plot, cursor: at && isInSight(plot.plan, at.side, at.index) ? at : null };
+  });
 
   const linePlot = computed<LinePlot | null>(
     () =>
-      pinned.value && {
-        ...pinned.value,
+      withCursor.value && {
+        ...withCursor.value,
         hovered: hovered.value,
         hoveredLine: hoveredLine.value,
         hoveredHeads: hoveredHeads.value,
-        cursor: cursorInSight.value,
       },
   );
 
@@ -230,61 +211,41 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const back = computed(() => (basePlot.value ? backMarks(basePlot.value) : []));
 
   const scene = computed(() => {
-    const drawnPlot = linePlot.value;
-    return (
-      drawnPlot &&
-      sceneOf(drawnPlot.layout, back.value, frontMarks(drawnPlot), backOpacity(drawnPlot))
-    );
-  });
-
-  const caption = computed<Caption | null>(() => {
-    const [drawnPlot, requested, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
-    if (!drawnPlot || !requested || !drawn) return null;
-    // While new weights load, the caption already names the new pins.
-    return captionOf({ ...drawn, ...pinsOf(requested) }, drawnPlot, follow(state), true);
-  });
-
-  /** Text for screen readers. It does not depend on the pointer. */
-  const summary = computed(() => {
-    const [pinnedPlot, drawn] = [pinned.value, loaded.value?.plan];
-    const requested = plan.value;
-    return pinnedPlot && drawn && requested
-      ? summaryOf(
-          { ...drawn, ...pinsOf(requested) },
-          { ...pinnedPlot, cursor: cursorInSight.value },
-          options.value?.renormalize ?? false,
-        )
-      : "";
-  });
-
-  /** Whether the drawn plot and its images belong to the current traits. */
-  const current = computed(() => {
-    const drawn = loaded.value?.plan;
-    const isComplete = imagesDrawn(context) && loaded.value !== null;
-    return (
-      drawn !== undefined && plan.value !== null && sameWeights(drawn, plan.value) && isComplete
-    );
+    const plot = linePlot.value;
+    return plot && sceneOf(plot.layout, back.value, frontMarks(plot), backOpacity(plot));
   });
 
   return {
     plan,
     loaded,
     lines,
-    listed: strongest,
-    exportPlot: exportPlot,
-    basePlot: basePlot,
+    strongest,
+    exportPlot,
+    basePlot,
     linePlot,
-    back,
     scene,
-    caption,
-    summary,
-    current,
+    caption: computed(
+      () =>
+        linePlot.value && {
+          sentence: sentence(linePlot.value),
+          coverage: coverage(linePlot.value, true),
+        },
+    ),
+    /** Text for screen readers. It does not depend on the pointer. */
+    summary: computed(() => (withCursor.value ? summaryOf(withCursor.value) : "")),
+    /** Whether the drawn plot and its images belong to the current traits. */
+    current: computed(() => {
+      const drawn = loaded.value?.plan;
+      const isComplete = imagesDrawn(context) && plan.value !== null;
+      return drawn !== undefined && isComplete && sameWeights(drawn, plan.value as Plan);
+    }),
     hovered,
     hoveredLine,
     hoveredHeads,
     cursor,
     search,
     matches,
+    scaling,
     /** Pin a token, or unpin it if it is pinned already. */
     togglePin: ({ side, index }: TokenAt): void => {
       const field = side === "query" ? "token" : "key";
@@ -312,7 +273,6 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       // Set the traits of both windows, because a window that does not move must stay where it is.
       if (Object.keys(moved).length > 0) assign(state, { query_window, ...moved });
     },
-    scaling,
   };
 }
 

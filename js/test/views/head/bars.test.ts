@@ -63,12 +63,12 @@ describe("more heads than colours", () => {
 describe("the bars of signed numbers", () => {
   const numbers = [0.4, -0.8, 0, 0.2, -0.1, 0, 0, 0.3];
   const changed = EVEN.map((row, query) => (query === 4 ? numbers : row.map(() => 0)));
-  const quantity = { name: "difference", signed: true, maximum: 1 };
+  const stack = { measure: "difference", signed: true, maximum: 1 };
 
   it.each(["vertical", "horizontal"] as const)(
     "extend to both sides of an axis, in proportion to their size: %s",
     (orientation) => {
-      const drawn = bars(plotOf({ heads: [changed], quantity, orientation }));
+      const drawn = bars(plotOf({ heads: [changed], stack, orientation }));
       // Coordinates of the two ends of a bar, which increase to the right or upwards.
       const [near, far] =
         orientation === "vertical"

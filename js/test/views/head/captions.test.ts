@@ -11,8 +11,10 @@ import {
 } from "../../../src/ui/text/captions";
 import { fitLabel } from "../../../src/ui/text/labels";
 import { selectionOf } from "../../../src/ui/view/record";
-import { coverage } from "../../../src/views/head/captions";
+import { coverage, sentence } from "../../../src/views/head/captions";
 import { standsUpright } from "../../../src/views/head/layout";
+import type { LinePlot, PlotOptions } from "../../../src/views/head/line-plot";
+import type { Lines } from "../../../src/views/head/lines";
 import {
   clipWindow,
   defaultWindow,
@@ -25,6 +27,7 @@ import {
   windowAround,
 } from "../../../src/views/head/state";
 import { sentences, stackOf, tokensOf } from "../../builders";
+import { plotOf } from "./plots";
 
 /** Return the width of a text with ten pixels per character. */
 const measure = (text: string): number => Array.from(text).length * 10;
@@ -102,33 +105,61 @@ it("windows are clipped to the text, have a limited size, and move to a token", 
 });
 
 describe("the share of the weight that is drawn", () => {
+  const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
   const shares = {
-    drawn: 0.71,
-    leftOut: 0.2,
-    leftOutError: 0,
-    otherPair: 0,
-    outside: 0,
-    rest: 0.09,
+    ...{ drawn: 0.71, leftOut: 0.2, leftOutError: 0, otherPair: 0, outside: 0, rest: 0.09 },
   };
-  const drawn = {
-    ...{ shares, topK: 3, threshold: 0, total: 100, faintest: null, leaveOut: [] as string[] },
-    ...{ renormalize: false, pair: "all" as const, emptyQueries: 0, wholeRows: true },
-    ...{ outsideKnown: true, maxima: false, pinned: [] as string[], live: true },
+  /** Return the caption of a plot with the given options and numbers of its lines. */
+  const drawn = (
+    options: Partial<PlotOptions>,
+    lines: Partial<Lines> = {},
+    pins: Partial<Plan> = {},
+  ): string => {
+    const plot = plotOf({ heads: [EVEN], options: { topK: 3, ...options } });
+    const numbers = { shares, total: 100, invisibleShare: 0 };
+    Object.assign(plot, {
+      lines: { ...plot.lines, ...numbers, ...lines },
+      plan: { ...plot.plan, ...pins },
+    });
+    return coverage(plot, true);
   };
-  const faint = { ...drawn, faintest: 0.002 };
-  const first = { ...drawn, leaveOut: ["first token"] };
   sentences({
-    "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.": coverage(faint),
-    "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.":
-      coverage({ ...faint, total: 394_752, threshold: 0.01 }),
-    "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside the window. Pinned: query “it” (Esc clears).":
-      coverage({
-        ...{ ...drawn, leaveOut: ["special tokens"], renormalize: true, pinned: ["query “it”"] },
-        shares: { ...shares, outside: 0.05 },
-      }),
-    // Rounding 41.72% to one decimal adds up to 0.05% to the error 0.41%. The sum is rounded up.
-    "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 41.7% ± 0.5%.": coverage(
-      { ...first, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } },
+    "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.": drawn(
+      {},
+      { invisibleShare: 0.01 },
     ),
+    "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.":
+      drawn({ threshold: 0.01 }, { invisibleShare: 0.01, total: 394_752 }),
+    "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside the window. Pinned: query “t2” (Esc clears).":
+      drawn(
+        { leaveOut: ["special"], renormalize: true },
+        { shares: { ...shares, outside: 0.05 } },
+        { token: 2 },
+      ),
+    // Rounding 41.72% to one decimal adds up to 0.05% to the error 0.41%. The sum is rounded up.
+    "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 41.7% ± 0.5%.": drawn(
+      { leaveOut: ["first"] },
+      { shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } },
+    ),
+  });
+});
+
+describe("the sentence below the plot", () => {
+  const row = [0.5, 0.1, 0.2, 0.2];
+  const heads = [
+    [[1, 0, 0, 0], row, row, [0, 0, 0.75, 0.25]],
+    [[1, 0, 0, 0], row, row, [0, 0.3, 0.3, 0.4]],
+  ];
+  const plot = (highlights: Partial<LinePlot>) => sentence(plotOf({ heads }, highlights));
+  sentences({
+    "Layer 0, heads 0, 1. “t3” attends most to “t2”: 0.75 in head 0.": plot({ token: 3 }),
+    "Layer 0, heads 0, 1. “t1” gets most from “t3”: 0.30 in head 1.": plot({ key: 1 }),
+    "Layer 0, heads 0, 1. “t3” attends to “t3”: 0.40 in head 1, 0.25 in head 0.": plot({
+      token: 3,
+      key: 3,
+    }),
+    // The first token attends to itself in every text.
+    "Layer 0, heads 0, 1. Strongest apart from the first token: “t3” to “t2”, 0.75 in head 0.":
+      plot({}),
   });
 });

@@ -1,10 +1,11 @@
 /** Functions that make weights, lines and plots of the head view for texts of any size. */
 
-import type { Range } from "../../../src/client/protocol";
+import type { Range, StackDescription } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
-import type { Quantity } from "../../../src/ui/text/captions";
+import { quantityOf } from "../../../src/ui/text/captions";
+import { selectionOf } from "../../../src/ui/view/record";
 import { type Layout, type LayoutInput, layOut } from "../../../src/views/head/layout";
-import type { LinePlot } from "../../../src/views/head/line-plot";
+import { type LinePlot, NO_HIGHLIGHTS, type PlotOptions } from "../../../src/views/head/line-plot";
 import {
   computeLines,
   type LineOptions,
@@ -12,7 +13,8 @@ import {
   shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
-import { tokensOf } from "../../builders";
+import { HEAD_DEFAULTS, planOf } from "../../../src/views/head/state";
+import { stackOf, tokensOf } from "../../builders";
 
 /** Return exact weights. `matrices` is indexed by [head][query][key]. */
 export function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): Weights {
@@ -59,25 +61,35 @@ interface PlotInput {
   /** Weights, indexed by [head][query][key]. */
   heads: number[][][];
   window?: Range;
-  quantity?: Quantity;
+  stack?: Partial<StackDescription>;
   orientation?: LayoutInput["orientation"];
+  options?: Partial<PlotOptions>;
 }
 
 /** Return a plot with the lines of all weights. */
 export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot {
-  const { heads, quantity = { name: "weight", signed: false, maximum: 1 } } = input;
-  const { window = [0, heads[0]?.length ?? 0], orientation = "vertical" } = input;
+  const { heads, orientation = "vertical" } = input;
   const tokens = tokensOf((heads[0] ?? []).map((_, i) => `t${i}`));
-  const { signed, maximum } = quantity;
+  const stack = stackOf({
+    ...{ query_tokens: tokens, layers: [0], heads_per_layer: [heads.length], ...input.stack },
+  });
+  const window = input.window ?? null;
+  const state = { ...HEAD_DEFAULTS, query_window: window, key_window: window };
+  const chosen = { heads: heads.map((_, head) => head) };
+  const selection = selectionOf({ model: "", notes: [], stacks: [stack] }, { ...state, ...chosen });
+  const plan = planOf(selection, state);
+  const { queryWindow, keyWindow } = plan;
+  const { signed = false, maximum } = stack;
   const weights = weightsOf(heads, { normalized: !signed, maximum });
-  const windows = { queryWindow: window, keyWindow: window };
-  const options = optionsOf(tokens.text.length, windows);
-  const { leftOut, pairQueries, pairKeys } = options;
+  const options = {
+    ...optionsOf(tokens.text.length, { queryWindow, keyWindow }),
+    ...{ leaveOut: [], pair: "all" as const, ...input.options },
+  };
+  const windows = { queryWindow, keyWindow };
   return {
+    ...{ plan, weights, options, lines: linesOf(weights, options) },
     layout: layoutOf(tokens.text, { ...windows, orientation, width: 1000, signed }),
-    ...{ palette: PALETTES.light, queries: tokens, keys: tokens, images: [], weights, quantity },
-    ...{ lines: linesOf(weights, options), scale: maximum, token: null, key: null },
-    ...{ hovered: null, hoveredLine: null, hoveredHeads: [], cursor: null, renormalized: false },
-    ...{ leftOut, pairQueries, pairKeys, strongest: null, isFound: null, ...more },
+    ...{ palette: PALETTES.light, images: [], quantity: quantityOf(stack), scale: maximum },
+    ...{ strongest: null, effects: null, ...NO_HIGHLIGHTS, ...more },
   };
 }
