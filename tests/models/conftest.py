@@ -183,7 +183,7 @@ class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @pytest.fixture(scope="session")
 def timm() -> Any:
-    """The package timm, imported without torchvision."""
+    """The package timm, imported with a mock of torchvision."""
     finder = NoTorchvision()
     sys.meta_path.insert(0, finder)
     try:

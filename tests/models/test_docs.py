@@ -1,4 +1,4 @@
-"""Python blocks in README.md and docs run. Commands, names and local links exist.
+"""Python blocks in README.md and docs run. Commands, names and local links in them exist.
 
 CONTRIBUTING.md describes the Markdown comments that skip the next block or contain hidden code.
 """

@@ -1,4 +1,7 @@
-"""Interventions that would not fit into memory raise an error before the model runs."""
+"""Interventions that would not fit into memory raise an error before the model runs.
+
+While `head_effects` runs on 30 texts, the outputs of only one text are in memory.
+"""
 
 from __future__ import annotations
 

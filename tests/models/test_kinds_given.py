@@ -1,4 +1,7 @@
-"""`extract` obeys masks and positions in its inputs, and refuses caches and encoder outputs."""
+"""`extract` obeys masks and positions in its inputs, and refuses caches and encoder outputs.
+
+If the model is in training mode, `extract` disables dropout and adds a note to the record.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""attnviz loads the tokenizer of a model once."""
+"""attnviz loads the tokenizer of a model once, and queries the hub only if inputs are texts."""
 
 from __future__ import annotations
 

@@ -77,7 +77,11 @@ def encoder_decoder_record() -> AttentionRecord:
 
 
 def captured_record() -> AttentionRecord:
-    """Return a record whose layers differ in mask, bias, soft cap, attention sinks and dtype."""
+    """Return a record with the stacks "self" and "cross".
+
+    The layers of "self" differ in mask, bias, soft cap, attention sinks or dtype. "cross" has one
+    layer of stored weights.
+    """
     flags = torch.from_numpy(np.random.default_rng(5).random((4, 6, 6)) < 0.6)
     flags[:, 3] = False
     causal = BandMask(None, 0)

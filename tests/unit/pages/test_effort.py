@@ -1,4 +1,7 @@
-"""Tests of how many weights are computed for a page, and which weights the page contains."""
+"""Tests of how many weights are computed for a page, and which weights the page contains.
+
+They also test that an interrupted page starts again.
+"""
 
 from __future__ import annotations
 

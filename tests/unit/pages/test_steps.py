@@ -30,7 +30,7 @@ MOMENT = 1 << 13
 
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit each step to `MOMENT` weights, logits or bytes."""
+    """Limit each step to about `MOMENT` weights, logits or bytes."""
     for module, name in (
         (progress, "STEP"),
         (heads, "_MAX_ENTRIES"),
