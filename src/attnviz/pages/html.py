@@ -9,30 +9,25 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from attnviz.analysis.heads import all_head_scores, measures_of
 from attnviz.analysis.measures import MEASURES
+from attnviz.pages.encoding import check_record, embed_maps, embed_weights
 from attnviz.pages.limits import (
     PagePrecision,
     check_options,
-    code_too_large_message,
     count_weights,
     too_large_message,
 )
 from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import add_title, displayed_stack, draw_all_heads
 from attnviz.pages.vectors import encode_vectors
-from attnviz.pages.weights import check_record, embed_maps, embed_weights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
-from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.description import describe
 from attnviz.server.images import encode_image
@@ -163,32 +158,15 @@ def make_page(
     check_mapped(record.mapped_files)
     if "weights" in embeds:
         check_record(record, precision)
-    bare_bytes = 0
-    if max_bytes is not None:
-        bare_bytes = len(document(record.model, view, state, {}).encode())
-        if bare_bytes > max_bytes:
-            raise ValueError(code_too_large_message(max_bytes, bare_bytes))
     figure = draw_all_heads(record, displayed_stack(record, state))
     still = add_title(record.model, view, figure)
-    bare_bytes += len(still.encode())
     # Encode the vectors first. If they are too large for the page, the error is raised before the
     # scores are computed, which can take minutes.
-    stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:
-        exact = precision == "exact"
-        vectors = encode_vectors(record, exact=exact, limit=max_bytes, without=bare_bytes)
+        vectors = encode_vectors(record, exact=precision == "exact")
     description = describe(record)
-    scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
-    # Signed numbers have no patterns.
-    scored_by_patterns = [
-        stack
-        for stack in stacks
-        if not stack.signed and (scores_all or num_scored_queries(stack) is not None)
-    ]
-    scores = []
-    if "scores" in embeds:
-        scores = _embed_scores(scored_by_patterns, str(state.get("order", "")))
+    scores = _embed_scores(record, str(state.get("order", ""))) if "scores" in embeds else []
     scored = {(entry["stack"], entry["pattern"]) for entry in scores}
     for entry in description["stacks"]:
         # The page offers only patterns whose scores it contains.
@@ -213,7 +191,7 @@ def make_page(
         data |= embed_weights(record, precision=precision, max_bytes=max_bytes, size_of=size_of)
     page = document(record.model, view, state, data, still)
     if max_bytes is not None and (size := len(page.encode())) > max_bytes:
-        raise ValueError(too_large_message(record, max_bytes, size))
+        raise ValueError(too_large_message(max_bytes, size))
     return page
 
 
@@ -362,30 +340,30 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _embed_scores(stacks: Iterable[AttentionStack], order: str) -> list[dict[str, Any]]:
+def _embed_scores(record: AttentionRecord, order: str) -> list[dict[str, Any]]:
     """Return the scores of the measures by which a page can order heads.
 
     To keep pages small, these are the measures of positions, those at which views open, and the
     measure `order`.
     """
+    scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
     embedded = []
-    for stack in stacks:
+    for stack in record.stacks.values():
         # Sample the same queries as a live view, so that pages and live views show the same scores.
         queries = num_scored_queries(stack)
+        # Signed numbers have no patterns.
+        if stack.signed or (queries is None and not scores_all):
+            continue
         measures = [
             name
             for name in measures_of(stack)
             if name == order or MEASURES[name].positional or MEASURES[name].opens_views
         ]
         for pattern, scores in all_head_scores(stack, measures, max_queries=queries).items():
-            written = finite_scores(_round(scores))
+            # Rounding makes the page smaller.
+            written = finite_scores([layer.round(_SCORE_DIGITS) for layer in scores])
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
     return embedded
-
-
-def _round(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Round scores to `_SCORE_DIGITS` decimal places, which makes the page smaller."""
-    return [layer_scores.round(_SCORE_DIGITS) for layer_scores in scores]
 
 
 def _embed_images(record: AttentionRecord) -> dict[str, Any]:

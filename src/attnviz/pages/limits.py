@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -39,10 +37,7 @@ MAX_KEYS = 64
 #: Maximum size of a page in megabytes. Browsers do not open larger files.
 MAX_MEGABYTES = 400
 
-_SHORTER = "use a shorter text"
-
-_BYTES_PER_ROW = {"causal": 64, "both ways": 128}
-_MAX_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
+_SMALLER = "Choose layers with include_layers=[...], or use a shorter text."
 
 
 def check_options(precision: str, max_mb: float | None) -> int | None:
@@ -121,17 +116,11 @@ def count_weights(record: AttentionRecord) -> int:
     return sum(count_rows(stack) * len(stack.key_tokens) for stack in record.stacks.values())
 
 
-def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> int:
-    """Return the default size limit of a page in bytes.
-
-    `causal` contains the stacks of the record that have only causal attention.
-    """
-    names = {stack.name for stack in causal}
-    kinds = {name: "causal" if name in names else "both ways" for name in record.stacks}
-    size = sum(
-        _BYTES_PER_ROW[kinds[name]] * count_rows(stack) for name, stack in record.stacks.items()
-    )
-    max_size = max(_MAX_BYTES[kind] for kind in kinds.values())
+def default_limit(record: AttentionRecord) -> int:
+    """Return the default size limit of a page in bytes."""
+    stacks = record.stacks.values()
+    size = sum(count_rows(stack) * (64 if stack.causal else 128) for stack in stacks)
+    max_size = 40_000_000 if all(stack.causal for stack in stacks) else 80_000_000
     return max(FULL_BYTES, min(size, max_size))
 
 
@@ -151,59 +140,38 @@ def format_megabytes(count: int) -> str:
 
 def too_long_message(record: AttentionRecord) -> str:
     """Return the error message for a record with more weights than `MAX_SEARCHED_WEIGHTS`."""
-    count, max_weights = count_weights(record), MAX_SEARCHED_WEIGHTS
     return (
-        f"a page of {count:,} weights takes too long to compute (at most {max_weights:,}). "
-        f"{_sentence(_weight_advice(record, max_weights))} Views in a notebook need no page, and "
-        "show texts of any length."
+        f"a page of {count_weights(record):,} weights takes too long to compute (at most "
+        f"{MAX_SEARCHED_WEIGHTS:,}). {_SMALLER} Views in a notebook need no page, and show texts "
+        "of any length."
     )
 
 
-def too_many_message(record: AttentionRecord, max_bytes: int | None) -> str:
-    """Return the error message for ``precision="exact"`` if the page would be too large."""
-    count, max_weights = count_weights(record), MAX_WEIGHTS
-    if max_bytes is None:
-        ways, limit = _weight_advice(record, max_weights), f"at most {max_weights:,}"
-    else:
-        limit = f"max_mb={max_bytes / 1e6:g}"
-        ways = ["pass a larger max_mb", *_layer_advice(record), _SHORTER]
-    if count <= MAX_SEARCHED_WEIGHTS:
-        ways.append('store only the strongest keys with precision="auto"')
+def too_many_message(record: AttentionRecord) -> str:
+    """Return the error message for ``precision="exact"`` and more than `MAX_WEIGHTS` weights."""
     return (
-        f'precision="exact": a page with all {count:,} weights would be too large ({limit}). '
-        f"{_sentence(ways)}"
+        f'precision="exact": a page with all {count_weights(record):,} weights would be too large '
+        f'(at most {MAX_WEIGHTS:,}). {_SMALLER} Or pass precision="auto", which stores only the '
+        "strongest keys of a long text."
     )
 
 
-def too_large_message(
-    record: AttentionRecord,
-    limit: int,
-    needed: int | None,
-    contents: str = "",
-    *,
-    fits: bool = True,
-) -> str:
+def too_large_message(limit: int, needed: int, contents: str = "") -> str:
     """Return the error message for a page that exceeds its size limit.
 
     Parameters
     ----------
-    record : AttentionRecord
-        Record of the page.
     limit : int
         Size limit in bytes.
-    needed : int or None
-        Size of the page in bytes, or None if it is only known to exceed `limit`.
+    needed : int
+        Size of the page in bytes.
     contents : str
         What the page of this size contains, such as "without weights".
-    fits : bool, default True
-        Whether a limit of `needed` bytes would suffice.
     """
-    size = f"{format_megabytes(needed)} MB" if needed else "more"
-    more = f"pass max_mb={format_megabytes(needed)}" if needed and fits else "pass a larger max_mb"
     return (
         f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
-        f"{' '.join([size, contents]).strip()}. "
-        f"{_sentence([more, *_layer_advice(record), _SHORTER])}"
+        f"{' '.join([format_megabytes(needed), 'MB', contents]).strip()}. Pass a larger max_mb. "
+        f"{_SMALLER}"
     )
 
 
@@ -213,31 +181,3 @@ def code_too_large_message(limit: int, bare: int) -> str:
         f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "
         f"{format_megabytes(bare)} MB. Pass a larger max_mb."
     )
-
-
-def _sentence(ways: list[str]) -> str:
-    """Join alternatives with "or" to one sentence."""
-    text = ", or ".join(ways)
-    return f"{text[0].upper()}{text[1:]}."
-
-
-def _layer_advice(record: AttentionRecord) -> list[str]:
-    """Return the advice to choose layers, or an empty list if the record has only one layer."""
-    several = len({layer for stack in record.stacks.values() for layer in stack.layers}) > 1
-    return ["choose layers with include_layers=[...]"] if several else []
-
-
-def _weight_advice(record: AttentionRecord, max_weights: int) -> list[str]:
-    """Return the alternatives for reducing a record to at most `max_weights` weights."""
-    # `include_layers` applies to all stacks. Therefore add the weights of layers with the same
-    # number in different stacks.
-    layers: Counter[int] = Counter()
-    for stack in record.stacks.values():
-        size = len(stack.query_tokens) * len(stack.key_tokens)
-        for layer in stack.layers:
-            layers[layer] += stack.num_heads(layer) * size
-    fitting = max_weights // max(layers.values())
-    if fitting and len(layers) > 1:
-        choice = f"up to {fitting} of {len(layers)}"
-        return [f"choose layers with include_layers=[...], {choice}", _SHORTER]
-    return [_SHORTER]

@@ -7,16 +7,13 @@ named arrays. ``js/src/client/page/vectors.ts`` computes logits and weights from
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from attnviz.pages import limits
 from attnviz.pages.packing import packed
@@ -24,10 +21,11 @@ from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWe
 from attnviz.record.masks import BandMask, Bias, DenseBias, Mask, PackedMask, WindowBias
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
+from attnviz.record.softmax import count_rows, row_groups
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.safetensors_file import DTYPE_NAMES, header_json
 from attnviz.record.storage.schema import record_to_arrays
-from attnviz.utils.progress import Pace, part_of, report
+from attnviz.utils.progress import Pace, part_of
 
 #: If all vectors of a record have at most this many bytes in float32, they are not rounded.
 MAX_EXACT_BYTES = 4_000_000
@@ -35,20 +33,12 @@ MAX_EXACT_BYTES = 4_000_000
 MAX_VECTOR_BYTES = 100_000_000
 
 _MAX_WEIGHTS = 1 << 20
-# Number of bytes that are compressed before the size limit is checked again.
-_PIECE = 1 << 18
 _MAX_HALF = float(torch.finfo(torch.float16).max)
 
 _Layer = tuple[AttentionStack, int, QueryKeyAttention]
 
 
-def encode_vectors(
-    record: AttentionRecord,
-    *,
-    exact: bool = False,
-    limit: int | None = None,
-    without: int = 0,
-) -> dict[str, Any]:
+def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str, Any]:
     """Encode the queries, keys, masks and biases of every layer.
 
     Vectors in half precision are not rounded. Other vectors are rounded to float16 if all vectors
@@ -62,10 +52,6 @@ def encode_vectors(
         Record to encode. Stacks without queries and keys are skipped.
     exact : bool, default False
         Whether vectors of any size are encoded without rounding.
-    limit : int, optional
-        Maximum size of the page in bytes. If it is exceeded, ValueError is raised.
-    without : int, default 0
-        Size of the page without queries and keys, in bytes.
 
     Returns
     -------
@@ -88,12 +74,7 @@ def encode_vectors(
         )
     rounded = [_round(attention, unrounded) for *_, attention in layers]
     header, arrays = record_to_arrays(_record_for_page(record, layers, rounded))
-    room = None if limit is None else limit - without
-    embedded = _encode_arrays(arrays, size, room)
-    if embedded is None:
-        contents = "with the queries and keys of all layers"
-        raise ValueError(limits.too_large_message(record, limit or 0, None, contents))
-    saved = {"header": packed(header_json(header).encode()), "arrays": embedded}
+    saved = {"header": packed(header_json(header).encode()), "arrays": _encode_arrays(arrays)}
     sampled = limits.count_weights(record) > limits.MAX_MEASURED
     errors = []
     for index, ((stack, layer, attention), other) in enumerate(zip(layers, rounded, strict=True)):
@@ -238,48 +219,24 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
     )
 
 
-def _encode_arrays(
-    arrays: Mapping[str, torch.Tensor], size: int, max_bytes: int | None
-) -> dict[str, dict[str, Any]] | None:
-    """Encode arrays. Equal arrays have the same text.
-
-    Return None if their total size exceeds `max_bytes`. `size` is the expected number of bytes
-    before compression, for the progress bar.
-    """
-    room = float("inf") if max_bytes is None else max_bytes * 3 // 4
+def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
+    """Encode arrays. Equal arrays have the same text."""
     texts: dict[bytes, str] = {}
     encoded = {}
-    done = 0
-    for name, array in arrays.items():
+    for done, (name, array) in enumerate(arrays.items()):
         values = array.detach().cpu().contiguous()
         data = values.reshape(-1).view(torch.uint8).numpy().tobytes()
         # Recognize equal arrays by their digests, which need less memory than the arrays.
         digest = hashlib.sha256(data).digest()
         if digest not in texts:
-            packer = zlib.compressobj(6)
-            parts = []
-            for start in range(0, len(data), _PIECE):
-                parts.append(packer.compress(data[start : start + _PIECE]))
-                room -= len(parts[-1])
-                if room < 0:
-                    return None
-                done += min(_PIECE, len(data) - start)
-                report("queries and keys", min(done, size), size, "byte")
-            parts.append(packer.flush())
-            room -= len(parts[-1])
-            texts[digest] = base64.b64encode(b"".join(parts)).decode("ascii")
+            with part_of("queries and keys", done, len(arrays), "array"):
+                texts[digest] = packed(data)
         encoded[name] = {
             "dtype": DTYPE_NAMES[values.dtype],
             "shape": list(values.shape),
             "data": texts[digest],
         }
-    return encoded if room >= 0 else None
-
-
-def _are_equal(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:
-    return torch.equal(attention.queries.float(), embedded.queries.float()) and torch.equal(
-        attention.keys.float(), embedded.keys.float()
-    )
+    return encoded
 
 
 def _measure_errors(
@@ -290,7 +247,8 @@ def _measure_errors(
     The errors are differences between results of the exact vectors, in `attention`, and results of
     the vectors in the page, in `embedded`.
     """
-    if _are_equal(attention, embedded):
+    exact_dtypes = attention.queries.dtype, attention.keys.dtype
+    if exact_dtypes == (embedded.queries.dtype, embedded.keys.dtype):
         return {"error": 0.0, "logit_error": 0.0}
     count = attention.num_queries
     measured = count if max_queries is None else min(count, max_queries)
@@ -298,9 +256,9 @@ def _measure_errors(
     # Each query-key pair has four numbers: a logit and a weight, from exact and from rounded
     # vectors.
     pace = Pace("rounding errors", 4 * attention.num_heads * measured * attention.num_keys)
-    for part in _parts(sample_queries(count, measured), attention.num_keys):
+    queries = torch.from_numpy(sample_queries(count, measured))
+    for _, rows in row_groups(queries, max(1, _MAX_WEIGHTS // attention.num_keys)):
         for head in range(attention.num_heads):
-            rows = torch.from_numpy(part)
             logits = [side.logits([head], rows) for side in (attention, embedded)]
             # For a pair that the mask forbids, both logits are minus infinity, so the difference is
             # NaN.
@@ -313,16 +271,8 @@ def _measure_errors(
             if attention.sinks is not None:
                 # The weights of a row and the weight of its sink add up to 1. Therefore the error
                 # of the sink's weight follows from the sum of the weights.
-                sink_error = rounded.sum(axis=1, dtype=np.float64) - exact.sum(
-                    axis=1, dtype=np.float64
-                )
+                sink_error = (rounded - exact).sum(axis=1, dtype=np.float64)
                 weight_error = max(weight_error, float(np.abs(sink_error).max()))
-            pace.advance(4 * len(part) * attention.num_keys)
+            pace.advance(4 * count_rows(rows) * attention.num_keys)
     sampling = {} if measured == count else {"measured": measured}
     return {"error": weight_error, "logit_error": logit_error} | sampling
-
-
-def _parts(queries: NDArray[np.int64], num_keys: int) -> list[NDArray[np.int64]]:
-    """Split queries into blocks with at most about `_MAX_WEIGHTS` weights per head."""
-    rows = max(1, _MAX_WEIGHTS // num_keys)
-    return [queries[start : start + rows] for start in range(0, len(queries), rows)]

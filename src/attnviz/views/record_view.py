@@ -223,8 +223,8 @@ class RecordView(PositionedView):
             with unrounded queries and keys if they are smaller.
         max_mb : float, optional
             Maximum size of the page in megabytes. The default is 6 MB, or more for a long text: 64
-            bytes for each query of each head, up to 40 MB. If queries attend to later keys, the
-            default is 128 bytes for each query of each head, up to 80 MB.
+            bytes for each query of each head, up to 40 MB. If the mask is not known to be causal,
+            the default is 128 bytes for each query of each head, up to 80 MB.
         controls : {"auto", "full", "compact", "none"} or bool, optional
             Controls of the page. By default the controls of the view.
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import attnviz as av
-from attnviz.pages import limits, weights
+from attnviz.pages import encoding, limits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.rows import sample_queries
 from attnviz.views.head import HeadView
@@ -53,7 +53,7 @@ def page_of(record: av.AttentionRecord, room: int) -> dict[str, Any]:
         blocks = [*entries.get("blocks", []), *entries.get("maps", [])]
         return sum(len(block["data"]) for block in blocks)
 
-    return weights.embed_weights(record, precision="auto", max_bytes=room, size_of=size_of)
+    return encoding.embed_weights(record, precision="auto", max_bytes=room, size_of=size_of)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights, self.fail_after = 0, math.inf
-        compute = weights._weights_of_tile
+        compute = encoding._weights_of_tile
 
         def counted(*tile: Any) -> Any:
             if self.weights >= self.fail_after:
@@ -98,7 +98,7 @@ class Counted:
             self.weights += of_tile.size
             return of_tile
 
-        monkeypatch.setattr(weights, "_weights_of_tile", counted)
+        monkeypatch.setattr(encoding, "_weights_of_tile", counted)
 
 
 def test_a_page_takes_one_pass_over_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_a_page_takes_one_pass_over_all_weights(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_an_interrupted_page_starts_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(weights, "_TILE", 1 << 14)
+    monkeypatch.setattr(encoding, "_TILE", 1 << 14)
     computed = Counted(monkeypatch)
     page = HeadView(long()).to_html(max_mb=0.8)
     record = long()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import attnviz as av
-import attnviz.pages.weights
+import attnviz.pages.encoding
 from unit.page_data import bare_data_of
 from unit.records import shares, words
 
@@ -44,7 +44,7 @@ def test_layers_that_a_comparison_shows_come_before_the_code() -> None:
 
 
 def test_small_maps_come_before_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attnviz.pages.weights, "_POOLED_WEIGHTS", 0)
+    monkeypatch.setattr(attnviz.pages.encoding, "_POOLED_WEIGHTS", 0)
     page = av.ModelView(record()).to_html()
     maps = bare_data_of(page)["maps"]
     assert are_before_the_code(page, maps) == [True] * LAYERS

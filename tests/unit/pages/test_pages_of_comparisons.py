@@ -7,7 +7,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import attnviz as av
-from attnviz.pages import weights
+from attnviz.pages import encoding
 from attnviz.server.codec import decode, encode
 from unit.page_data import data_of, decode_rows
 from unit.records import vectors, words
@@ -46,6 +46,6 @@ def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bo
 def test_a_short_text_has_no_maps_beside_its_weights(
     tokens: int, num_maps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "_POOLED_WEIGHTS", 0)
+    monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
     page = av.CompareView(comparison(2, 1, 2, tokens)).to_html()
     assert len(data_of(page)["maps"]) == num_maps

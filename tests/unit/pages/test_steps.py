@@ -10,7 +10,7 @@ import pytest
 
 import attnviz as av
 from attnviz.analysis import heads
-from attnviz.pages import html, packing, vectors, weights
+from attnviz.pages import encoding, html, packing, vectors
 from attnviz.record import softmax
 from attnviz.server import pending_replies
 from attnviz.server.kernel import KernelChannel
@@ -35,14 +35,13 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
         (progress, "STEP"),
         (heads, "_MAX_ENTRIES"),
         (softmax, "_TILE_ENTRIES"),
-        (weights, "_TILE"),
+        (encoding, "_TILE"),
         (packing, "_PIECE"),
         (packing, "_TRIED"),
-        (vectors, "_PIECE"),
         (vectors, "_MAX_WEIGHTS"),
     ):
         monkeypatch.setattr(module, name, MOMENT)
-    monkeypatch.setattr(weights, "_TILE_ROWS", 16)
+    monkeypatch.setattr(encoding, "_TILE_ROWS", 16)
     monkeypatch.setattr(progress, "_CALL", 0)
 
 

@@ -1,4 +1,4 @@
-"""The weights of a record in a page.
+"""Page encoding: the form in which a page stores the weights of a record.
 
 A page contains the weights in one of three forms:
 
@@ -82,7 +82,7 @@ def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
     count = limits.count_weights(record)
     if precision == "exact":
         if count > limits.MAX_WEIGHTS and not _can_compute(record):
-            raise ValueError(limits.too_many_message(record, None))
+            raise ValueError(limits.too_many_message(record))
     elif count > limits.MAX_SEARCHED_WEIGHTS:
         raise ValueError(limits.too_long_message(record))
 
@@ -117,7 +117,7 @@ def embed_weights(
         entries = _embed_rows(record, 0)
         if size_of(entries) <= full:
             return entries
-    limit = max_bytes or limits.default_limit(record, sample.causal)
+    limit = max_bytes or limits.default_limit(record)
     return _embed_strongest(record, sample, limit, size_of)
 
 
@@ -130,8 +130,7 @@ def _embed_strongest(
     """
     without = size_of({})
     if without >= limit:
-        message = limits.too_large_message(record, limit, without, "without weights", fits=False)
-        raise ValueError(message)
+        raise ValueError(limits.too_large_message(limit, without, "without weights"))
     room = limit - without - sample.size_of_maps
     levels = sorted({sample.level(share * room) for share in _USED})
     if _can_compute(record):
@@ -144,7 +143,7 @@ def _embed_strongest(
         if needed <= limit:
             return entries
     contents = "with each query's two strongest keys"
-    raise ValueError(limits.too_large_message(record, limit, needed, contents))
+    raise ValueError(limits.too_large_message(limit, needed, contents))
 
 
 def _embed_exact(
@@ -159,8 +158,10 @@ def _embed_exact(
             entries = _embed_vectors(record, exact=True)
     if entries is None and allowed:
         entries = _embed_rows(record, 0)
-    if entries is None or (max_bytes is not None and size_of(entries) > max_bytes):
-        raise ValueError(limits.too_many_message(record, max_bytes))
+    if entries is None:
+        raise ValueError(limits.too_many_message(record))
+    if max_bytes is not None and (needed := size_of(entries)) > max_bytes:
+        raise ValueError(limits.too_large_message(max_bytes, needed, 'with precision="exact"'))
     return entries
 
 
@@ -185,44 +186,22 @@ def embed_maps(record: AttentionRecord) -> list[Entries]:
 
 def _embed_rows(record: AttentionRecord, level: int) -> Entries:
     """Embed the weights above the threshold of a level, in one pass over all weights."""
-    layers = _layers(record)
-    total = sum(tile.size for stack, layer in layers for tile in _tiles(stack, layer))
     small = level == 0 and limits.count_weights(record) <= _POOLED_WEIGHTS
+    layers = _layers(record)
     blocks, maps = [], []
-    done, mass, sum_of_all = 0, 0.0, 0.0
+    mass, sum_of_all = 0.0, 0.0
     packer = Packer()
-    for stack, layer in layers:
-        maximum, threshold = stack.maximum, _threshold(level) * stack.maximum
+    for done, (stack, layer) in enumerate(layers):
         # A short text needs no small maps, because they would be copies of its weights.
         with_maps = not small and max(len(stack.query_tokens), len(stack.key_tokens)) > MAP_SIZE
-
-        def encode(tile: Tile) -> tuple[Tile, Rows, NDArray[np.float32] | None]:
-            weights = _weights_of_tile(stack, layer, tile)  # noqa: B023 - called before the next layer
-            # Merge the axes of heads and rows.
-            flat = weights.reshape(-1, weights.shape[2])
-            first = tile.columns.start
-            rows = select_rows(flat, threshold, maximum, first, signed=stack.signed)  # noqa: B023
-            cells = _pool_tile(stack, tile, weights) if with_maps else None  # noqa: B023
-            return tile, rows, cells
-
-        parts, maxima = [], None
-        for tile, rows, cells in map_ahead(encode, _tiles(stack, layer)):
-            parts.append(rows)
-            if cells is not None:
-                if maxima is None:
-                    shape = len(cells), stack.num_heads(layer), *cells.shape[2:]
-                    maxima = np.zeros(shape, np.float32)
-                np.maximum(maxima[:, tile.heads], cells, out=maxima[:, tile.heads])
-            done += tile.size
-            report("weights", done, total)
-        rows = concatenate_rows(parts)
-        shape = stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens)
-        header, data = encode_rows(rows, shape, maximum, signed=stack.signed)
-        entry = {"stack": stack.name, "layer": layer, **header}
-        with part_of("weights", done, total, "weight", size=0):
-            blocks.append(entry | {"data": packer.pack(data)})
-        if maxima is not None:
-            maps.append(_map_entry(stack, layer, join_signs(maxima)))
+        with part_of("weights", done, len(layers), "layer"):
+            rows, cells = _select_in_layer(stack, layer, level, with_maps=with_maps)
+            shape = stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens)
+            header, data = encode_rows(rows, shape, stack.maximum, signed=stack.signed)
+            packed_data = packer.pack(data)
+        blocks.append({"stack": stack.name, "layer": layer, **header, "data": packed_data})
+        if cells is not None:
+            maps.append(_map_entry(stack, layer, cells))
         mass += rows.mass
         sum_of_all += rows.mass + float(rows.rests.sum())
     embedded = {
@@ -232,6 +211,44 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
     }
     saved = {"saved": {"header": encode_header(record), "arrays": {}}} if level == 0 else {}
     return {"blocks": blocks, "maps": maps, "embedded": embedded, **saved}
+
+
+def _select_in_layer(
+    stack: AttentionStack, layer: int, level: int, *, with_maps: bool
+) -> tuple[Rows, NDArray[np.float32] | None]:
+    """Return the rows of a layer with the threshold of a level.
+
+    The second result has the small maps of the heads, or is None unless `with_maps`.
+    """
+    threshold = _threshold(level) * stack.maximum
+    starts = (
+        cell_starts(len(stack.query_tokens), MAP_SIZE),
+        cell_starts(len(stack.key_tokens), MAP_SIZE),
+    )
+    # For signed numbers, the first axis has the results of `attnviz.record.pooling.split_signs`.
+    maxima = np.zeros((1 + stack.signed, stack.num_heads(layer), *map(len, starts)), np.float32)
+
+    def select(tile: Tile) -> tuple[Tile, Rows, NDArray[np.float32]]:
+        weights = _weights_of_tile(stack, layer, tile)
+        cells = np.zeros_like(maxima[:, tile.heads])
+        if with_maps:
+            positions = np.arange(tile.rows.start, tile.rows.stop), tile.columns
+            signs = split_signs(weights, signed=stack.signed)
+            pool(cells, signs, positions, starts, np.maximum)
+        # Merge the axes of heads and rows.
+        flat = weights.reshape(-1, weights.shape[2])
+        first = tile.columns.start
+        return tile, select_rows(flat, threshold, stack.maximum, first, signed=stack.signed), cells
+
+    tiles = _tiles(stack, layer)
+    total, done = sum(tile.size for tile in tiles), 0
+    parts = []
+    for tile, rows, cells in map_ahead(select, tiles):
+        parts.append(rows)
+        np.maximum(maxima[:, tile.heads], cells, out=maxima[:, tile.heads])
+        done += tile.size
+        report("weights", done, total)
+    return concatenate_rows(parts), join_signs(maxima) if with_maps else None
 
 
 class _Sample:
@@ -254,17 +271,6 @@ class _Sample:
                 done += weights.size
                 report("sampled queries", done, num_queries * keys)
             self._layers.append((stack, queries, np.concatenate(parts)))
-
-    @property
-    def causal(self) -> list[AttentionStack]:
-        """Stacks in which no sampled query attends to a later key."""
-        ahead = set()
-        for stack, queries, sampled in self._layers:
-            offset = len(stack.key_tokens) - len(stack.query_tokens)
-            later = np.arange(len(stack.key_tokens)) > (queries + offset)[:, None].clip(-1)
-            if not stack.causal and sampled[:, later].any():
-                ahead.add(stack)
-        return list({stack for stack, *_ in self._layers} - ahead)
 
     @cached_property
     def size_of_maps(self) -> int:
@@ -384,21 +390,15 @@ def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
 
     If a head has only one tile, a tile contains several heads.
     """
-    num_queries, keys = len(stack.query_tokens), len(stack.key_tokens)
+    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     attention = stack.attention(layer)
-    blocks: list[tuple[slice, slice]] = []
-    start = 0
-    while start < num_queries:
-        columns = slice(0, keys)
-        # The number of rows depends on the number of keys, and the keys depend on the rows. The
-        # second iteration uses the keys of the first.
-        for _ in range(2):
-            count = max(1, min(_TILE_ROWS, _TILE // max(1, columns.stop - columns.start)))
-            rows = slice(start, min(num_queries, start + count))
-            columns = attention.key_range(rows)
+    blocks = []
+    max_rows = max(1, min(_TILE_ROWS, _TILE // num_keys))
+    for start in range(0, num_queries, max_rows):
+        rows = slice(start, min(start + max_rows, num_queries))
+        columns = attention.key_range(rows)
         # A tile has at least one key, so that queries that may attend to no key are in a tile, too.
         blocks.append((rows, columns if columns.stop > columns.start else slice(0, 1)))
-        start = rows.stop
     heads = stack.num_heads(layer)
     together = max(1, _TILE // Tile(slice(0, 1), *blocks[0]).size) if len(blocks) == 1 else 1
     return [
@@ -413,17 +413,11 @@ def _weights_of_tile(stack: AttentionStack, layer: int, tile: Tile) -> NDArray[n
 
     Raise ValueError if a weight is not finite or out of range.
     """
-    attention = stack.attention(layer)
     heads = range(tile.heads.start, tile.heads.stop)
-    block = attention.block(heads, tile.rows, tile.columns)
+    block = stack.attention(layer).block(heads, tile.rows, tile.columns)
     weights: NDArray[np.float32] = block.cpu().numpy()
-    try:
-        check_weights(weights, stack.maximum, signed=stack.signed, label="")
-    except ValueError:
-        for head, head_weights in zip(heads, weights, strict=True):
-            label = f"stack {stack.name!r}, layer {layer}, head {head}"
-            check_weights(head_weights[None], stack.maximum, signed=stack.signed, label=label)
-        raise
+    label = f"stack {stack.name!r}, layer {layer}"
+    check_weights(weights, stack.maximum, signed=stack.signed, label=label)
     return weights
 
 
@@ -433,21 +427,3 @@ def _map_entry(stack: AttentionStack, layer: int, cells: NDArray[np.float32]) ->
     rows = select_rows(flat, 0.0, stack.maximum, signed=stack.signed)
     header, data = encode_rows(rows, cells.shape, stack.maximum, signed=stack.signed)
     return {"stack": stack.name, "layer": layer, **header, "data": packed(data)}
-
-
-def _pool_tile(
-    stack: AttentionStack, tile: Tile, weights: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Return small maps of the heads of a tile, (1 or 2, heads, rows, columns).
-
-    A cell is the maximum of its `weights`, and 0 if it has none. For signed numbers, the first axis
-    has the results of `attnviz.record.pooling.split_signs`.
-    """
-    starts = (
-        cell_starts(len(stack.query_tokens), MAP_SIZE),
-        cell_starts(len(stack.key_tokens), MAP_SIZE),
-    )
-    cells = np.zeros((1 + stack.signed, len(weights), *map(len, starts)), np.float32)
-    positions = np.arange(tile.rows.start, tile.rows.stop), tile.columns
-    pool(cells, split_signs(weights, signed=stack.signed), positions, starts, np.maximum)
-    return cells

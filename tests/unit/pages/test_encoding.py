@@ -13,7 +13,7 @@ import torch
 from numpy.testing import assert_allclose
 
 import attnviz as av
-from attnviz.pages import limits, weights
+from attnviz.pages import encoding, limits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
@@ -49,8 +49,8 @@ def of_vectors(layers: int, heads: int, tokens: int, head_dim: int) -> av.Attent
 @pytest.mark.parametrize(("tokens", "max_mb"), [(64, 6.0), (1024, 10.0), (131_072, 40.0)])
 def test_the_limit_grows_with_the_text(tokens: int, max_mb: float) -> None:
     record = alike(12, 12, tokens, causal=True)
-    causal = limits.default_limit(record, record.stacks.values())
-    ahead = limits.default_limit(alike(12, 12, tokens, causal=False), ())
+    causal = limits.default_limit(record)
+    ahead = limits.default_limit(alike(12, 12, tokens, causal=False))
     assert 6 * MB <= causal <= max_mb * MB
     assert causal <= ahead <= 2 * max_mb * MB
 
@@ -61,7 +61,7 @@ def embedded(record: av.AttentionRecord, max_bytes: int | None = None) -> dict[s
     def size_of(entries: dict[str, Any]) -> int:
         return sum(len(block["data"]) for block in entries.get("blocks", []))
 
-    return weights.embed_weights(record, precision="auto", max_bytes=max_bytes, size_of=size_of)
+    return encoding.embed_weights(record, precision="auto", max_bytes=max_bytes, size_of=size_of)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_reported_errors_are_true(
     make: Callable[[], av.AttentionRecord], form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = make()
-    monkeypatch.setattr(weights, "_can_compute", lambda _: False)
+    monkeypatch.setattr(encoding, "_can_compute", lambda _: False)
     data = embedded(record)
     if form == "strongest":
         data = embedded(record, sum(len(block["data"]) for block in data["blocks"]) - 1)
@@ -144,7 +144,7 @@ def test_exact_means_every_weight() -> None:
     assert view.to_html(precision="exact") == page
     room = len(page.encode()) / MB + 0.001
     assert len(view.to_html(precision="exact", max_mb=room)) == len(page)
-    message = r'"exact".*too large \(max_mb=0\.2\)\. Pass a larger max_mb'
+    message = r'at most 0\.2 MB.* with precision="exact"\. Pass a larger max_mb'
     with pytest.raises(ValueError, match=message):
         view.to_html(precision="exact", max_mb=0.2)
 
@@ -182,12 +182,12 @@ def test_invalid_options_are_refused(
 def test_weights_that_are_nan_are_refused_in_every_form(
     max_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "_can_compute", lambda _: False)
+    monkeypatch.setattr(encoding, "_can_compute", lambda _: False)
     record = of_vectors(1, 2, 3, 4)
     attention = record.stack().attention(0)
     assert isinstance(attention, QueryKeyAttention)
     attention.queries[1, 2] = torch.nan
-    with pytest.raises(ValueError, match=r"layer 0, head 1: some weights are NaN or infinite"):
+    with pytest.raises(ValueError, match=r"layer 0: some weights are NaN or infinite"):
         embedded(record, max_bytes)
 
 
@@ -196,8 +196,8 @@ def test_weights_that_are_nan_are_refused_in_every_form(
 def test_small_maps_show_the_largest_number_of_each_cell(
     tokens: int, tile: int, signed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "_POOLED_WEIGHTS", 0)
-    monkeypatch.setattr(weights, "_TILE", tile)
+    monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
+    monkeypatch.setattr(encoding, "_TILE", tile)
     record = difference_record(tokens) if signed else sharp(2, 3, tokens)
     data = embedded(record)
     assert len(data["maps"]) == len(data["blocks"])
