@@ -150,18 +150,18 @@ def change_outputs(
     Raise NotImplementedError if the output of the call cannot be changed.
     """
     made = [change for change in changes if change is not None and change.heads]
+    if edited and not any(change.outputs for change in made):
+        return
     if not edited:
         _check_changeable(call, len(changes), name, rows=any(change.rows for change in made))
-        if any(change.rows for change in made):
-            attentions = read()
-            for example, (change, attention) in enumerate(zip(changes, attentions, strict=True)):
-                if change is not None and change.rows:
-                    unpadded = positions[example]
-                    changed = _changed_weights(attention, change, name, block)
-                    _change_rows(call, example, attention, unpadded, changed)
-    elif not any(change.outputs for change in made):
-        return
     outputs = output_by_head(call, name, len(changes))
+    if not edited and any(change.rows for change in made):
+        attentions = read()
+        for example, (change, attention) in enumerate(zip(changes, attentions, strict=True)):
+            if change is not None and change.rows:
+                unpadded = positions[example]
+                changed = _changed_weights(attention, change, name, block)
+                _change_rows(call, example, attention, unpadded, changed)
     with torch.no_grad():
         for output, change in zip(outputs, changes, strict=True):
             if change is not None:
@@ -198,23 +198,11 @@ def _check_changeable(call: AttentionCall, num_examples: int, name: str, *, rows
         reason = f"attends in windows or groups, {call.num_examples} in a batch of {num_examples}"
     elif rows and uses_sink_as_gate(call.module):
         reason = "multiplies its output by a gate that depends on the sink"
-    elif call.value is None or not _has_head_axis(call):
-        reason = "returns an output that is not (batch, queries, heads, value_dim)"
     if reason is not None:
         raise NotImplementedError(
             f"changes: {name} ({kind}) {reason}, which cannot be changed yet. Pass layers= or "
             "stack= without it."
         )
-
-
-def _has_head_axis(call: AttentionCall) -> bool:
-    value, output = call.value, call.output
-    return (
-        isinstance(output, torch.Tensor)
-        and value is not None
-        and tuple(output.shape)
-        == (call.num_examples, call.num_queries, call.num_heads, value.shape[-1])
-    )
 
 
 #: Heads, rows, and weights (heads, rows, keys). Rows and keys count from the first query and key of
@@ -351,14 +339,20 @@ def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.T
     `examples` is the number of examples, needed only for a call with weights. Raise
     NotImplementedError if the axes of the output are not known.
     """
-    output, has_known_axes = call.output, call.value is not None
+    output, value = call.output, call.value
+    has_known_axes = value is not None and tuple(getattr(output, "shape", ())) == (
+        call.num_examples,
+        call.num_queries,
+        call.num_heads,
+        value.shape[-1],
+    )
     if isinstance(output, torch.Tensor) and call.weights is not None:
         # The output may have batch and heads as one axis, or two axes for the heads. If the reshape
         # had to copy the output, the address changes, and the result is not a view.
         address = output.data_ptr()
         output = output.reshape(examples, -1, *output.shape[-2:]).transpose(1, 2)
         has_known_axes = output.data_ptr() == address
-    if not isinstance(output, torch.Tensor) or output.dim() != 4 or not has_known_axes:
+    if not isinstance(output, torch.Tensor) or not has_known_axes:
         raise NotImplementedError(
             f"model: {name} ({type(call.module).__name__}) returns an output that is not "
             "(batch, queries, heads, value_dim), which cannot be changed yet"

@@ -568,39 +568,29 @@ def _product_of_einsum(args: Sequence[Any]) -> Product | None:
     if equation is None or len(operands) != 2:
         return None
     left, right, result = equation.groups()
-    if len(set(result)) != len(result) or len(result) < 3:
-        return None
-    query, key = result[-2], result[-1]
-    operand = dict(zip((left, right), operands, strict=True))
     summed = (set(left) & set(right)) - set(result)
     # The last two letters of the result are the axes of queries and keys. The sum must be over
     # exactly one letter: the axis of a vector's entries.
-    if len(summed) != 1 or left == right:
+    if len(set(result)) != len(result) or len(result) < 3 or len(summed) != 1:
         return None
-    of_query = next(
-        (letters for letters in (left, right) if query in letters and key not in letters), None
-    )
-    of_key = next(
-        (letters for letters in (left, right) if key in letters and query not in letters), None
-    )
-    if of_query is None or of_key is None:
-        return None
+    query, key = result[-2], result[-1]
     (dimension,) = summed
-    queries = _permuted(operand[of_query], of_query, result[:-2], query + dimension)
-    keys = _permuted(operand[of_key], of_key, result[:-2], key + dimension)
+    vectors: dict[str, torch.Tensor | None] = {query: None, key: None}
+    for letters, operand in zip((left, right), operands, strict=True):
+        for own, other in ((query, key), (key, query)):
+            if own in letters and other not in letters:
+                vectors[own] = _permuted(operand, letters, result[:-2] + own + dimension)
+    queries, keys = vectors[query], vectors[key]
     return None if queries is None or keys is None else Product(queries, keys)
 
 
-def _permuted(tensor: torch.Tensor, letters: str, batch: str, last: str) -> torch.Tensor | None:
-    """Permute the axes of a tensor from `letters` to `batch + last`, with size 1 for missing axes.
+def _permuted(tensor: torch.Tensor, letters: str, order: str) -> torch.Tensor | None:
+    """Permute the axes of a tensor from `letters` to `order`, with size 1 for missing axes.
 
-    Return None if the tensor has an axis that is neither in `batch` nor in `last`.
+    Return None if the tensor has an axis that is not in `order`.
     """
-    if set(letters) - set(batch) - set(last):
+    if not set(letters) <= set(order):
         return None
-    present = [letter for letter in batch + last if letter in letters]
-    ordered = tensor.permute([letters.index(letter) for letter in present])
-    for position, letter in enumerate(batch + last):
-        if letter not in letters:
-            ordered = ordered.unsqueeze(position)
-    return ordered
+    missing = [letter for letter in order if letter not in letters]
+    names = [*letters, *missing]
+    return tensor[(..., *[None] * len(missing))].permute([names.index(x) for x in order])
