@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import Captured
@@ -11,7 +12,7 @@ from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
-from attnviz.extraction.families import IMAGES, SOUNDS, families_in
+from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import Loaded, name_of
@@ -134,7 +135,13 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return
-    has_media = any(name.startswith((*IMAGES, *SOUNDS)) for name in batch.arguments)
+    # Float arguments other than masks and embeddings are images, sounds or their features.
+    has_media = any(
+        isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and not name.endswith(("mask", "embeds"))
+        for name, value in batch.arguments.items()
+    )
     for run in forward.collector.runs:
         side = _TEXTS.get(run.stack)
         if not run.calls or side not in batch.tokens:

@@ -292,7 +292,7 @@ def _rows_of(
     overwrite its own tensor before the comparison.
     """
     tensor = tensor.detach()
-    if unpadded is None and len(rows) == 1:
+    if unpadded is None and rows.shape[1] == tensor.shape[1]:
         return tensor.clone(memory_format=torch.contiguous_format)
     positions = (rows if unpadded is None else unpadded.cpu()[rows]).to(tensor.device)
     return tensor[torch.arange(len(tensor), device=tensor.device)[:, None], positions]
@@ -319,8 +319,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         actual = _stacked([sample.actual for sample in samples])
         if queries is None or keys is None or actual is None:
             raise TypeError("a call without queries, keys and outputs cannot be compared")
-        if len(rows) > 1:
-            heads = torch.arange(len(rows), device=queries.device)[:, None]
+        if rows.shape[1] < attention.num_queries:
+            heads = torch.arange(attention.num_heads, device=queries.device)[:, None]
             queries = queries[:, heads, rows.to(queries.device)]
         ratios = torch.empty(actual.shape[:3], device=actual.device)
         errors = torch.empty_like(ratios)

@@ -43,6 +43,7 @@ from attnviz.extraction.inputs.target import (
     append_ids,
     append_target,
     check_target,
+    default_decoder_ids,
     shift_labels,
     target_texts,
 )
@@ -397,9 +398,8 @@ class Encoder:
             and "decoder_input_ids" not in batch.arguments
             and not self._model.can_generate()
         ):
-            # Models that classify texts (BART) shift the text by one token for their decoder.
-            ids = batch.arguments["input_ids"]
-            batch.arguments["decoder_input_ids"] = shift_labels(self._model, ids)
+            # The model computes the ids of its decoder from those of its encoder.
+            batch.arguments["decoder_input_ids"] = default_decoder_ids(self._model, batch.arguments)
             batch.notes.append("The decoder's ids are those that this class makes by default.")
         else:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
     TokenSequence,
+    moved_to_model,
 )
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.tokens.text import display_tokens
@@ -68,6 +70,34 @@ def _missing_target(model: PreTrainedModel) -> ValueError:
         f"target: the decoder of {type(model).__name__} needs a text. Pass the text as "
         "target=, ids as decoder_input_ids=, or generate= to let the model choose it."
     )
+
+
+class _ReachedError(Exception):
+    """Exception that ends a forward when the forward reaches the decoder."""
+
+
+def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
+    """Return the ids that a model passes to its decoder by default.
+
+    BART models that classify texts or answer questions pass the ids of the encoder, shifted by one
+    token. Raise ValueError if the model has no default ids.
+    """
+    decoder_ids: list[Any] = []
+
+    def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        del module
+        decoder_ids.append(kwargs.get("input_ids", args[0] if args else None))
+        raise _ReachedError
+
+    handle = model.get_decoder().register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        with torch.no_grad(), contextlib.suppress(_ReachedError):
+            model(**{name: moved_to_model(model, value) for name, value in arguments.items()})
+    finally:
+        handle.remove()
+    if not decoder_ids or not isinstance(decoder_ids[0], torch.Tensor):
+        raise _missing_target(model)
+    return decoder_ids[0].cpu()
 
 
 def _is_causal(model: PreTrainedModel) -> bool:

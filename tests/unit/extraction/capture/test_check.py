@@ -157,6 +157,16 @@ def test_consecutive_wrong_rows_of_one_head_are_found(length: int) -> None:
         assert is_refused(with_output(correct, (0, rows, head), 0.1))
 
 
+def test_some_rows_of_a_single_head_are_compared() -> None:
+    correct = call(heads=1, length=LONG)
+    assert correct.query is not None
+    mask = torch.ones(1, 1, LONG, LONG, dtype=torch.bool).tril()
+    output = scaled_dot_product_attention(correct.query, correct.key, correct.value, mask)  # type: ignore[arg-type]
+    causal = replace(correct, mask=mask, output=output.transpose(1, 2))
+    assert not is_refused(causal)
+    assert is_refused(with_output(causal, (0, slice(LONG // ROWS), 0), 0.1))
+
+
 def test_some_rows_of_each_of_many_examples_are_compared() -> None:
     correct = call(examples=16, length=64)
     assert not is_refused(correct)
