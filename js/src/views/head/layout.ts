@@ -7,15 +7,14 @@
  * are measured in the direction from the queries to the keys.
  */
 
-import type { Range } from "../../client/protocol";
+import type { Description, Range } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
-import type { PatchAspect } from "../../draw/patches";
+import { aspectRatios } from "../../draw/patches";
+import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
-
-export type Orientation = "vertical" | "horizontal";
-export type Side = "query" | "key";
+import { type Orientation, type Plan, type Side, tokensOf, windowOf } from "./state";
 
 /** Queries or keys of the window, with their positions. */
 export interface Column {
@@ -57,29 +56,19 @@ export interface Layout {
   key: Column;
 }
 
-/** Functions that return the aspect ratio of an image patch. Null for a side without patches. */
-export type Shapes = Record<Side, PatchAspect | null>;
-
 /** Arguments of `layOut`. */
 export interface LayoutInput {
+  plan: Plan;
+  /** Description of the record, with the sizes of its images. */
+  description: Description | null;
   orientation: Orientation;
   /** Available width. */
   width: number;
-  queryTexts: readonly string[];
-  keyTexts: readonly string[];
-  queryWindow: Range;
-  keyWindow: Range;
   /**
    * Sides with room for bars. A view needs room on both sides, because bars that appear must not
    * move the tokens under the pointer.
    */
   barSides: readonly Side[];
-  /** Index of the first query and key that the model generated, or null. */
-  starts?: Record<Side, number | null>;
-  /** Aspect ratios of the tokens that are drawn as image patches. */
-  shapes?: Shapes;
-  /** Whether the numbers are signed, so that bars may extend to both sides of an axis. */
-  signed?: boolean | undefined;
   /** Whether keys have effect bars. */
   effects?: boolean;
   /** Whether the layout is for a figure of a given width. Labels have `PRINT_FONT_SIZE` then. */
@@ -135,9 +124,9 @@ export function positionOf(
 }
 
 /** Return `Column.answerIndex` of one side. */
-function answerIndexOf(input: LayoutInput, side: Side): number | null {
-  const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
-  const start = input.starts?.[side] ?? null;
+function answerIndexOf({ plan }: LayoutInput, side: Side): number | null {
+  const [first, stop] = windowOf(plan, side);
+  const start = answerStart(tokensOf(plan, side));
   return start !== null && start > first && start < stop ? start - first : null;
 }
 
@@ -166,12 +155,12 @@ function tokenSizeOf(input: LayoutInput, count: number, room: number): TokenSize
 /** Return the labels of one side. The label of an image patch has a size but no text. */
 function labelsOf(input: LayoutInput, side: Side, { step, size, limit }: TokenSize): Label[] {
   const font = fontOf({ size, font: "token" });
-  const [texts, window] =
-    side === "query" ? [input.queryTexts, input.queryWindow] : [input.keyTexts, input.keyWindow];
-  const shapeOf = input.shapes?.[side];
+  const tokens = tokensOf(input.plan, side);
+  const window = windowOf(input.plan, side);
+  const shapeOf = aspectRatios(tokens, input.description);
   // Length of a patch along the plot. There are gaps between patches, unless tokens are very close.
   const along = step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
-  return texts.slice(window[0], window[1]).map((text, index) => {
+  return tokens.text.slice(window[0], window[1]).map((text, index) => {
     const shape = shapeOf?.(window[0] + index) ?? null;
     if (shape === null) return fitLabel(text, limit, font, input.measure);
     const stretch = Math.min(MAX_STRETCH, Math.max(1 / MAX_STRETCH, shape));
@@ -246,29 +235,28 @@ function divideWidth({ width, printed = false, barSides }: LayoutInput, fixed: n
 
 /** Lay out two columns. In this order: bars, queries, lines, keys, effect bars, bars. */
 export function layOut(input: LayoutInput): Layout {
-  const { orientation, width, printed = false, queryWindow, keyWindow } = input;
+  const { plan, orientation, width, printed = false } = input;
+  const { queryWindow, keyWindow } = plan;
   const vertical = orientation === "vertical";
   const small = vertical && width < SMALL;
   const gap = small ? 7 : GAP;
-  const answer = { query: answerIndexOf(input, "query"), key: answerIndexOf(input, "key") };
+  const ofSides = <Value>(of: (side: Side) => Value): Record<Side, Value> => ({
+    query: of("query"),
+    key: of("key"),
+  });
+  const answer = ofSides((side) => answerIndexOf(input, side));
   const answerGap = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
   const margin = vertical ? HEADING : printed ? 48 : 74;
   const count = Math.max(1, queryWindow[1] - queryWindow[0], keyWindow[1] - keyWindow[0]);
   const tokenSize = tokenSizeOf(input, count, width - margin - GAP - answerGap);
   const { step, size } = tokenSize;
-  const labels = {
-    query: labelsOf(input, "query", tokenSize),
-    key: labelsOf(input, "key", tokenSize),
-  };
-  const room = {
-    query: labelRoomOf(input, labels.query, tokenSize),
-    key: labelRoomOf(input, labels.key, tokenSize),
-  };
+  const labels = ofSides((side) => labelsOf(input, side, tokenSize));
+  const room = ofSides((side) => labelRoomOf(input, labels[side], tokenSize));
   const effects = !input.effects ? 0 : small ? NARROW_EFFECTS : EFFECTS;
   const beside = effects > 0 ? effects + gap : 0;
   const fixed = room.query.depth + room.key.depth + 6 * gap + beside;
   // Bars of signed numbers are on both sides of an axis.
-  const more = input.signed ? 30 : 0;
+  const more = plan.stack.signed ? 30 : 0;
   const { lines, bars } = vertical
     ? divideWidth(input, fixed)
     : { lines: 230, bars: { query: 44 + more, key: 58 + more } };
@@ -283,8 +271,8 @@ export function layOut(input: LayoutInput): Layout {
   const end = margin + count * step + answerGap;
   const every = vertical && step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1;
   const column = (side: Side) => ({
-    ...{ side, every, size, labels: labels[side], rotated: room[side].rotated },
-    answerIndex: answer[side],
+    ...{ side, every, size, window: windowOf(plan, side), labels: labels[side] },
+    ...{ rotated: room[side].rotated, answerIndex: answer[side] },
   });
   const hasBars = bars.query + bars.key > 0;
   return {
@@ -299,7 +287,6 @@ export function layOut(input: LayoutInput): Layout {
       : { width: Math.max(width, end + GAP), height: keyBars + bars.key + 24 }),
     query: {
       ...column("query"),
-      window: queryWindow,
       anchor: queryAnchor,
       edge: queryAnchor + gap,
       barStart: queryBars,
@@ -307,7 +294,6 @@ export function layOut(input: LayoutInput): Layout {
     },
     key: {
       ...column("key"),
-      window: keyWindow,
       anchor: keyAnchor,
       edge: keyAnchor - gap,
       barStart: keyBars,

@@ -12,9 +12,9 @@ import type { TokenEffects } from "../../ui/effects/effects";
 import type { Images } from "../../ui/image/state";
 import type { Pair } from "../../ui/pairs";
 import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
-import type { Layout, Side } from "./layout";
+import type { Layout } from "./layout";
 import type { LeaveOut, LineOptions, Lines, Weights } from "./lines";
-import type { Plan } from "./state";
+import type { Plan, Side } from "./state";
 
 /** A query or a key. */
 export interface TokenAt {

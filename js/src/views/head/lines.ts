@@ -52,59 +52,6 @@ export interface LineOptions {
   keyWindow: Range;
 }
 
-/** Drawn lines of one head, or of the mean or maximum over several heads. */
-export interface Series {
-  /** Number of the head, or null for the mean or maximum over several heads. */
-  head: number | null;
-  name: string;
-  /** Query of each line. */
-  query: Int32Array;
-  /** Key of each line. */
-  key: Int32Array;
-  /** Weight of each line. */
-  weight: Float32Array;
-  /** Loaded weights in row-major order, renormalised if the options say so. */
-  matrix: Float32Array;
-}
-
-/**
- * Shares of the total weight of all queries in the window. `drawn`, `leftOut`, `otherPair`,
- * `outside` and `rest` sum to 1. For signed numbers, they are shares of the sum of absolute values.
- */
-export interface Shares {
-  /** Share of the drawn lines. */
-  drawn: number;
-  /** Share of the keys that are left out. */
-  leftOut: number;
-  /** Largest error of `leftOut`, or 0 if the weights are exact. */
-  leftOutError: number;
-  /** Share of the keys that are not in the chosen text of a pair of texts. */
-  otherPair: number;
-  /** Share of the keys outside the window. */
-  outside: number;
-  /** Share of the lines that are not drawn, although their keys are in the window. */
-  rest: number;
-}
-
-export interface Lines {
-  series: Series[];
-  shares: Shares;
-  /** Number of lines, including those that are not drawn because of `MAX_LINES`. */
-  total: number;
-  /** Share of the lines that are not drawn because they are too faint. It is part of `rest`. */
-  invisibleShare: number;
-  /** Largest absolute value of the drawn lines. */
-  largest: number;
-  /** Largest absolute error of the displayed weights, after renormalisation. */
-  error: number;
-  /** Number of rows without any weight, for example because all keys are masked. */
-  emptyQueries: number;
-  /** Whether the weights of all keys are loaded, not only of keys in the window. */
-  wholeRows: boolean;
-  /** Whether the total weight of the keys outside the window is known. */
-  outsideKnown: boolean;
-}
-
 /**
  * Smallest visible weight, as a share of the maximum. Fainter lines are neither drawn nor counted.
  */
@@ -191,7 +138,7 @@ class StrongestLines {
   }
 
   /** Return the stored lines of one series. */
-  of(series: number): Pick<Series, "query" | "key" | "weight"> {
+  of(series: number): { query: Int32Array; key: Int32Array; weight: Float32Array } {
     const isOf = (_: number, i: number): boolean => this.series[i] === series;
     return {
       query: this.query.subarray(0, this.count).filter(isOf),
@@ -220,27 +167,23 @@ class StrongestLines {
 }
 
 /**
- * Return the largest possible error of `Shares.leftOut`.
+ * Return the largest possible error of the share of the keys that are left out.
  *
  * @param sums sums of weights over all rows, and the number of rows with weight.
  * @param sumToOne whether the rows of the exact weights sum to 1.
  */
 function leftOutError(
-  weights: Pick<Weights, "error" | "numReached">,
-  options: Pick<LineOptions, "leftOut">,
-  sums: { total: number; leftOut: number; rows: number },
+  { error, numReached }: Pick<Weights, "error" | "numReached">,
+  { leftOut: flags }: Pick<LineOptions, "leftOut">,
+  { total, leftOut, rows }: { total: number; leftOut: number; rows: number },
   sumToOne: boolean,
 ): number {
-  const count = options.leftOut.reduce((all, flag) => all + flag, 0);
-  if (weights.error === 0 || sums.total === 0 || count === 0) return 0;
-  const share = sums.leftOut / sums.total;
-  const keyError = (count * weights.error * sums.rows) / sums.total;
+  const count = flags.reduce((all, flag) => all + flag, 0);
+  if (error === 0 || total === 0 || count === 0) return 0;
   // If exact rows sum to 1, the error of the total is its distance from the number of rows.
   // Otherwise the errors of all keys may add up.
-  const sumError = sumToOne
-    ? Math.abs(sums.rows / sums.total - 1)
-    : (weights.numReached * weights.error * sums.rows) / sums.total;
-  return Math.min(1, keyError + share * sumError);
+  const sumError = sumToOne ? Math.abs(rows / total - 1) : (numReached * error * rows) / total;
+  return Math.min(1, (count * error * rows + leftOut * sumError) / total);
 }
 
 /**
@@ -258,6 +201,20 @@ function quotientError(largest: number, sum: number, error: number, sumError: nu
   return minSum > 0 ? Math.min(1, (error + (largest / sum) * sumError) / minSum) : 1;
 }
 
+/** Groups of keys: in the window, outside of it, left out, and not in the chosen text of a pair. */
+const [IN_SIGHT, OUTSIDE, LEFT_OUT, OTHER_TEXT] = [0, 1, 2, 3] as const;
+
+/** Return the group of each loaded key. */
+function groupsOf({ columns }: Weights, options: LineOptions): Uint8Array {
+  const [start, stop] = options.keyWindow;
+  return Uint8Array.from({ length: columns[1] - columns[0] }, (_, column) => {
+    const key = columns[0] + column;
+    if (options.leftOut[key]) return LEFT_OUT;
+    if (!options.pairKeys[key]) return OTHER_TEXT;
+    return key >= start && key < stop ? IN_SIGHT : OUTSIDE;
+  });
+}
+
 /**
  * Select the lines to draw, and compute their share of the weight.
  *
@@ -266,49 +223,45 @@ function quotientError(largest: number, sum: number, error: number, sumError: nu
 export function computeLines(
   weights: Weights,
   options: LineOptions,
-  shown: { head: number | null; name: string; matrix: Float32Array }[],
-): Lines {
-  const [left, right] = weights.columns;
-  const numColumns = right - left;
-  const top = Math.max(weights.rows[0], options.queryWindow[0]);
-  const bottom = Math.min(weights.rows[1], options.queryWindow[1]);
-  const first = Math.max(left, options.keyWindow[0]);
-  const last = Math.min(right, options.keyWindow[1]);
+  shown: ReturnType<typeof shownMatrices>,
+) {
+  const { rows, columns, maximum } = weights;
+  const { renormalize, topK, threshold } = options;
+  const groups = groupsOf(weights, options);
+  const isIncluded = (column: number): boolean => (groups[column] as number) <= OUTSIDE;
+  const isInSight = (column: number): boolean => groups[column] === IN_SIGHT;
+  const numColumns = groups.length;
+  const numIncluded = groups.reduce((count, _, column) => count + (isIncluded(column) ? 1 : 0), 0);
+  const top = Math.max(rows[0], options.queryWindow[0]);
+  const bottom = Math.min(rows[1], options.queryWindow[1]);
   const wholeRows = hasWholeRows(weights);
   const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
   const sumToOne = weights.normalized && !maxima;
-  const faintest = MIN_VISIBLE * weights.maximum;
-  const isIncluded = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
-  let numIncluded = 0;
-  for (let key = left; key < right; key++) if (isIncluded(key)) numIncluded++;
+  const faintest = MIN_VISIBLE * maximum;
   const sums = { total: 0, rows: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, faint: 0 };
   const strongest = new StrongestLines();
   let emptyQueries = 0;
-  let error = weights.error;
+  let { error } = weights;
 
-  const drawn = shown.map(({ head, name, matrix }, seriesIndex) => {
-    const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
+  const drawn = shown.map(({ head, name, matrix }, series) => {
+    const drawnMatrix = renormalize ? matrix.slice() : matrix;
     for (let query = top; query < bottom; query++) {
       if (!options.pairQueries[query]) continue;
-      const start = (query - weights.rows[0]) * numColumns;
+      const start = (query - rows[0]) * numColumns;
       const row = matrix.subarray(start, start + numColumns);
-      let [remaining, leftOut, otherPair, inSight, largestRemaining] = [0, 0, 0, 0, 0];
-      for (let key = left; key < right; key++) {
-        const size = Math.abs(row[key - left] as number);
+      const ofGroup = [0, 0, 0, 0];
+      for (let column = 0; column < numColumns; column++) {
+        const size = Math.abs(row[column] as number);
         // Skip zeros quickly: on a page, most weights of a long text are rounded to 0.
-        if (size === 0) continue;
-        if (options.leftOut[key]) leftOut += size;
-        else if (!options.pairKeys[key]) otherPair += size;
-        else {
-          remaining += size;
-          if (key >= first && key < last) inSight += size;
-          if (size > largestRemaining) largestRemaining = size;
-        }
+        if (size > 0) (ofGroup[groups[column] as number] as number) += size;
       }
+      const loaded = ofGroup.reduce((sum, size) => sum + size, 0);
       // If the loaded keys sum to less than 1, the keys that are not loaded have the missing
       // weight.
-      if (!wholeRows && sumToOne) remaining += Math.max(0, 1 - remaining - leftOut - otherPair);
-      const total = remaining + leftOut + otherPair;
+      const unloaded = !wholeRows && sumToOne ? Math.max(0, 1 - loaded) : 0;
+      const [inSight, outside, leftOut, otherPair] = ofGroup as [number, number, number, number];
+      const remaining = inSight + outside + unloaded;
+      const total = loaded + unloaded;
       // An incomplete row is not counted as empty, because keys that are not loaded may have
       // weight.
       if (total === 0 && wholeRows) emptyQueries++;
@@ -316,41 +269,35 @@ export function computeLines(
       sums.total += total;
       sums.leftOut += leftOut;
       sums.otherPair += otherPair;
-      sums.outside += remaining - inSight;
-      const factor = options.renormalize && remaining > 0 ? 1 / remaining : 1;
-      if (options.renormalize) {
-        for (let key = left; key < right; key++)
-          drawnMatrix[start + key - left] = isIncluded(key)
-            ? (row[key - left] as number) * factor
-            : 0;
+      sums.outside += outside + unloaded;
+      const factor = renormalize && remaining > 0 ? 1 / remaining : 1;
+      if (renormalize) {
+        let largest = 0;
+        for (let column = 0; column < numColumns; column++) {
+          const value = isIncluded(column) ? (row[column] as number) : 0;
+          drawnMatrix[start + column] = value * factor;
+          largest = Math.max(largest, Math.abs(value));
+        }
         // `remaining` is the sum of the row minus the excluded keys. If rows sum to 1, the error of
         // `remaining` is the error of the row's sum plus the errors of the excluded keys.
         const sumError = sumToOne
           ? Math.abs(1 - total) + (numColumns - numIncluded) * weights.error
           : numIncluded * weights.error;
         if (remaining > 0)
-          error = Math.max(
-            error,
-            quotientError(largestRemaining, remaining, weights.error, sumError),
-          );
+          error = Math.max(error, quotientError(largest, remaining, weights.error, sumError));
       }
-      const add = (key: number): void => {
-        const share = row[key - left] as number;
+      const add = (column: number): void => {
+        const share = row[column] as number;
         const value = share * factor;
         const size = Math.abs(value);
         // A weight of 0 has no line. If the largest weight is 0, `faintest` is 0 as well and would
         // not exclude it.
-        if (value === 0 || size < options.threshold) return;
+        if (value === 0 || size < threshold) return;
         if (size < faintest) sums.faint += Math.abs(share);
-        else strongest.add(seriesIndex, query, key, value, share);
+        else strongest.add(series, query, columns[0] + column, value, share);
       };
-      if (options.topK !== null) {
-        const inWindow = (column: number): boolean =>
-          column + left >= first && column + left < last && isIncluded(column + left);
-        for (const column of topKeys(row, options.topK, inWindow)) add(column + left);
-      } else {
-        for (let key = first; key < last; key++) if (isIncluded(key)) add(key);
-      }
+      if (topK !== null) for (const column of topKeys(row, topK, isInSight)) add(column);
+      else for (let column = 0; column < numColumns; column++) if (isInSight(column)) add(column);
     }
     return { head, name, matrix: drawnMatrix };
   });
@@ -360,24 +307,44 @@ export function computeLines(
     sums.drawn += Math.abs(strongest.share[i] as number);
     largest = Math.max(largest, Math.abs(strongest.weight[i] as number));
   }
-  const series = drawn.map((item, index) => ({ ...item, ...strongest.of(index) }));
-
   const share = (sum: number): number =>
     sums.total > 0 ? Math.min(1, Math.max(0, sum / sums.total)) : 0;
-  const shares = {
-    drawn: share(sums.drawn),
-    leftOut: share(sums.leftOut),
-    leftOutError: leftOutError(weights, options, sums, sumToOne),
-    otherPair: share(sums.otherPair),
-    outside: share(sums.outside),
-    rest: 0,
-  };
-  shares.rest = Math.max(
-    0,
-    sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
-  );
   return {
-    ...{ series, total: strongest.total, shares, invisibleShare: share(sums.faint), largest },
-    ...{ error, emptyQueries, wholeRows, outsideKnown: wholeRows || sumToOne },
+    /**
+     * Query, key and weight of each line, and the loaded weights in row-major order. The weights
+     * are renormalised if the options say so.
+     */
+    series: drawn.map((item, series) => ({ ...item, ...strongest.of(series) })),
+    /**
+     * Shares of the total weight of all queries in the window: of the drawn lines, and of the keys
+     * that are left out, not in the chosen text of a pair, or outside the window. The other lines
+     * are too many or too faint. For signed numbers, they are shares of the sum of sizes.
+     */
+    shares: {
+      drawn: share(sums.drawn),
+      leftOut: share(sums.leftOut),
+      /** Largest error of `leftOut`, or 0 if the weights are exact. */
+      leftOutError: leftOutError(weights, options, sums, sumToOne),
+      otherPair: share(sums.otherPair),
+      outside: share(sums.outside),
+    },
+    /** Number of lines, including those that are not drawn because of `MAX_LINES`. */
+    total: strongest.total,
+    /** Share of the lines that are not drawn because they are too faint. */
+    invisibleShare: share(sums.faint),
+    /** Largest absolute value of the drawn lines. */
+    largest,
+    /** Largest absolute error of the displayed weights, after renormalisation. */
+    error,
+    /** Number of rows without any weight, for example because all keys are masked. */
+    emptyQueries,
+    /** Whether the weights of all keys are loaded, not only of keys in the window. */
+    wholeRows,
+    /** Whether the total weight of the keys outside the window is known. */
+    outsideKnown: wholeRows || sumToOne,
   };
 }
+
+export type Lines = ReturnType<typeof computeLines>;
+/** Drawn lines of one head, or of the mean or maximum over several heads (`head` is null). */
+export type Series = Lines["series"][number];

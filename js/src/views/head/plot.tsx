@@ -15,7 +15,6 @@ import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
-import type { Side } from "./layout";
 import {
   drawnValue,
   focusOf,
@@ -24,7 +23,7 @@ import {
   type TokenAt,
   valueColor,
 } from "./line-plot";
-import { type HeadState, tokensOf, windowOf, windowsShowing } from "./state";
+import { type HeadState, type Side, tokensOf, windowOf, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 
 interface PlotProps {

@@ -4,8 +4,10 @@ import type { Range } from "../../client/protocol";
 import type { Source, WeightBlock } from "../../client/source";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
-import type { Orientation, Side } from "./layout";
 import type { Combine, LeaveOut, Weights } from "./lines";
+
+export type Orientation = "vertical" | "horizontal";
+export type Side = "query" | "key";
 
 /** Traits of the head view, named as in Python. */
 export interface HeadState extends RecordState {

@@ -5,9 +5,7 @@ import { tokenFilter } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
-import { aspectRatios } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
-import { answerStart } from "../../ui/generated-token/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
@@ -15,7 +13,7 @@ import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import { coverage, sentence, summaryOf } from "./captions";
-import { type Layout, layOut, type Side } from "./layout";
+import { type Layout, layOut } from "./layout";
 import {
   focusOf,
   type LineAt,
@@ -37,6 +35,7 @@ import {
   type Plan,
   partOf,
   planOf,
+  type Side,
   sameWeights,
   windowAround,
   windowOf,
@@ -115,27 +114,14 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return scaleEnd(largest.value, weights.maximum, scaling.value, follows) || 1;
   };
 
-  const layoutOf = (drawn: Plan, barSides: readonly Side[]): Layout => {
-    const description = record.description.value;
-    return layOut({
-      starts: { query: answerStart(drawn.queries), key: answerStart(drawn.keys) },
-      shapes: {
-        query: aspectRatios(drawn.queries, description),
-        key: aspectRatios(drawn.keys, description),
-      },
+  const layoutOf = (drawn: Plan, barSides: readonly Side[]): Layout =>
+    layOut({
+      ...{ plan: drawn, barSides, printed: isPrinted(context.figure), measure: measureText },
+      description: record.description.value,
       orientation: state.orientation.value,
       width: context.width.value,
-      queryTexts: drawn.queries.text,
-      keyTexts: drawn.keys.text,
-      queryWindow: drawn.queryWindow,
-      keyWindow: drawn.keyWindow,
-      barSides,
-      printed: isPrinted(context.figure),
-      signed: drawn.stack.signed,
       effects: record.tokenEffects.value !== null,
-      measure: measureText,
     });
-  };
   const layout = computed(() => loaded.value && layoutOf(loaded.value.plan, ["query", "key"]));
 
   /** Plot without pins, pointer, cursor and search. */

@@ -107,7 +107,7 @@ it("windows are clipped to the text, have a limited size, and move to a token", 
 describe("the share of the weight that is drawn", () => {
   const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
   const shares = {
-    ...{ drawn: 0.71, leftOut: 0.2, leftOutError: 0, otherPair: 0, outside: 0, rest: 0.09 },
+    ...{ drawn: 0.71, leftOut: 0.2, leftOutError: 0, otherPair: 0, outside: 0 },
   };
   /** Return the caption of a plot with the given options and numbers of its lines. */
   const drawn = (

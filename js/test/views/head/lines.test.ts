@@ -57,7 +57,7 @@ function causal(size: number, heads: number): Weights {
  */
 function expectedLines({ matrices, rows, maximum }: Weights, options: LineOptions) {
   const size = rows[1];
-  const shares = { drawn: 0, leftOut: 0, otherPair: 0, outside: 0, rest: 0 };
+  const shares = { drawn: 0, leftOut: 0, otherPair: 0, outside: 0 };
   let [total, faint] = [0, 0];
   const all: { series: number; line: Line; share: number }[] = [];
   matrices.forEach((matrix, series) => {
@@ -91,7 +91,6 @@ function expectedLines({ matrices, rows, maximum }: Weights, options: LineOption
   const strongest = new Set([...all].sort((a, b) => b.line[2] - a.line[2]).slice(0, MAX_LINES));
   const drawn = all.filter((item) => strongest.has(item));
   shares.drawn = drawn.reduce((sum, { share }) => sum + share, 0);
-  shares.rest = total - shares.drawn - shares.leftOut - shares.otherPair - shares.outside;
   const series = matrices.map((_, index) =>
     drawn.filter((item) => item.series === index).map(({ line }) => line),
   );
@@ -108,7 +107,7 @@ function expectLines(weights: Weights, options: LineOptions): void {
     const differences = shown.map(([, , weight], i) => weight - (expectedSeries[i]?.[2] ?? NaN));
     expect(Math.max(...differences.map(Math.abs))).toBeLessThan(1e-6);
   });
-  for (const name of ["drawn", "leftOut", "otherPair", "outside", "rest"] as const)
+  for (const name of ["drawn", "leftOut", "otherPair", "outside"] as const)
     expect(result.shares[name], name).toBeCloseTo(expected.shares[name] / expected.total, 5);
   expect(result.invisibleShare).toBeCloseTo(expected.faint / expected.total, 6);
   expect(result.total).toBe(expected.numLines);

@@ -4,7 +4,7 @@ import type { Range, StackDescription } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { quantityOf } from "../../../src/ui/text/captions";
 import { selectionOf } from "../../../src/ui/view/record";
-import { type Layout, type LayoutInput, layOut } from "../../../src/views/head/layout";
+import { layOut } from "../../../src/views/head/layout";
 import { type LinePlot, NO_HIGHLIGHTS, type PlotOptions } from "../../../src/views/head/line-plot";
 import {
   computeLines,
@@ -13,7 +13,7 @@ import {
   shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
-import { HEAD_DEFAULTS, planOf } from "../../../src/views/head/state";
+import { HEAD_DEFAULTS, type Orientation, planOf } from "../../../src/views/head/state";
 import { stackOf, tokensOf } from "../../builders";
 
 /** Return exact weights. `matrices` is indexed by [head][query][key]. */
@@ -46,23 +46,12 @@ export function linesOf(weights: Weights, options: LineOptions, noneChosen = fal
   return computeLines(weights, options, shownMatrices(weights, options.combine, noneChosen));
 }
 
-/** Return the layout of a plot whose queries and keys are the same text. */
-function layoutOf(texts: readonly string[], more: Partial<LayoutInput> = {}): Layout {
-  const window: Range = [0, texts.length];
-  return layOut({
-    ...{ orientation: "vertical", width: 900, queryTexts: texts, keyTexts: texts },
-    ...{ queryWindow: window, keyWindow: window, barSides: ["query", "key"] },
-    measure: (text) => 7 * text.length,
-    ...more,
-  });
-}
-
 interface PlotInput {
   /** Weights, indexed by [head][query][key]. */
   heads: number[][][];
   window?: Range;
   stack?: Partial<StackDescription>;
-  orientation?: LayoutInput["orientation"];
+  orientation?: Orientation;
   options?: Partial<PlotOptions>;
 }
 
@@ -85,10 +74,12 @@ export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot
     ...optionsOf(tokens.text.length, { queryWindow, keyWindow }),
     ...{ leaveOut: [], pair: "all" as const, ...input.options },
   };
-  const windows = { queryWindow, keyWindow };
   return {
     ...{ plan, weights, options, lines: linesOf(weights, options) },
-    layout: layoutOf(tokens.text, { ...windows, orientation, width: 1000, signed }),
+    layout: layOut({
+      ...{ plan, orientation, width: 1000, barSides: ["query", "key"], description: null },
+      measure: (text) => 7 * text.length,
+    }),
     ...{ palette: PALETTES.light, images: [], quantity: quantityOf(stack), scale: maximum },
     ...{ strongest: null, effects: null, ...NO_HIGHLIGHTS, ...more },
   };
