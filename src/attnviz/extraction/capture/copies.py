@@ -6,7 +6,7 @@ model overwrites later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,9 +16,6 @@ from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
-
-# A tensor, and a function that converts the tensor or one head to the device and dtype of copies.
-_Source = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 
 
 class Copier:
@@ -45,29 +42,21 @@ class Copier:
         queries or keys are too large for the dtype, and OSError if the spool cannot be written.
         """
         if isinstance(attention, StoredWeights):
-            copies = self._copies_of(
-                {"weights": (attention.values, self._convert_weights)}, written
-            )
-            return StoredWeights(copies["weights"])
-        copies = self._copies_of(
-            {
-                "queries": (attention.queries, partial(self._convert_vectors, what="queries")),
-                "keys": (attention.keys, partial(self._convert_vectors, what="keys")),
-            },
-            written,
-        )
+            return StoredWeights(self._copies_of({"weights": attention.values}, written)["weights"])
+        vectors = {"queries": attention.queries, "keys": attention.keys}
+        copies = self._copies_of(vectors, written)
         sinks = attention.sinks
         if sinks is not None:
             sinks = sinks.to(self._options.device or sinks.device, copy=True)
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
     def _copies_of(
-        self, parts: Mapping[str, _Source], written: tuple[int, str] | None
+        self, tensors: Mapping[str, torch.Tensor], written: tuple[int, str] | None
     ) -> dict[str, torch.Tensor]:
         if written is None or not self._spools:
             return {
-                what: _independent(convert(tensor), tensor)
-                for what, (tensor, convert) in parts.items()
+                what: _independent(self._convert(tensor, what), tensor)
+                for what, tensor in tensors.items()
             }
         example, name = written
         blocks = {
@@ -75,33 +64,28 @@ class Copier:
                 self._options.dtype or tensor.dtype,
                 tuple(tensor.shape),
                 # `map` converts one head at a time, so only one converted head is in memory.
-                map(convert, tensor.detach()),
+                map(partial(self._convert, what=what), tensor.detach()),
             )
-            for what, (tensor, convert) in parts.items()
+            for what, tensor in tensors.items()
         }
         return self._spools[example].write(name, blocks)
 
-    def _convert_vectors(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
-        copied = self._convert(tensor)
-        largest = torch.finfo(copied.dtype).max
-        if torch.finfo(tensor.dtype).max > largest and bool(torch.isinf(copied).any()):
-            raise ValueError(
-                f"dtype={str(copied.dtype).removeprefix('torch.')!r} holds numbers up to "
-                f"{largest:,.0f}, and {what} of this model are larger. Pass 'bfloat16', which "
-                "holds them in as many bytes."
-            )
-        return copied
-
-    def _convert_weights(self, values: torch.Tensor) -> torch.Tensor:
-        copied = self._convert(values)
-        if narrows(values.dtype, self._options.dtype):
-            return _without_new_zeros(copied, values)
-        return copied
-
-    def _convert(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _convert(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        """Convert the queries, keys or weights (`what`) to the device and dtype of copies."""
         device = self._options.device or tensor.device
         dtype = self._options.dtype or tensor.dtype
-        return tensor.detach().to(device, dtype).contiguous()
+        copied = tensor.detach().to(device, dtype).contiguous()
+        if not narrows(tensor.dtype, dtype):
+            return copied
+        if what == "weights":
+            return _without_new_zeros(copied, tensor)
+        if bool(torch.isinf(copied).any()):
+            raise ValueError(
+                f"dtype={str(dtype).removeprefix('torch.')!r} holds numbers up to "
+                f"{torch.finfo(dtype).max:,.0f}, and {what} of this model are larger. Pass "
+                "'bfloat16', which holds them in as many bytes."
+            )
+        return copied
 
 
 def _independent(copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
