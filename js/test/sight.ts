@@ -1,4 +1,4 @@
-/** Functions for the contrast of colours, and for their distance, also with colour blindness. */
+/** Functions that compute contrasts of colours, and distances as seen with colour blindness. */
 
 import { rgbOf } from "../src/ui/colors/palette";
 

@@ -100,7 +100,8 @@ class Tracer:
     """Context manager that raises KeyboardInterrupt at the `at`-th executed line of attnviz.
 
     Calls of functions count as lines, and counting starts at 1. If `at` is None, nothing is raised.
-    `seen` lists file and line number of each executed line, and `raised` those of the interrupt.
+    `seen` lists the file and line number of each executed line. `raised` lists only those of the
+    line at which the exception was raised.
     """
 
     def __init__(self, at: int | None = None) -> None:

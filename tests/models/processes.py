@@ -46,7 +46,7 @@ def by_torch(model: Any, mesh: DeviceMesh) -> Any:
 
 
 def sharded(model: Any, mesh: DeviceMesh) -> Any:
-    """Shard the parameters of a Llama with FSDP. Return the model, which keeps all heads."""
+    """Shard the parameters of a Llama with FSDP. Each process still computes all heads."""
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)

@@ -305,7 +305,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
             expected = float(part @ towards / scale)
             weights = record.weights(layer=layer, head=head)
             assert float(weights[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)
-            # Only the last token contributes directly to the answer.
+            # Outputs of heads at other queries do not reach the answer directly.
             assert not weights[:-1].any()
 
 

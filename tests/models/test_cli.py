@@ -196,7 +196,7 @@ def test_an_atlas_of_texts_and_of_saved_statistics() -> None:
     options = ["--keep-edges", "7", "--checkpoint", "heads.safetensors", "--no-progress"]
     arguments = ["atlas-view", "decoder", "texts.txt", *options, "--color", "entropy"]
     assert page_of(*arguments)["state"]["color"] == "entropy"
-    # The command does not overwrite the checkpoint without --resume.
+    # Without --resume, the command fails, because the checkpoint already exists.
     assert main([*arguments, "-o", "x.html"]) == 1
     assert page_of(*arguments, "--resume")["state"]["color"] == "entropy"
     statistics = head_statistics(model, texts, tokenizer=tokenizer, progress=False)

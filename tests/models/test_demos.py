@@ -191,7 +191,8 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
     answers = processor.batch_decode(generated, skip_special_tokens=True)
     right = [text == scene.answer(shape) for text, scene in zip(answers, scenes, strict=True)]
     assert np.mean(right) > 0.9
-    # The last query is the colour, after which the shape follows. The first 64 keys are patches.
+    # The last query is the colour word. The model predicts the shape after it. The first 64 keys
+    # are patches.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (

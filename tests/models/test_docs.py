@@ -109,7 +109,7 @@ def reader(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], dict[str, Any]]:
-    """Return a function that runs a page in an empty folder, where hub ids are local folders."""
+    """Return a function that runs a page in a new folder. It has a folder for each hub id used."""
     monkeypatch.chdir(tmp_path)
     # Outside of a notebook, views are written to the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -156,7 +156,7 @@ def reading_attention(names: Mapping[str, Any], printed: str) -> None:
 
 
 def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
-    """Check the numbers that docs/does-it-matter.md quotes. The noise depends on the machine."""
+    """Check the numbers that docs/does-it-matter.md quotes, except the noise of the machine."""
     page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
@@ -249,7 +249,7 @@ def test_every_command_exists(page: str) -> None:
 
 
 def public(dotted: str) -> Any:
-    """Return the object with a dotted name, or None if a name without dots is not in attnviz."""
+    """Return the object with a dotted name, or None if `dotted` is one word not in `__all__`."""
     value: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:

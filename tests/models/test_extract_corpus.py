@@ -233,7 +233,7 @@ def test_a_wrong_number_of_values_is_refused_at_the_first_text(
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        # `layers` is not an argument of a single text, so the error names no text.
+        # `layers` applies to all texts, so the error names no text.
         ("decoder", {"layers": [99]}, "^layers: layer 99 does not exist"),
         ("encoder-decoder", {}, "^target: .* needs a text"),
         ("encoder-decoder", {"target": ["", ""]}, r"^texts\[\d\]: target must be a string"),

@@ -57,8 +57,8 @@ TEXTS = {
 class Row:
     """A row of a table in the page, with code for both libraries.
 
-    It shows `arguments` of a `function` of BertViz. In the table of notebooks, `function` is empty
-    and `arguments` contains the names of notebooks.
+    The row is about `arguments`, the names of arguments of the BertViz function `function`. In the
+    table of notebooks, `function` is empty and `arguments` contains the names of notebooks.
     """
 
     function: str

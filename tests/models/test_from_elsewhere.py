@@ -189,7 +189,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
             own = block.self_attn(*[states] * 3, attn_mask=attn_mask, average_attn_weights=False)[1]
             assert_allclose(weights, own[0], atol=1e-5)
             states = block(states, src_mask=attn_mask)
-    # After the code has removed its hooks, another forward adds nothing.
+    # The code has removed its hooks, so another forward adds nothing to `received`.
     count = len(scope["received"])
     encoder(x, mask=attn_mask)
     assert len(scope["received"]) == count == 3
@@ -200,7 +200,8 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     [
         ("vit_tiny_patch16_224", {"qk_norm": True}, True),
         ("vit_base_patch16_siglip_224", {"embed_dim": 192, "num_heads": 3}, True),
-        # This model rotates queries and keys, so only the record of stored weights is right.
+        # This model rotates queries and keys after the code has read them. Only the record of
+        # stored weights is right.
         ("eva02_tiny_patch14_224", {"patch_size": 16}, False),
     ],
 )

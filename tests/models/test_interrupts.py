@@ -44,7 +44,10 @@ def make_folder(tmp_path: Path) -> Callable[[], Path]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, extractions: dict[str, Subject], make_folder: Callable[[], Path]
 ) -> None:
-    """Use six random lines of the files in `CHANGING`, and the last six lines run in cleanup.py."""
+    """Interrupt at six random lines of the files in `CHANGING`, and at six lines of cleanup.py.
+
+    Those of cleanup.py are the last six that an extraction runs.
+    """
     subject = extractions[kind]
     lines = positions(subject, make_folder(), CHANGING)
     assert len(lines) > 100

@@ -28,7 +28,7 @@ def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any
 
 
 def predicted(model: Any, way: str) -> dict[str, Any]:
-    """Return ``{"answer": (id of the most likely token, 8)}``, or {} if `way` accepts no tokens."""
+    """Return ``{"answer": (id of the most likely token, 8)}``, or {} for "permutation_effect"."""
     if way not in WITH_TOKENS:
         return {}
     with torch.no_grad():
@@ -63,7 +63,7 @@ WITH_TOKENS = [way for way in WAYS if way != "permutation_effect"]
         ({"answer": (7, 7)}, ValueError, "the two tokens are equal"),
         ({"answer": "cat"}, ValueError, "needs tokenizer="),
         ({"answer": (7, 8), "position": 30}, IndexError, "position=30"),
-        # The token "#17" occurs twice.
+        # The token "#17" occurs twice, so it does not name a single position.
         ({"answer": (7, 8), "position": "#17"}, ValueError, "position='#17'"),
         ({"postion": 3}, TypeError, "postion= is not an argument; did you mean 'position'"),
     ],

@@ -54,7 +54,7 @@ def test_each_text_of_a_batch_is_changed_at_its_own_tokens(
     together = av.intervene(model, TEXTS, changes, **options)
     encoded = byte_tokenizer(TEXTS, padding=True, padding_side=side, return_tensors="pt")
     if side == "left":
-        # Number the positions without padding, which would otherwise shift them.
+        # Do not count padding, which would shift the positions of the tokens.
         counted = encoded["attention_mask"].cumsum(dim=-1) - 1
         encoded["position_ids"] = counted.clamp_min(0)
     padded = av.intervene(model, encoded, changes, **options)

@@ -77,7 +77,8 @@ def test_a_selected_layer_has_the_models_own_weights_and_takes_its_memory(
         for tensor in (vectors.queries, vectors.keys)
     )
     assert record_bytes(record) == expected
-    # All layers of ALBERT are calls of one module, so queries and keys of all layers are copied.
+    # All layers of ALBERT are calls of one module. Therefore queries and keys of all three layers
+    # are copied, although only layer 1 is kept.
     assert num_copied == (3 * expected if kind == "albert" else expected)
     assert record_bytes(extract(model, arguments, layers=[1], dtype="bfloat16")) == expected // 2
 

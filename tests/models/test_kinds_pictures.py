@@ -55,7 +55,7 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
 
 
 def test_tokens_of_a_resampler_are_not_patches(byte_tokenizer: Any) -> None:
-    """BLIP-2 turns an image into four tokens, which are no two-by-two grid of patches."""
+    """The four tokens of an image in BLIP-2 must not be taken for two by two patches."""
     model, processor = MODELS["blip 2"](byte_tokenizer)
     inputs = dict(processor(images=picture(32, 32), text="The cat", return_tensors="pt"))
     record = extract(model, inputs, processor=processor)
@@ -105,7 +105,7 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # The tokens of an image are no grid in the text, because token 10 is between the rows.
+    # In the text, token 10 is between the rows of an image, so the record has no grids.
     assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})

@@ -107,7 +107,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """Fake of `extract_live` that shows a record at once, and one after each `turns.release()`."""
+    """Fake of `extract_live`. It shows a record at once, and the next after `turns.release()`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")
@@ -134,7 +134,7 @@ class Steps:
 
 
 def in_a_kernel(run: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a new thread. The main thread may have the event loop of browser tests."""
+    """Run a coroutine in a new thread, because the main thread may run an event loop already."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, run).result()
 

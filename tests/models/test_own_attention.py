@@ -21,7 +21,10 @@ Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """Softmax that stores its results. In call `call`, `change` first edits the logits, if set."""
+    """Softmax that stores its results.
+
+    If `change` is set, it edits the logits of call number `call` before the softmax.
+    """
 
     def __init__(self) -> None:
         self.change: Change | None = None

@@ -39,7 +39,7 @@ ONE = RayEngine(num_actors=1, texts_per_batch=4)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        # Ray warns about its own files in its own threads.
+        # Ignore the warnings of the processes that Ray starts.
         patch.setenv("PYTHONWARNINGS", "ignore")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -123,7 +123,7 @@ def test_a_lost_actor_changes_nothing(
 def test_datasets_of_ray(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, own_measures: None
 ) -> None:
-    """Datasets from Parquet and JSONL files have the texts and the statistics of a pandas table."""
+    """A Ray dataset has the texts (Parquet) and the statistics (JSONL) of the table in its file."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})

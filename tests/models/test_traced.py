@@ -106,7 +106,7 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
 
 @pytest.mark.parametrize("name", ["LongformerModel", "LongformerForSequenceClassification"])
 def test_longformer_is_refused(name: str) -> None:
-    """The rows of a few queries (global attention) could be read, but a record needs all rows."""
+    """Only a few queries of a Longformer (global attention) have complete rows of weights."""
     model = tiny_model("longformer", name, {"attention_window": 4})
     with pytest.raises(NotImplementedError, match="LongformerSelfAttention"):
         extract(model, IDS)

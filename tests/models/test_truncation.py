@@ -1,4 +1,4 @@
-"""`truncation` shortens texts that are too long, and adds a note to the record."""
+"""The option `truncation` shortens texts that are too long, and adds a note to the record."""
 
 from __future__ import annotations
 

@@ -491,7 +491,7 @@ def test_two_changes_can_be_computed_at_the_same_time(
     view.answer = "animal"
     view.answer = None
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
-    # A cancelled request does not prevent another.
+    # After a request is cancelled, another request gets its answer.
     third = {"changes": as_json(av.Ablate(1, 1))}
     next(replies(server, "intervene", third))
     server.cancel("intervene", third)

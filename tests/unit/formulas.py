@@ -122,7 +122,7 @@ def weights_of(attention: LayerAttention) -> Floats:
             return (weights_of(b) - weights_of(a)) * rows
     assert isinstance(attention, QueryKeyAttention)
     normalizers = normalizers_of(attention)[:, :, None]
-    # All weights are 0 in a row that has neither an allowed key nor a sink.
+    # A row with neither an allowed key nor a sink has the normalizer -inf. Its weights are 0.
     return np.exp(logits_of(attention) - np.where(np.isneginf(normalizers), 0, normalizers))
 
 

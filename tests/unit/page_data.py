@@ -23,7 +23,7 @@ def bare_data_of(page: str) -> Any:
 
 
 def data_of(page: str) -> Any:
-    """Return the JSON data of a page. In blocks, maps and `saved`, replace ``#ID`` by its text."""
+    """Return the JSON data of a page. In blocks, maps and `saved`, replace ``#ID`` by the text."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:

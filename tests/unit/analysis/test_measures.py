@@ -58,7 +58,8 @@ PAIRS: dict[str, Callable[[int, int], bool]] = {
 ROWS: dict[str, Callable[[Sequence[float]], float]] = {
     "entropy": lambda row: -sum(w / sum(row) * math.log(w / sum(row)) for w in row if w > 0),
 }
-# For each measure of heads, the numbers of a layer's heads from their outputs at each query.
+# Values of a measure of heads for all heads of a layer, from the output vector of each head at each
+# query.
 HEADS: dict[str, Callable[[Sequence[Sequence[Sequence[float]]]], list[float]]] = {
     "output norm": lambda heads: [
         len(heads)

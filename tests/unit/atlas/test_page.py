@@ -1,4 +1,4 @@
-"""Test data and size limit of exported pages of an atlas, and the table shown without scripts."""
+"""Tests of the data and size of exported atlas pages, and of the table shown without scripts."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def random_record(seed: int, tokens: list[str], **options: object) -> av.Attenti
 
 
 def test_tokenizers_are_compared_by_sums_and_means() -> None:
-    """Weights are summed over tokens of a key word, and averaged over tokens of a query word."""
+    """Weights of a word are sums over its tokens as keys, and means over its tokens as queries."""
     a = random_record(0, ["un", "do", " it", " now"])
     b = random_record(1, ["undo", " it", " n", "ow"])
     comparison = av.compare(a, b)

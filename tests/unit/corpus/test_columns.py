@@ -17,7 +17,7 @@ LENGTHS = (3, 1, 2)
 
 
 def queries(values: Any) -> Any:
-    """Return the column that `values` give to the six queries of a corpus of three texts."""
+    """Make a column of a corpus of three texts from `values`. Return it for the six queries."""
     return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
 
 

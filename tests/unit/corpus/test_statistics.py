@@ -91,7 +91,8 @@ class TestByHand:
         assert set(stack.score_names) == {*means, "entropy"}
         for name, value in means.items():
             assert_allclose(stack.mean(name)[0], [value], atol=FEW)
-            # The baseline is the mean over all orders of a row's four weights, which sum to 1.
+            # The baseline is the mean over all orders of a row's four weights. They sum to 1, so
+            # the mean is 1 / 4.
             assert_allclose(stack.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))

@@ -45,8 +45,8 @@ def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -
 
 
 def test_a_picture_of_a_long_text_has_the_largest_weight_of_several_keys() -> None:
-    # A map of 24 queries and 48 keys has rows for 8 queries. The last of them attends to the last
-    # key, and all other queries attend to the first.
+    # Query 23, the last of 24, attends to the last of 48 keys, and all others to the first. The map
+    # has 8 rows, which show 8 of the queries, and 8 columns of 6 keys each.
     weights = np.zeros((1, 1, 24, 48))
     weights[0, 0, :, 0] = 1
     weights[0, 0, -1] = np.eye(48)[47]

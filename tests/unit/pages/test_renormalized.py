@@ -58,7 +58,8 @@ def test_the_error_of_a_sink_is_the_sum_of_the_other_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
-    # All keys are equal, so their weights have the same rounding error.
+    # All keys are equal, so their weights have the same rounding error. The error of the sink is
+    # the sum of these errors.
     queries, keys = np.full((1, 1, 1), 1.0005, np.float32), np.full((1, 40, 1), 3.0009, np.float32)
     record = av.AttentionRecord.from_qk(
         [queries],

@@ -141,7 +141,7 @@ def test_the_base_of_a_cut_is_a_mask() -> None:
 
 
 def test_a_cut_of_an_earlier_version_keeps_the_own_key() -> None:
-    """The flag ``keep_own`` allows each query the key at its own position, even if it is cut."""
+    """A cut with ``keep_own`` does not mask the key at the position of the query."""
     tensors = {"heads": torch.tensor([True]), "queries": torch.ones(3, dtype=torch.bool)}
     tensors["keys"] = torch.tensor([False, True, False])
     for keep_own in (True, False):

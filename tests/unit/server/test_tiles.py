@@ -204,7 +204,8 @@ def softmax_stack(mask: Mask | None = None) -> AttentionStack:
 @pytest.mark.parametrize(
     ("tokens", "num_heads", "expected"),
     [
-        # For one head, texts of 4,096 tokens and tiles of 4,096 x 4,096 pairs (level 4) are exact.
+        # For one head, texts of up to 4,096 tokens are exact, and so are tiles of up to 4,096 x
+        # 4,096 pairs (levels 0 to 4).
         (4096, 1, [None] * 5),
         (8192, 1, [None, None, 2, 8, 32]),
         (131_072, 1, [None, None, 16, 64, 256]),

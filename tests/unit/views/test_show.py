@@ -54,7 +54,8 @@ def test_a_script_writes_the_page_and_prints_its_path(tmp_path: Path) -> None:
         "record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ['a', 'b'])\n"
         "assert av.show_head_view(record).layer == 0\n"
     )
-    # `BROWSER` would create the file `trace`. Without a terminal no browser is opened.
+    # If a browser were opened, the command in `BROWSER` would create the file `trace`. Without a
+    # terminal, no browser is opened.
     trace = tmp_path / "opened"
     answer = subprocess.run(
         [sys.executable, "-c", code],

@@ -29,7 +29,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (them
     });
     const background = oklabOf(rgbOf(PALETTES[theme].background))[0];
     const step = Math.abs((lightness[0] as number) - background);
-    // The first colour of the scale is hardly, but visibly, different from the background.
+    // The lightness of the first colour differs from that of the background visibly, but little.
     expect(step).toBeGreaterThan(0.02);
     expect(step).toBeLessThan(0.08);
   });

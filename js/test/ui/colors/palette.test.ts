@@ -1,4 +1,4 @@
-/** Tests of the contrast and distance of colours. Axe-core does not see texts on a canvas. */
+/** Tests of the contrast and distance of colours, also on canvases, which axe-core cannot check. */
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {

@@ -59,7 +59,7 @@ describe("the cursor of a generated answer", () => {
   it("finds the start of the answer", () => {
     expect(answerStart(TOKENS)).toBe(2);
     expect(answerStart({ ...TOKENS, predictions: [] })).toBeNull();
-    // Without a prompt, except for special tokens, the start of the answer is not marked.
+    // If the prompt has only special tokens, the start of the answer is not marked.
     expect(answerStart({ ...TOKENS, special: [0, 1] })).toBeNull();
   });
 

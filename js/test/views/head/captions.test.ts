@@ -158,7 +158,7 @@ describe("the sentence below the plot", () => {
       token: 3,
       key: 3,
     }),
-    // The first token attends to itself in every text.
+    // The strongest line is that of the first token to itself, so the sentence is about other tokens.
     "Layer 0, heads 0, 1. Strongest apart from the first token: “t3” to “t2”, 0.75 in head 0.":
       plot({}),
   });

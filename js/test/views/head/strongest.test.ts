@@ -133,8 +133,8 @@ describe("the strongest keys", () => {
       [1, 1],
       [0, 1],
     ]);
-    // Renormalised weights are divided by the remaining weight, the first sum: 0.25 for the head
-    // `strongest`, and 0.5 for `weaker`.
+    // Renormalised weights are divided by the remaining weight, which is the first of the three
+    // sums: 0.25 for the head `strongest`, and 0.5 for `weaker`.
     strongest.sums.set([0.25, 0.5, 0.25]);
     expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
       [1, 2],

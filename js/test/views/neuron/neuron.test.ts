@@ -134,7 +134,8 @@ describe("the request", () => {
       [118, 182],
       [236, 300],
     ]);
-    // The reader moved the window of keys while key 150 was pinned. For another pin, it is ignored.
+    // The reader moved the window of keys while key 150 was pinned. If another key is pinned, the
+    // moved window is ignored.
     const moved = { stack: "self", key: 150, start: 64 };
     expect(keysOf(150, moved)).toEqual([64, 128]);
     expect(keysOf(20, moved)).toEqual([0, 64]);

@@ -48,7 +48,7 @@ def coordinates_of(reply: Reply) -> Floats:
 
 
 def codes_of(reply: Reply) -> NDArray[np.int64]:
-    """Return the codes of a plot, (points, dimensions)."""
+    """Return the coordinates of a plot as 16-bit codes, (points, dimensions)."""
     assert reply.data is not None
     planes = np.frombuffer(reply.data, np.uint8).astype(np.int64)
     high, low = planes.reshape(2, reply.header["dimensions"], reply.header["count"])

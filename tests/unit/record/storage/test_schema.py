@@ -288,7 +288,7 @@ def test_a_file_of_an_earlier_version_keeps_inserted_tokens(tmp_path: Path) -> N
     expected = np.zeros((2, 5, 5))
     expected[:, positions[:, None], positions] = weights_of(base)
     assert_allclose(loaded.weights(layer=0), expected, atol=weights_error(base))
-    # The loaded record is saved in the current form.
+    # Saving the loaded record writes the current form, which loads with the same weights.
     path = AttentionRecord({"self": loaded}).save(tmp_path / "y.safetensors")
     assert_array_equal(load(path).stack().weights(layer=0), loaded.weights(layer=0))
 

@@ -142,7 +142,8 @@ describe("the point under the pointer", () => {
     const grid = hitGrid(projected, ROOM);
     const next = randomNumbers(5);
     for (let i = 0; i < 300; i++) {
-      // The margin of 10 exceeds the reach of 9, because points outside the picture are not found.
+      // Points outside the picture are not found. With a margin of 10, no point within the reach of
+      // 9 is outside.
       const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
       expect(nearestIndex(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
     }
