@@ -9,7 +9,6 @@
 
 import { countHeads } from "../../client/source";
 import { roundedUp } from "../../ui/exports/csv";
-import type { HeadIndex } from "../../ui/head-grid/grid";
 import { rolesInWords } from "../../ui/head-grid/head-roles";
 import {
   capital,
@@ -29,67 +28,89 @@ import { follow, same } from "../../ui/view/state";
 import type {
   Caveat,
   Corpus,
-  HeadTrust,
+  Lines,
   Method,
   Placing,
   Projecting,
   ProjectionWork,
 } from "./client/requests";
 import { type MeanCaptionInput, meanStoreOf } from "./mean/store";
-import { type EmbeddingState, type PointsShown, placingOf, projectingOf } from "./state";
+import { type EmbeddingState, placingOf, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
 import { stepsInWords, trustInWords } from "./trust";
 
 type Context = ViewContext<EmbeddingState>;
 
 /** Return "image" if every token of the corpus is a patch or a special token, else "text". */
-export function unitOf(corpus: Corpus): Unit {
-  if (corpus.images === 0) return "text";
-  const words = corpus.vocabulary.some(
+export function unitOf(corpus: Corpus): "text" | "image" {
+  const { images, vocabulary } = corpus.facts;
+  if (images === 0) return "text";
+  const words = vocabulary.some(
     (entry, at) => corpus.special[at] !== 1 && !entry.startsWith("patch "),
   );
   return words ? "text" : "image";
 }
 
-/** Collect the facts about a point that captions state. */
-export function pointFacts(corpus: Corpus, point: number): PointFacts {
-  const text = corpus.textOf(point);
-  return {
-    kind: corpus.kindOf(point),
-    token: corpus.tokenOf(point),
-    name: corpus.names[text] ?? `text ${text}`,
-    text,
-    unit: unitOf(corpus),
-    position: corpus.positionOf(point),
-  };
+/** Return "text 3, “The cat sat”", or "text 3" if the text has no name. */
+export function textInWords(corpus: Corpus, text: number): string {
+  const number = `${unitOf(corpus)} ${text}`;
+  const name = corpus.facts.names[text] ?? "";
+  return name === number || name === "" ? number : `${number}, ${quoted(name)}`;
+}
+
+/** Return "query “it”, position 10 of text 3". */
+export function pointInWords(corpus: Corpus, point: number): string {
+  const [text, position] = [corpus.textOf(point), corpus.positionOf(point)];
+  const token = quoted(corpus.tokenOf(point));
+  return `${corpus.kindOf(point)} ${token}, position ${position} of ${unitOf(corpus)} ${text}`;
 }
 
 /**
- * Return the facts that captions state about the attention lines of the chosen point. Return null
- * if no point is chosen, or until its lines are loaded.
+ * Return a sentence about a point: the key that a query attends to most, or the query that attends
+ * most to a key. Without loaded lines the sentence only names the point.
  */
-export function linesFacts(store: EmbeddingStore): LinesFacts | null {
-  const [corpus, lines, chosen] = [store.corpus.value, store.lines.value, store.chosen.value];
-  if (!corpus || !lines || chosen === null || lines.point !== chosen) return null;
-  let best = -1;
-  lines.weights.forEach((weight, i) => {
-    if (weight > (lines.weights[best] ?? 0)) best = i;
-  });
-  const point = lines.points[best];
-  return {
-    strongest:
-      point === undefined
-        ? null
-        : {
-            token: corpus.tokenOf(point),
-            position: corpus.positionOf(point),
-            weight: lines.weights[best] as number,
-          },
-    count: lines.points.length,
-    covered: lines.covered,
-    numTotal: lines.num_total,
-    ...(lines.error && { error: lines.error }),
-  };
+export function linesInWords(corpus: Corpus, point: number, lines: Lines | null): string {
+  const what = capital(pointInWords(corpus, point));
+  if (!lines) return `${what}.`;
+  const [strongest, weight] = [lines.points[0], lines.weights[0]];
+  const isKey = corpus.isKey(point);
+  if (strongest === undefined)
+    return isKey
+      ? `${what}: no query attends to it.`
+      : `${what}: attends to no key that is a point.`;
+  const other = `${quoted(corpus.tokenOf(strongest))} (${corpus.positionOf(strongest)})`;
+  const verb = isKey ? "gets most weight from" : "attends most to";
+  return `${what}, ${verb} ${other}: ${formatSmall(weight ?? 0)}.`;
+}
+
+/** Lines that show at least this share of the query's weight count as complete. */
+const ALL_OF_IT = 0.9995;
+
+/**
+ * Return the number of lines and the share of the query's weight that they show. Return "" if the
+ * point has no lines or they are not loaded.
+ */
+export function linesCoverageInWords(isKey: boolean, lines: Lines | null): string {
+  if (!lines || lines.points.length === 0) return "";
+  const { points, weights, covered, num_total: numTotal, error } = lines;
+  // In a page, `numTotal` can also count masked keys, which have no weight. Lines are therefore
+  // partial only if they also lack a part of the weight.
+  const isPartial = points.length < numTotal && covered < ALL_OF_IT;
+  const count = isPartial
+    ? `${counted(points.length)} of ${several(numTotal, "line")}`
+    : several(points.length, "line");
+  const what = isKey
+    ? `the queries that give it ${isPartial ? "most" : "any"} weight`
+    : `${shareWithin(covered, error?.covered ?? 0)} of the query’s weight`;
+  const most = formatSmall(weights[0] ?? 0);
+  const exact = error ? ` Weights are exact to ${plainNumber(roundedUp(error.weight))}.` : "";
+  return `${count}: ${what}. Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.${exact}`;
+}
+
+/** Return the lines of the chosen point, or null until they are loaded. */
+export function linesOfChosen(store: EmbeddingStore): Lines | null {
+  const lines = store.lines.value;
+  return lines?.point === store.chosen.value ? lines : null;
 }
 
 /**
@@ -148,42 +169,6 @@ function noMean(context: Context, store: EmbeddingStore): string | null {
   return none ? "queries or keys are not finite numbers" : null;
 }
 
-function textsWithPoints(corpus: Corpus): number {
-  return corpus.textTokens.filter((count) => count > 0).length;
-}
-
-function sentenceInputOf(
-  context: Context,
-  store: EmbeddingStore,
-  live: boolean,
-): SentenceInput | null {
-  const { state, record } = context;
-  const [corpus, selection] = [store.corpus.value, record.selection.value];
-  if (!corpus || !selection) return null;
-  const { stack } = selection;
-  const chosen = store.chosen.value;
-  const matches = store.matches.value;
-  const search = state.search.value;
-  const aggregated = state.enlarged.value && state.content.value === "aggregate";
-  return {
-    stack: stack.name,
-    at: state.enlarged.value ? store.head.value : null,
-    layers: stack.layers.length,
-    heads: countHeads(stack),
-    numQueries: corpus.numQueries,
-    numKeys: corpus.numKeys,
-    state: { ...follow(state), ...projectedAs(follow(state), store) },
-    problem: problemOf(context, store) ?? (aggregated ? noMean(context, store) : null),
-    waiting: waitsForFrame(store),
-    point: chosen === null ? null : pointFacts(corpus, chosen),
-    lines: state.enlarged.value ? linesFacts(store) : null,
-    matches: matches && { search, count: matches.count, points: corpus.count },
-    selected: state.selected.value.length,
-    aggregate: aggregated ? meanStoreOf(context, store).captionInput.value : null,
-    live,
-  };
-}
-
 /** Return the subtitle: the stack, the number of texts and the number of points. */
 export function subtitleOf(context: Context, store: EmbeddingStore): string {
   const corpus = store.corpus.value;
@@ -191,10 +176,24 @@ export function subtitleOf(context: Context, store: EmbeddingStore): string {
   if (!corpus || !selection) return "";
   const parts = [
     stackName(selection.stack.name),
-    several(textsWithPoints(corpus), unitOf(corpus)),
+    several(corpus.numTexts, unitOf(corpus)),
     several(corpus.count, "point"),
   ];
   return parts.join(" · ");
+}
+
+/** Return the result of the search in one sentence, or "" without a search. */
+function matchesInWords(context: Context, store: EmbeddingStore): string {
+  const [matches, corpus] = [store.matches.value, store.corpus.value];
+  if (!matches || !corpus) return "";
+  const search = context.state.search.value;
+  // A search in quotes matches whole tokens.
+  const whole = /^"(.+)"$/.exec(search)?.[1];
+  const what = quoted(whole ?? search);
+  if (matches.count === 0) return `No point ${whole === undefined ? "contains" : "is"} ${what}.`;
+  const one = matches.count === 1;
+  const verb = whole !== undefined ? (one ? "is" : "are") : one ? "contains" : "contain";
+  return `${counted(matches.count)} of ${several(corpus.count, "point")} ${verb} ${what}.`;
 }
 
 /**
@@ -204,8 +203,46 @@ export function subtitleOf(context: Context, store: EmbeddingStore): string {
  * @param live whether the caption may mention mouse clicks and keyboard keys.
  */
 export function sentenceOf(context: Context, store: EmbeddingStore, live = true): string {
-  const input = sentenceInputOf(context, store, live);
-  return input ? sentence(input) : "";
+  const { record } = context;
+  const state = follow(context.state);
+  const [corpus, selection] = [store.corpus.value, record.selection.value];
+  if (!corpus || !selection) return "";
+  const selected = state.selected.length;
+  const extra = [
+    matchesInWords(context, store),
+    selected > 0 ? `${several(selected, "point")} in the lasso.` : "",
+  ];
+  const join = (first: string): string => [first, ...extra].filter(Boolean).join(" ");
+  const [at, chosen] = [state.enlarged ? store.head.value : null, store.chosen.value];
+  if (!at) {
+    const { stack } = selection;
+    const heads = `all ${several(countHeads(stack), "head")} of ${several(stack.layers.length, "layer")}`;
+    const what = `${capital(stackName(stack.name))}, ${heads}: queries and keys by principal components.`;
+    const near = " Near points attend to each other if r is close to −1.";
+    const hint = live ? " Click a head, or press Enter on it, to enlarge it." : "";
+    const point = chosen === null ? hint : ` ${capital(pointInWords(corpus, chosen))}.`;
+    return join(`${what}${near}${point}`);
+  }
+  const where = capital(headName(at));
+  if (state.content === "aggregate") {
+    const mean = meanStoreOf(context, store).captionInput.value;
+    if (mean)
+      return `${where}: mean weight by position. Largest, ${mean.at}: ${formatSmall(mean.weight)}.`;
+    const none = problemOf(context, store) ?? noMean(context, store);
+    return none
+      ? `${where}: ${none}, so there is no mean weight.`
+      : `${where}: mean weight by query position and key position.`;
+  }
+  const problem = problemOf(context, store);
+  if (problem) return join(`${where}: ${problem}, so there is no plot.`);
+  if (chosen !== null)
+    return join(`${where}. ${linesInWords(corpus, chosen, linesOfChosen(store))}`);
+  const points = [
+    ...(state.points === "keys" ? [] : [several(corpus.numQueries, "query", "queries")]),
+    ...(state.points === "queries" ? [] : [several(corpus.count - corpus.numQueries, "key")]),
+  ].join(" and ");
+  const how = { ...projectedAs(state, store), lift: state.lift };
+  return join(`${where}: ${points} by ${methodInWords(how, false, waitsForFrame(store))}.`);
 }
 
 /**
@@ -218,45 +255,29 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   const { state, record } = context;
   const [corpus, selection] = [store.corpus.value, record.selection.value];
   if (!corpus || !selection) return "";
-  const parts: string[] = [];
-  const chosen = store.chosen.value;
-  const enlarged = state.enlarged.value;
+  const [chosen, enlarged] = [store.chosen.value, state.enlarged.value];
   if (enlarged && state.content.value === "aggregate") {
     const mean = meanStoreOf(context, store).captionInput.value;
     return mean ? aggregateInWords(mean) : "";
   }
-  const problem = problemOf(context, store);
-  const trust = enlarged ? store.headTrust.value : null;
-  if (!enlarged) parts.push(rolesInWords(record.roles.value, selection.stack));
-  if (trust && !problem) parts.push(trustInWords(trust));
-  if (enlarged && chosen !== null && !live)
-    parts.push(linesCoverageInWords(pointFacts(corpus, chosen), linesFacts(store)));
-  if (!problem) parts.push(methodOf(context, store));
-  parts.push(
-    corpusInWords({
-      numQueries: corpus.numQueries,
-      numKeys: corpus.numKeys,
-      inAll: corpus.inAll,
-      texts: textsWithPoints(corpus),
-      totalTexts: corpus.totalTexts,
-      whole: corpus.whole,
-      seed: corpus.seed,
-      leftOut: corpus.numSkipped,
-      stopped: corpus.stopped,
-      unit: unitOf(corpus),
-    }),
-  );
-  if (enlarged) {
-    const now = store.projection.value;
-    if (!problem) parts.push(explainedInWords(now?.explained ?? null));
-  }
-  const overview = store.overview.value;
-  if (!enlarged && overview && overview.stride > 1)
-    parts.push(`Small plots show every ${ordinal(overview.stride)} point.`);
+  const plotted = problemOf(context, store) === null;
+  const [trust, now] = enlarged ? [store.headTrust.value, store.projection.value] : [null, null];
+  const stride = enlarged ? 1 : (store.overview.value?.stride ?? 1);
   const layers = selection.stack.layers.length;
   const layer = enlarged ? selection.layer : null;
-  parts.push(caveatsInWords(corpus.caveats, layer, layers, state.translate.value));
-  parts.push(store.colors.value?.note ?? "");
+  const parts = [
+    enlarged ? "" : rolesInWords(record.roles.value, selection.stack),
+    trust && plotted ? trustInWords(trust) : "",
+    enlarged && chosen !== null && !live
+      ? linesCoverageInWords(corpus.isKey(chosen), linesOfChosen(store))
+      : "",
+    plotted ? methodOf(context, store) : "",
+    corpusInWords(corpus),
+    plotted ? explainedInWords(now?.explained ?? null) : "",
+    stride > 1 ? `Small plots show every ${ordinal(stride)} point.` : "",
+    caveatsInWords(corpus.facts.caveats, layer, layers, state.translate.value),
+    store.colors.value?.note ?? "",
+  ];
   return parts.filter(Boolean).join(" ");
 }
 
@@ -303,8 +324,13 @@ export function trustStepsOf(store: EmbeddingStore): string {
 
 /** Return the summary for screen readers. */
 export function summaryOf(context: Context, store: EmbeddingStore): string {
-  const input = sentenceInputOf(context, store, false);
-  return input ? summary(input, store.headTrust.value ?? undefined) : "";
+  const selection = context.record.selection.value;
+  if (!selection || !store.corpus.value) return "";
+  const { enlarged, content: shown } = context.state;
+  const where = enlarged.value ? `${capital(stackName(selection.stack.name))}. ` : "";
+  const plotted = enlarged.value && shown.value === "plot" && !problemOf(context, store);
+  const measured = plotted ? trustInWords(store.headTrust.value ?? undefined) : "";
+  return `${where}${sentenceOf(context, store, false)} ${measured}`.trim();
 }
 
 const METHODS: Record<Method, string> = {
@@ -361,142 +387,6 @@ export function placingInWords(
   return parts.join(", ");
 }
 
-/** Return the numbers of drawn queries and keys, such as "1,200 queries and 1,200 keys". */
-export function pointsInWords(points: PointsShown, numQueries: number, numKeys: number): string {
-  const queries = several(numQueries, "query", "queries");
-  const keys = several(numKeys, "key");
-  if (points === "queries") return queries;
-  return points === "keys" ? keys : `${queries} and ${keys}`;
-}
-
-/** Kind of input that the tokens come from. */
-export type Unit = "text" | "image";
-
-/** A point and its text, for captions. */
-export interface PointFacts {
-  kind: "query" | "key";
-  token: string;
-  /** Name of the text, index of the text, kind of input, and position of the token in the text. */
-  name: string;
-  text: number;
-  unit: Unit;
-  position: number;
-}
-
-/** Lines of a point: the strongest keys of a query, or the strongest queries of a key. */
-export interface LinesFacts {
-  /**
-   * Token at the other end of the strongest line, with its position in the text. Null without
-   * lines.
-   */
-  strongest: { token: string; position: number; weight: number } | null;
-  count: number;
-  /**
-   * Share of the weight that the lines show: for a query its weight on all keys, for a key its
-   * weight from the sampled queries.
-   */
-  covered: number;
-  /**
-   * Number of keys or queries that the mask allows. The lines are limited to the strongest of
-   * these.
-   */
-  numTotal: number;
-  /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
-  error?: { weight: number; covered: number };
-}
-
-/** Return "text 3, “The cat sat”", or "text 3" if the text has no name. */
-export function textInWords(name: string, text: number, unit: Unit = "text"): string {
-  const number = `${unit} ${text}`;
-  return name === number || name === "" ? number : `${number}, ${quoted(name)}`;
-}
-
-/** Return "query “it”, position 10 of text 3". */
-export function pointInWords({ kind, token, text, unit, position }: PointFacts): string {
-  return `${kind} ${quoted(token)}, position ${position} of ${unit} ${text}`;
-}
-
-/**
- * Return a sentence about a point: the key that a query attends to most, or the query that attends
- * most to a key. Without loaded lines the sentence only names the point.
- */
-export function linesInWords(point: PointFacts, lines: LinesFacts | null): string {
-  const what = capital(pointInWords(point));
-  if (!lines) return `${what}.`;
-  const { strongest } = lines;
-  if (!strongest)
-    return point.kind === "query"
-      ? `${what}: attends to no key that is a point.`
-      : `${what}: no query attends to it.`;
-  const other = `${quoted(strongest.token)} (${strongest.position})`;
-  const weight = formatSmall(strongest.weight);
-  return point.kind === "query"
-    ? `${what}, attends most to ${other}: ${weight}.`
-    : `${what}, gets most weight from ${other}: ${weight}.`;
-}
-
-/** Lines that show at least this share of the query's weight count as complete. */
-const ALL_OF_IT = 0.9995;
-
-/**
- * Return the number of lines and the share of the query's weight that they show. Return "" if the
- * point has no lines or they are not loaded.
- */
-export function linesCoverageInWords(
-  point: Pick<PointFacts, "kind">,
-  lines: LinesFacts | null,
-): string {
-  if (!lines || lines.count === 0) return "";
-  // In a page, `numTotal` can also count masked keys, which have no weight. Lines are therefore
-  // partial only if they also lack a part of the weight.
-  const isPartial = lines.count < lines.numTotal && lines.covered < ALL_OF_IT;
-  const count = isPartial
-    ? `${counted(lines.count)} of ${several(lines.numTotal, "line")}`
-    : several(lines.count, "line");
-  const what =
-    point.kind === "key"
-      ? `the queries that give it ${isPartial ? "most" : "any"} weight`
-      : `${shareWithin(lines.covered, lines.error?.covered ?? 0)} of the query’s weight`;
-  const most = lines.strongest ? formatSmall(lines.strongest.weight) : "";
-  const full = most === "" ? "" : ` Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.`;
-  const exact = lines.error
-    ? ` Weights are exact to ${plainNumber(roundedUp(lines.error.weight))}.`
-    : "";
-  return `${count}: ${what}.${full}${exact}`;
-}
-
-/** Inputs of the main caption. */
-export interface SentenceInput {
-  stack: string;
-  /** The enlarged head, or null if all heads are shown. */
-  at: HeadIndex | null;
-  layers: number;
-  heads: number;
-  numQueries: number;
-  numKeys: number;
-  state: Projecting & Placing & { content: "plot" | "aggregate"; points: PointsShown };
-  /** Reason why the enlarged head has no plot or no mean weights, or null. */
-  problem: string | null;
-  point: PointFacts | null;
-  lines: LinesFacts | null;
-  /** Whether the plot shows principal components because the requested method has no frame yet. */
-  waiting: boolean;
-  /** Search text, number of matching points and number of all points, or null without a search. */
-  matches: { search: string; count: number; points: number } | null;
-  /** Number of points in the lasso. */
-  selected: number;
-  /**
-   * Largest mean weight and the data in the mean. Null if points are shown, until the mean is
-   * loaded, and if no pair is allowed.
-   */
-  aggregate: MeanCaptionInput | null;
-  /**
-   * Whether the caption may mention mouse clicks and keyboard keys. False for figures and
-   * summaries.
-   */
-  live: boolean;
-}
-
 /** Return the number of texts and queries in a mean, the size of its bins, and its precision. */
 export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">): string {
   const { texts, ofTexts, queries, ofQueries, bin } = input;
@@ -519,103 +409,27 @@ export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">)
   return `Mean over ${of}${sample}${long}.${bins}${exact}`;
 }
 
-/** Return the result of the search in one sentence, or "" without a search. */
-export function matchesInWords(result: SentenceInput["matches"]): string {
-  if (!result) return "";
-  const { search, count, points } = result;
-  // A search in quotes matches whole tokens.
-  const whole = /^"(.+)"$/.exec(search)?.[1];
-  const what = quoted(whole ?? search);
-  if (count === 0) return `No point ${whole === undefined ? "contains" : "is"} ${what}.`;
-  const one = count === 1;
-  const verb = whole !== undefined ? (one ? "is" : "are") : one ? "contains" : "contain";
-  return `${counted(count)} of ${several(points, "point")} ${verb} ${what}.`;
-}
-
-/**
- * Return the main caption: the enlarged head or all heads, followed by the chosen point, the search
- * result and the lasso.
- */
-export function sentence(input: SentenceInput): string {
-  const { at, state } = input;
-  const extra = [
-    matchesInWords(input.matches),
-    ...(input.selected > 0 ? [`${several(input.selected, "point")} in the lasso.`] : []),
-  ];
-  const join = (first: string): string => [first, ...extra].filter(Boolean).join(" ");
-  if (!at) {
-    const heads = `all ${several(input.heads, "head")} of ${several(input.layers, "layer")}`;
-    const what = `${capital(stackName(input.stack))}, ${heads}: queries and keys by principal components.`;
-    const near = " Near points attend to each other if r is close to −1.";
-    const hint = input.live ? " Click a head, or press Enter on it, to enlarge it." : "";
-    const chosen = input.point ? ` ${capital(pointInWords(input.point))}.` : "";
-    return join(`${what}${near}${chosen}${input.point ? "" : hint}`);
-  }
-  const where = capital(headName(at));
-  if (state.content === "aggregate") {
-    const mean = input.aggregate;
-    if (!mean)
-      return input.problem
-        ? `${where}: ${input.problem}, so there is no mean weight.`
-        : `${where}: mean weight by query position and key position.`;
-    return `${where}: mean weight by position. Largest, ${mean.at}: ${formatSmall(mean.weight)}.`;
-  }
-  if (input.problem) return join(`${where}: ${input.problem}, so there is no plot.`);
-  if (input.point) return join(`${where}. ${linesInWords(input.point, input.lines)}`);
-  const points = pointsInWords(state.points, input.numQueries, input.numKeys);
-  return join(`${where}: ${points} by ${methodInWords(state, false, input.waiting)}.`);
-}
-
-/** Sample of the corpus that a plot shows. */
-export interface CorpusFacts {
-  numQueries: number;
-  numKeys: number;
-  /**
-   * Total number of queries and keys in all texts that were read. It exceeds the number of points
-   * if the points are a sample.
-   */
-  inAll: number;
-  /** Number of texts with points, and number of all texts. */
-  texts: number;
-  totalTexts: number;
-  /** Whether all tokens of each text with points are points. */
-  whole: boolean;
-  seed: number;
-  unit: Unit;
-  /** Number of texts that were skipped because they are empty or too long. */
-  leftOut: number;
-  /**
-   * Whether texts or tokens are missing because the maximum number of points was reached. Null if
-   * unknown.
-   */
-  stopped: boolean | null;
-}
-
 /**
  * Return the numbers of points and of texts, the totals they are drawn from, and the seed of the
  * sample.
  */
-export function corpusInWords(input: CorpusFacts): string {
-  const count = input.numQueries + input.numKeys;
-  const { texts, totalTexts, unit, leftOut } = input;
+export function corpusInWords(corpus: Corpus): string {
+  const { total_points: inAll, total_texts: totalTexts, seed, whole } = corpus.facts;
+  const { num_skipped: leftOut = 0, stopped = true } = corpus.facts;
+  const [count, texts, unit] = [corpus.count, corpus.numTexts, unitOf(corpus)];
   const others =
     leftOut === 0
       ? ""
       : ` ${several(leftOut, unit)} ${leftOut === 1 ? "is" : "are"} skipped: empty or too long.`;
-  const all = count >= input.inAll && texts + leftOut >= totalTexts;
+  const all = count >= inAll && texts + leftOut >= totalTexts;
   if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.${others}`;
   const points =
-    count < input.inAll
-      ? `${counted(count)} of ${several(input.inAll, "point")}`
-      : several(count, "point");
+    count < inAll ? `${counted(count)} of ${several(inAll, "point")}` : several(count, "point");
   const from =
     texts < totalTexts ? `${counted(texts)} of ${several(totalTexts, unit)}` : several(texts, unit);
-  const part = input.whole
-    ? texts === 1
-      ? ", all of its tokens"
-      : ", all of their tokens"
-    : `, some of ${texts === 1 ? "its" : "their"} tokens`;
-  const drawn = (input.stopped ?? true) ? `, drawn at random with seed ${input.seed}` : "";
+  const their = texts === 1 ? "its" : "their";
+  const part = `, ${whole ? `all of ${their}` : `some of ${their}`} tokens`;
+  const drawn = stopped ? `, drawn at random with seed ${seed}` : "";
   const rest =
     drawn === "" && others === "" && texts < totalTexts ? " The others are left out." : others;
   return `${points}: ${from}${part}${drawn}.${rest}`;
@@ -671,13 +485,4 @@ export function workInWords(work: ProjectionWork | null): string {
       ? `Step ${counted(work.done)} of ${counted(work.num_total)}.`
       : "Projecting …";
   return work.state === "cancelled" ? "Cancelled." : "The projection failed.";
-}
-
-/** Return the summary for screen readers. */
-export function summary(input: SentenceInput, trust: HeadTrust | null | undefined): string {
-  const stack = capital(stackName(input.stack));
-  const where = input.at ? `${stack}. ` : "";
-  const measured =
-    input.at && input.state.content === "plot" && !input.problem ? trustInWords(trust) : "";
-  return `${where}${sentence({ ...input, live: false })} ${measured}`.trim();
 }

@@ -41,6 +41,8 @@ export interface Coloring {
   legend: ColorLegend;
   /** Caption about the colours, such as the number of points with an unknown value, or null. */
   note: string | null;
+  /** Return the category or number that determines the colour of a point, or null if unknown. */
+  labelOf: (point: number) => string | number | null;
 }
 
 /**
@@ -116,6 +118,7 @@ function byKind(
     palette: [...colors, palette.neutral],
     legend: { kind: "categories", entries },
     note: notes.length > 0 ? notes.join(" ") : null,
+    labelOf: (point) => labels[kindOf(point)] ?? null,
   };
 }
 
@@ -160,7 +163,11 @@ function byNumber(
     unknown: unknown > 0 ? { label: "unknown", color: UNKNOWN[theme], count: unknown } : null,
   };
   const note = unknown > 0 ? `${quoted(name)} is unknown for ${several(unknown, "point")}.` : null;
-  return { name, index, palette: [...stops, UNKNOWN[theme]], legend, note };
+  const labelOf = (point: number): number | null => {
+    const value = numberOf(point);
+    return Number.isFinite(value) ? value : null;
+  };
+  return { name, index, palette: [...stops, UNKNOWN[theme]], legend, note, labelOf };
 }
 
 /**
@@ -194,14 +201,16 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
       }
       const colors = byNumber(name, count, room, (point) => norms[point] as number);
       const note = [`Lengths of the vectors of ${room.head}.`, colors.note].filter(Boolean);
-      return { ...colors, note: note.join(" ") };
+      // A norm was sent as a 16-bit code, which has the precision of five digits.
+      const labelOf = (point: number): number => Number((norms[point] as number).toPrecision(5));
+      return { ...colors, note: note.join(" "), labelOf };
     }
     case "frequency":
       return byNumber(
         name,
         count,
         room,
-        (point) => corpus.frequency[tokens[point] as number] ?? Number.NaN,
+        (point) => corpus.facts.frequency[tokens[point] as number] ?? Number.NaN,
         true,
       );
     case "punctuation":
@@ -210,7 +219,7 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
         return corpus.special[token] === 1 ? 2 : (corpus.punctuation[token] as number);
       });
     case "text":
-      return kinds(corpus.names, (point) => corpus.textOf(point), true);
+      return kinds(corpus.facts.names, (point) => corpus.textOf(point), true);
     default: {
       const colors = kinds(["queries", "keys"], (point) => (corpus.isKey(point) ? 1 : 0));
       if (name === "type") return colors;

@@ -18,7 +18,7 @@ import { scaleBox } from "../../ui/heat-map/legend";
 import { counted, formatNumber, several } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
-import { type Corpus, meanError, normsOf } from "./client/requests";
+import { meanError } from "./client/requests";
 import type { Coloring } from "./colors";
 import { meanMarks } from "./mean/marks";
 import { meanStoreOf } from "./mean/store";
@@ -191,44 +191,6 @@ export function embeddingFigure(
 }
 
 /**
- * Return a function that maps a point to its value in a colouring, for a column of the table.
- * Return null if another column of the table already contains these values, or if they are not
- * available.
- */
-export function colorColumn(
-  corpus: Corpus,
-  name: string,
-  norms: Float32Array | null,
-): ((point: number) => string | number | null) | null {
-  const column = corpus.columns.find((candidate) => candidate.name === name);
-  if (column) {
-    const { categories, values } = column;
-    return (point) => {
-      const value = values[point] ?? Number.NaN;
-      if (categories) return categories[value] ?? null;
-      return Number.isFinite(value) ? value : null;
-    };
-  }
-  const tokenOf = (point: number): number => corpus.tokens[point] ?? -1;
-  switch (name) {
-    case "position mod 5":
-      return (point) => corpus.positionOf(point) % 5;
-    case "norm":
-      return norms && ((point) => rounded(norms[point]));
-    case "frequency":
-      return (point) => corpus.frequency[tokenOf(point)] ?? null;
-    case "punctuation":
-      return (point) => {
-        const token = tokenOf(point);
-        if (corpus.special[token] === 1) return "special";
-        return corpus.punctuation[token] === 1 ? "punctuation" : "word";
-      };
-    default:
-      return null;
-  }
-}
-
-/**
  * Round a value that was sent as a 16-bit code to five digits, which is the precision of the code.
  * Return null if it is not a finite number.
  */
@@ -236,22 +198,24 @@ function rounded(value: number | undefined): number | null {
   return value === undefined || !Number.isFinite(value) ? null : Number(value.toPrecision(5));
 }
 
+/** Colourings whose values are in other columns of the table. */
+const IN_OTHER_COLUMNS = ["type", "position", "text"];
+
 /** Return the drawn points of the enlarged head as CSV, one row per point. */
-async function pointsCsv(context: Context, store: EmbeddingStore): Promise<string> {
-  const { state, source, ended } = context;
-  const [corpus, plot] = [store.corpus.peek(), store.projection.peek()];
+function pointsCsv({ state }: Context, store: EmbeddingStore): string {
+  const [corpus, plot, colors] = [
+    store.corpus.peek(),
+    store.projection.peek(),
+    store.colors.peek(),
+  ];
   if (!corpus || !plot || plot.problem !== null) throw new Error(NOTHING);
   const { stack, layer, head } = plot.request;
   // The plot shows principal components if `explained` is not null, even if another method was
   // requested but has no frame yet or cannot run.
   const method = plot.explained === null ? plot.request.method : "pca";
-  const color = state.color.peek();
+  const color = colors?.name ?? "type";
   const own = corpus.columns.some(({ name }) => name === color);
-  const norms =
-    color === "norm" && !own
-      ? await normsOf(source, { stack, layer, head }, corpus.count, ended)
-      : null;
-  const colorOf = colorColumn(corpus, color, norms);
+  const colorOf = (own || !IN_OTHER_COLUMNS.includes(color)) && colors?.labelOf;
   const [matches, selected] = [store.matches.peek(), new Set(state.selected.peek())];
   const { dimensions, coordinates } = plot;
   const rows: (string | number | null)[][] = [];
@@ -267,7 +231,7 @@ async function pointsCsv(context: Context, store: EmbeddingStore): Promise<strin
       point,
       corpus.kindOf(point),
       text,
-      corpus.names[text] ?? "",
+      corpus.facts.names[text] ?? "",
       corpus.positionOf(point),
       corpus.tokenOf(point),
       ...at.map(rounded),
@@ -347,7 +311,7 @@ export function embeddingExports(
   return {
     name: "embedding-view",
     figure: () => embeddingFigure(context, store, drawnScenes),
-    csv: () =>
+    csv: async () =>
       mean()
         ? meanCsv(context, store)
         : state.enlarged.peek()

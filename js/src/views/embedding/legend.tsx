@@ -77,14 +77,8 @@ function Colors({ colors }: { colors: Coloring }) {
   if (legend.kind === "categories") {
     return (
       <ul class="av-legend-entries" aria-label={`Colours: ${colors.name}`}>
-        {legend.entries.map(({ label, color, count }) => (
-          <li class="av-legend-entry" key={label}>
-            <span class="av-patch" style={{ background: color }} />
-            <span class="av-legend-label" title={label}>
-              {label}
-            </span>
-            <span class="av-muted">{counted(count)}</span>
-          </li>
+        {legend.entries.map((entry) => (
+          <Kind key={entry.label} {...entry} />
         ))}
       </ul>
     );
@@ -113,7 +107,9 @@ function Kind({ label, color, count }: LegendEntry) {
   return (
     <li class="av-legend-entry">
       <span class="av-patch" style={{ background: color }} />
-      <span class="av-legend-label">{label}</span>
+      <span class="av-legend-label" title={label}>
+        {label}
+      </span>
       <span class="av-muted">{counted(count)}</span>
     </li>
   );

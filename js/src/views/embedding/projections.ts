@@ -21,18 +21,12 @@ import {
 import {
   type EmbeddingState,
   headKey,
-  inTurn,
   OVERVIEW_PROJECTING,
   overviewGroups,
   pause,
   projectingOf,
 } from "./state";
 
-/**
- * Maximum number of simultaneous overview requests. The kernel's channel handles one more, which
- * stays free for other requests.
- */
-const AT_ONCE = 3;
 /** Milliseconds between progress requests of a running projection. */
 const POLL_MS = 700;
 
@@ -83,12 +77,13 @@ export function createOverview(
     const all = countHeads(currentStack);
     let done = 0;
     progress.value = [0, all];
-    const parts = await inTurn(overviewGroups(currentStack, count), AT_ONCE, async (layers) => {
+    const parts: Overview[] = [];
+    for (const layers of overviewGroups(currentStack, count)) {
       const part = await overviewOf(source, { ...question, layers }, ended);
+      parts.push(part);
       done += part.heads.length;
       if (!ended.aborted) progress.value = [done, all];
-      return part;
-    });
+    }
     const [first] = parts;
     last = first ? { ...first, heads: parts.flatMap((part) => part.heads) } : null;
     return last;

@@ -27,7 +27,7 @@ export function findPoints(
   const matches = tokenMatcher(searchText, matchCase);
   if (!matches) return null;
   // Match each vocabulary entry once instead of each point.
-  const entries = Uint8Array.from(corpus.vocabulary, (token) => (matches(token) ? 1 : 0));
+  const entries = Uint8Array.from(corpus.facts.vocabulary, (token) => (matches(token) ? 1 : 0));
   const points = new Uint8Array(corpus.count);
   const seen = new Uint8Array(entries.length);
   let [count, queries] = [0, 0];
@@ -42,7 +42,7 @@ export function findPoints(
   seen.forEach((one, entry) => {
     if (one === 0) return;
     tokens++;
-    occurrences += corpus.frequency[entry] ?? 0;
+    occurrences += corpus.facts.frequency[entry] ?? 0;
   });
   return { points, count, queries, tokens, occurrences };
 }

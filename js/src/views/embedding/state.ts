@@ -166,31 +166,6 @@ export function neighbourOf(
   return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
 }
 
-/**
- * Run a task for each item, at most `atOnce` at a time, and return the results in the order of the
- * items. After the first failure no further task starts.
- */
-export async function inTurn<T, R>(
-  items: readonly T[],
-  atOnce: number,
-  run: (item: T) => Promise<R>,
-): Promise<R[]> {
-  const results: R[] = new Array(items.length);
-  let next = 0;
-  const worker = async (): Promise<void> => {
-    while (next < items.length) {
-      const i = next++;
-      results[i] = await run(items[i] as T);
-    }
-  };
-  try {
-    await Promise.all(Array.from({ length: Math.min(atOnce, items.length) }, worker));
-  } finally {
-    next = items.length;
-  }
-  return results;
-}
-
 /** Wait for some milliseconds. Reject with an AbortError when `signal` aborts. */
 export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {

@@ -17,7 +17,7 @@ import {
 } from "../../ui/text/running-text";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
-import { linesCoverageInWords, linesFacts, pointFacts, textInWords, unitOf } from "./captions";
+import { linesCoverageInWords, linesOfChosen, textInWords, unitOf } from "./captions";
 import type { Corpus, Kind } from "./client/requests";
 import type { EmbeddingState } from "./state";
 import type { EmbeddingStore } from "./store";
@@ -36,7 +36,7 @@ const MAX_NAMED = 5;
  */
 export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
   const [first, stop] = corpus.pointsOf(kind, text);
-  const grids = corpus.grids.filter((grid) => grid.text === text);
+  const grids = (corpus.facts.grids ?? []).filter((grid) => grid.text === text);
   const tokens = Array.from({ length: stop - first }, (_, i) => {
     const point = first + i;
     const position = corpus.positionOf(point);
@@ -51,7 +51,7 @@ export function runningTokens(corpus: Corpus, kind: Kind, text: number): Running
       ends: endsRow,
     };
   });
-  return runningText(tokens, isDotted(corpus.vocabulary));
+  return runningText(tokens, isDotted(corpus.facts.vocabulary));
 }
 
 /**
@@ -66,9 +66,9 @@ export function chosenText(
   const chosen = store.chosen.value;
   // Another view that is linked to this one may set a token but no text. The token then belongs to
   // the first text.
-  const only = corpus.names.length === 1 ? 0 : null;
+  const only = corpus.facts.names.length === 1 ? 0 : null;
   const text = state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
-  return text !== null && text < corpus.names.length ? text : null;
+  return text !== null && text < corpus.facts.names.length ? text : null;
 }
 
 export function TextPane({ context, store }: TextProps) {
@@ -79,14 +79,13 @@ export function TextPane({ context, store }: TextProps) {
   const unit = unitOf(corpus);
   if (text === null)
     return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
-  const name = corpus.names[text] ?? "";
   const same = (context.record.selection.value?.stack.key_tokens ?? null) === null;
   const props = { context, store, corpus, text };
   return (
     <section class="av-text-pane" aria-label="Text of the chosen point">
       <header class="av-text-header">
-        <h2 class="av-pane-title">{capital(textInWords(name, text, unit))}</h2>
-        {same && (corpus.textTokens[text] ?? 0) > 0 && (
+        <h2 class="av-pane-title">{capital(textInWords(corpus, text))}</h2>
+        {same && (corpus.facts.text_tokens[text] ?? 0) > 0 && (
           <Switch
             label="choose keys"
             on={byKey.value}
@@ -136,42 +135,34 @@ function ChosenWords({ context, store, corpus }: PartProps) {
       : "This token is not among the points, so it is not on the plot.";
     return <p class="av-muted av-text-words">{words}</p>;
   }
-  const point = pointFacts(corpus, chosen);
-  const lines = linesFacts(store);
-  const problem = store.linesProblem.value;
-  const { kind, token, position } = point;
+  const coverage =
+    store.linesProblem.value ?? linesCoverageInWords(corpus.isKey(chosen), linesOfChosen(store));
+  const token = quoted(corpus.tokenOf(chosen));
   return (
     <p class="av-text-words">
-      {kind === "query" ? "Query" : "Key"} {quoted(token)}, position {position}.{" "}
-      <span class="av-muted">{problem ?? linesCoverageInWords(point, lines)}</span>
+      {`${capital(corpus.kindOf(chosen))} ${token}, position ${corpus.positionOf(chosen)}. `}
+      <span class="av-muted">{coverage}</span>
     </p>
   );
 }
 
 /** Buttons that choose the strongest keys of a query, or the strongest queries of a key. */
 function Strongest({ store, corpus }: Omit<PartProps, "context">) {
-  const lines = store.lines.value;
-  const chosen = store.chosen.value;
-  if (!lines || chosen === null || lines.point !== chosen || lines.points.length === 0) return null;
-  const order = Array.from(lines.weights, (_, i) => i)
-    .sort((a, b) => (lines.weights[b] as number) - (lines.weights[a] as number))
-    .slice(0, MAX_NAMED);
+  const lines = linesOfChosen(store);
+  if (!lines || lines.points.length === 0) return null;
   return (
     <ul
       class="av-text-strongest"
-      aria-label={corpus.isKey(chosen) ? "Strongest queries" : "Strongest keys"}
+      aria-label={corpus.isKey(lines.point) ? "Strongest queries" : "Strongest keys"}
     >
-      {order.map((i) => {
-        const point = lines.points[i] as number;
-        return (
-          <li key={point}>
-            <button type="button" class="av-chip" onClick={() => store.choose(point)}>
-              {quoted(corpus.tokenOf(point))} ({corpus.positionOf(point)}){" "}
-              <b>{formatSmall(lines.weights[i] as number)}</b>
-            </button>
-          </li>
-        );
-      })}
+      {lines.points.slice(0, MAX_NAMED).map((point, i) => (
+        <li key={point}>
+          <button type="button" class="av-chip" onClick={() => store.choose(point)}>
+            {quoted(corpus.tokenOf(point))} ({corpus.positionOf(point)}){" "}
+            <b>{formatSmall(lines.weights[i] as number)}</b>
+          </button>
+        </li>
+      ))}
     </ul>
   );
 }
@@ -353,10 +344,10 @@ function shadesOf(
   text: number,
   kind: Kind | "both",
 ): Map<number, number> {
-  const [lines, chosen] = [store.lines.value, store.chosen.value];
+  const lines = linesOfChosen(store);
   const shades = new Map<number, number>();
-  if (!lines || chosen === null || lines.point !== chosen) return shades;
-  const other: Kind = corpus.isKey(chosen) ? "query" : "key";
+  if (!lines) return shades;
+  const other: Kind = corpus.isKey(lines.point) ? "query" : "key";
   if (kind !== "both" && kind !== other) return shades;
   lines.points.forEach((point, i) => {
     if (corpus.textOf(point) === text)

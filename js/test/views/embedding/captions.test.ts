@@ -1,4 +1,3 @@
-// @vitest-environment node
 import { describe, expect, it } from "vitest";
 import { formatNumber } from "../../../src/ui/text/captions";
 import {
@@ -8,16 +7,17 @@ import {
   linesCoverageInWords,
   linesInWords,
   methodInWords,
-  type PointFacts,
   placingInWords,
-  type SentenceInput,
-  sentence,
-  summary,
+  sentenceOf,
+  summaryOf,
   workInWords,
 } from "../../../src/views/embedding/captions";
-import type { HeadTrust } from "../../../src/views/embedding/client/requests";
+import type { HeadTrust, Lines } from "../../../src/views/embedding/client/requests";
+import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { formatCorrelation, stepsInWords, trustInWords } from "../../../src/views/embedding/trust";
 import { sentences } from "../../builders";
+import { until, useFakeClock } from "../../dom";
+import { corpusWith, Kernel, type Setup, setUp } from "./kernel";
 
 const PCA = { method: "pca", dimensions: 2, perplexity: 50, neighbors: 15, seed: 0 } as const;
 const PLACING = { scaling: "norms", translate: true, lift: false } as const;
@@ -42,12 +42,11 @@ describe("trust", () => {
 });
 
 describe("coverage", () => {
-  const corpus = {
-    ...{ numQueries: 2000, numKeys: 2000, inAll: 120_000, texts: 12, totalTexts: 800 },
-    ...{ whole: true, seed: 7, unit: "text" as const, leftOut: 0, stopped: true },
-  };
+  const corpus = corpusWith({
+    ...{ total_points: 120_000, total_texts: 800, whole: true, stopped: true },
+  });
   sentences({
-    "4,000 of 120,000 points: 12 of 800 texts, all of their tokens, drawn at random with seed 7.":
+    "12 of 120,000 points: 2 of 800 texts, all of their tokens, drawn at random with seed 7.":
       corpusInWords(corpus),
     "The three axes show 50% of the variance.": explainedInWords([0.3, 0.1, 0.1]),
     "": explainedInWords(null) + explainedInWords([Number.NaN, 0]),
@@ -62,15 +61,19 @@ describe("coverage", () => {
       aggregateInWords(mean),
   });
 
-  const lines = { strongest: null, count: 5, covered: 0.934, numTotal: 40 };
-  const strongest = { token: "a", position: 0, weight: 0.62 };
+  const lines: Lines = {
+    ...{ point: 0, points: [7, 8, 9, 10, 11], weights: [0.62, 0.1, 0.1, 0.1, 0.014] },
+    ...{ covered: 0.934, num_total: 40 },
+  };
   const error = { weight: 0.0031, covered: 0.0072 };
-  const query = { kind: "query" } as const;
   sentences({
     // The lines have all of the weight, so the other 35 keys are masked and are not mentioned.
-    "5 lines: 100% of the query’s weight.": linesCoverageInWords(query, { ...lines, covered: 1 }),
+    "5 lines: 100% of the query’s weight. Opacity = weight ÷ 0.62.": linesCoverageInWords(false, {
+      ...lines,
+      covered: 1,
+    }),
     "5 of 40 lines: 93.4% ± 0.8% of the query’s weight. Opacity = weight ÷ 0.62. Weights are exact to 0.004.":
-      linesCoverageInWords(query, { ...lines, strongest, error }),
+      linesCoverageInWords(false, { ...lines, error }),
   });
 });
 
@@ -90,48 +93,52 @@ describe("the method", () => {
 });
 
 describe("the main caption", () => {
-  const input = (changed: Partial<SentenceInput> = {}): SentenceInput => ({
-    ...{ stack: "self", at: { layer: 2, head: 1 }, layers: 6, heads: 72 },
-    ...{ numQueries: 1200, numKeys: 1200, problem: null, point: null, lines: null },
-    ...{ waiting: false, matches: null, selected: 0, aggregate: null, live: true },
-    state: { ...PCA, ...PLACING, content: "plot", points: "both" },
-    ...changed,
-  });
-  const point: PointFacts = {
-    kind: "query",
-    token: "it",
-    text: 3,
-    name: "The animal",
-    unit: "text",
-    position: 10,
-  };
-  const key: PointFacts = { ...point, kind: "key" };
-  const strongest = { token: "animal", position: 2, weight: 0.681 };
-  const lines = { strongest, count: 5, covered: 0.9, numTotal: 11 };
-  const problem = "queries or keys are not finite numbers";
-  const matches = { search: "the", count: 240, points: 2400 };
-  const head = "Layer 2, head 1: 1,200 queries and 1,200 keys by principal components";
-  sentences({
-    "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near points attend to each other if r is close to −1. Click a head, or press Enter on it, to enlarge it.":
-      sentence(input({ at: null })),
-    [`${head}. 240 of 2,400 points contain “the”. 1 point in the lasso.`]: sentence(
-      input({ matches, selected: 1 }),
-    ),
-    "Layer 2, head 1. Query “it”, position 10 of text 3, attends most to “animal” (2): 0.68.":
-      sentence(input({ point, lines })),
-    "Key “it”, position 10 of text 3, gets most weight from “animal” (2): 0.68.": linesInWords(
-      key,
-      lines,
-    ),
-    "Layer 2, head 1: queries or keys are not finite numbers, so there is no plot.": sentence(
-      input({ problem }),
-    ),
+  useFakeClock();
+
+  /** Return a view whose points and attention lines are loaded. */
+  async function loaded(changed: Partial<EmbeddingState>): Promise<Setup> {
+    const setup = setUp(changed, new Kernel());
+    const { store } = setup;
+    await until(() => expect(store.corpus.value).not.toBeNull());
+    await until(() => expect(store.current.value).toBe(true));
+    if (store.chosen.value !== null) await until(() => expect(store.lines.value).not.toBeNull());
+    return setup;
+  }
+
+  const head = "Layer 0, head 0: 6 queries and 6 keys by principal components";
+  it.each<[Partial<EmbeddingState>, string]>([
+    [
+      {},
+      "Self-attention, all 7 heads of 3 layers: queries and keys by principal components. Near points attend to each other if r is close to −1. Click a head, or press Enter on it, to enlarge it.",
+    ],
+    [
+      { enlarged: true, search: "the", selected: [3] },
+      `${head}. 6 of 12 points contain “the”. 1 point in the lasso.`,
+    ],
+    [
+      { enlarged: true, text: 1, token: 3 },
+      "Layer 0, head 0. Query “the”, position 3 of text 1, attends most to “the” (0): 0.75.",
+    ],
+    [
+      { enlarged: true, layer: 6, heads: [1] },
+      "Layer 6, head 1: 6 queries and 6 keys by principal components.",
+    ],
+  ])("of %j", async (changed, caption) => {
+    const { context, store } = await loaded(changed);
+    expect(sentenceOf(context, store)).toBe(caption);
   });
 
-  it("is followed by trust captions for screen readers", () => {
-    const trust = { head: 1, before: null, placed: null, plot: -0.6149, recall: null };
-    const counts = { recall_baseline: null, num_queries: 512, num_total: 5000 };
-    const words = summary(input(), { ...trust, ...counts });
-    expect(words).toMatch(/^Self-attention\. Layer 2, head 1: .*r = −0\.61/);
+  it("is followed by trust captions for screen readers", async () => {
+    const { context, store } = await loaded({ enlarged: true, layer: 5 });
+    await until(() => expect(store.headTrust.value).not.toBeNull());
+    expect(summaryOf(context, store)).toMatch(/^Self-attention\. Layer 5, head 0: .*r = −0\.50/);
   });
+});
+
+sentences({
+  "Key “the”, position 0 of text 1, gets most weight from “ cat” (1): 0.68.": linesInWords(
+    corpusWith(),
+    6,
+    { point: 6, points: [1], weights: [0.681], covered: 1, num_total: 4 },
+  ),
 });

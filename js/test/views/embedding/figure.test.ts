@@ -53,6 +53,7 @@ it("the figure of the mean weights has cells, axes and a scale, but no points", 
 
 it("the table contains a third coordinate, and norms if points are coloured by them", async () => {
   const { exports } = await exportsOf({ dimensions: 3, color: "norm" });
+  await until(async () => expect(rowsOf(await exports.csv())[0]).toContain("norm"));
   const rows = rowsOf(await exports.csv());
   expect(rows[0]?.slice(10)).toEqual(["x", "y", "z", "norm"]);
   expect(rows[3]?.at(-1)).toBe(String(Number((10000 / 65535).toPrecision(5))));

@@ -6,7 +6,6 @@ import {
   EMBEDDING_DEFAULTS,
   EMBEDDING_HASH,
   type EmbeddingState,
-  inTurn,
   neighbourOf,
   overviewGroups,
   projectingOf,
@@ -86,18 +85,6 @@ describe("requests for all heads", () => {
     expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);
     expect(sizes(5000)).toEqual([4, 4, 4]);
     expect(overviewGroups(stack, 5000).flat()).toEqual(layers);
-  });
-
-  it("run three at a time and return results in order", async () => {
-    let [numRunning, mostRunning] = [0, 0];
-    const results = await inTurn([5, 1, 4, 2, 3], 3, async (item) => {
-      mostRunning = Math.max(mostRunning, ++numRunning);
-      for (let i = 0; i < item; i++) await Promise.resolve();
-      numRunning--;
-      return 10 * item;
-    });
-    expect(results).toEqual([50, 10, 40, 20, 30]);
-    expect(mostRunning).toBe(3);
   });
 });
 

@@ -28,30 +28,13 @@ export interface CorpusColumn {
 /** A loaded corpus. */
 export class Corpus {
   readonly stack: string;
+  /** Reply of the kernel. */
+  readonly facts: CorpusPoints;
   readonly numQueries: number;
-  readonly numKeys: number;
   /** Number of points. */
   readonly count: number;
-  /** Number of queries and keys of all texts that were read, and number of all texts. */
-  readonly inAll: number;
-  readonly totalTexts: number;
-  /** Whether all tokens of each text with points are points. */
-  readonly whole: boolean;
-  readonly seed: number;
-  /** Number of texts that were skipped because they are empty or too long. */
-  readonly numSkipped: number;
-  /**
-   * Whether texts or tokens are missing because the maximum number of points was reached. Null if
-   * unknown.
-   */
-  readonly stopped: boolean | null;
-  /** Name of each text. */
-  readonly names: readonly string[];
-  /** Number of tokens of each text, or 0 if it has no points. */
-  readonly textTokens: readonly number[];
-  readonly vocabulary: readonly string[];
-  /** Number of occurrences of each vocabulary entry in all texts that were read. */
-  readonly frequency: readonly number[];
+  /** Number of texts with points. */
+  readonly numTexts: number;
   /**
    * `punctuation` is 1 for each vocabulary entry that is punctuation, `special` for each special
    * token. Other entries are 0.
@@ -59,41 +42,25 @@ export class Corpus {
   readonly punctuation: Uint8Array;
   readonly special: Uint8Array;
   readonly columns: readonly CorpusColumn[];
-  readonly caveats: readonly Caveat[];
-  /** Number of images whose patches are tokens. */
-  readonly images: number;
-  readonly grids: readonly CorpusGrid[];
   /** Text index, position in the text and vocabulary index of each point. */
   readonly texts: Int32Array;
   readonly positions: Int32Array;
   readonly tokens: Int32Array;
 
-  constructor(stack: string, answer: CorpusPoints) {
-    const { queries, keys } = answer;
+  constructor(stack: string, facts: CorpusPoints) {
+    const { queries, vocabulary } = facts;
+    const keys = facts.keys ?? queries;
     this.stack = stack;
-    this.numQueries = answer.num_queries;
-    this.numKeys = answer.num_keys;
-    this.count = answer.num_queries + answer.num_keys;
-    this.inAll = answer.total_points;
-    this.totalTexts = answer.total_texts;
-    this.whole = answer.whole;
-    this.seed = answer.seed;
-    this.numSkipped = answer.num_skipped ?? 0;
-    this.stopped = answer.stopped ?? null;
-    this.names = answer.names;
-    this.textTokens = answer.text_tokens;
-    this.vocabulary = answer.vocabulary;
-    this.frequency = answer.frequency;
-    this.punctuation = marked(answer.punctuation, answer.vocabulary.length);
-    this.special = marked(answer.special, answer.vocabulary.length);
-    this.caveats = answer.caveats;
-    this.images = answer.images;
-    this.grids = answer.grids ?? [];
-    const both = keys ?? queries;
-    this.texts = together(queries.text, both.text, this.count);
-    this.positions = together(queries.position, both.position, this.count);
-    this.tokens = together(queries.token, both.token, this.count);
-    this.columns = answer.columns.map(({ name, categories, ...sides }) => ({
+    this.facts = facts;
+    this.numQueries = facts.num_queries;
+    this.count = facts.num_queries + facts.num_keys;
+    this.numTexts = facts.text_tokens.filter((count) => count > 0).length;
+    this.punctuation = marked(facts.punctuation, vocabulary.length);
+    this.special = marked(facts.special, vocabulary.length);
+    this.texts = Int32Array.from([...queries.text, ...keys.text]);
+    this.positions = Int32Array.from([...queries.position, ...keys.position]);
+    this.tokens = Int32Array.from([...queries.token, ...keys.token]);
+    this.columns = facts.columns.map(({ name, categories, ...sides }) => ({
       name,
       categories,
       values: Float64Array.from([...sides.queries, ...sides.keys], (value) => value ?? Number.NaN),
@@ -109,7 +76,7 @@ export class Corpus {
   }
 
   tokenOf(point: number): string {
-    return this.vocabulary[this.tokens[point] ?? -1] ?? "";
+    return this.facts.vocabulary[this.tokens[point] ?? -1] ?? "";
   }
 
   isKey(point: number): boolean {
@@ -152,17 +119,6 @@ export class Corpus {
   }
 }
 
-function together(queries: readonly number[], keys: readonly number[], count: number): Int32Array {
-  const named = queries.length + keys.length;
-  if (named !== count) {
-    throw new Error(`The corpus lists ${named} points, but its header says ${count}.`);
-  }
-  const all = new Int32Array(count);
-  all.set(queries);
-  all.set(keys, queries.length);
-  return all;
-}
-
 function marked(indices: readonly number[], count: number): Uint8Array {
   const marks = new Uint8Array(count);
   for (const index of indices) marks[index] = 1;
@@ -171,7 +127,7 @@ function marked(indices: readonly number[], count: number): Uint8Array {
 
 /** Return the approximate size of a corpus in bytes. */
 function bytesOfCorpus(corpus: Corpus): number {
-  return corpus.count * (12 + 8 * corpus.columns.length) + 40 * corpus.vocabulary.length;
+  return corpus.count * (12 + 8 * corpus.columns.length) + 40 * corpus.facts.vocabulary.length;
 }
 
 /** Load the corpus of a stack. */

@@ -97,7 +97,7 @@ export function meanStoreOf(
   const lengths = computed(() => {
     const [corpus, now] = [store.corpus.value, aggregate.value];
     // Points give the lengths of all texts only if neither the corpus nor the mean is a sample.
-    const complete = corpus?.whole && now && now.texts === now.of_texts;
+    const complete = corpus?.facts.whole && now && now.texts === now.of_texts;
     return complete ? lengthsOf(corpus) : null;
   });
   const reaching = (bin: Bin): number | null => {

@@ -3,7 +3,6 @@
  * columns, unless the reader chooses another order.
  */
 
-import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
@@ -14,7 +13,7 @@ import { BY_ROLE } from "../../../ui/head-grid/head-roles";
 import type { Hint } from "../../../ui/plot/plot";
 import { headName } from "../../../ui/text/captions";
 import type { ViewContext } from "../../../ui/view/define-view";
-import { assign, same } from "../../../ui/view/state";
+import { assign } from "../../../ui/view/state";
 import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
@@ -142,9 +141,7 @@ function Tiles(props: OverviewProps) {
         },
       }}
       open={overview.open}
-    >
-      <Edges box={box} layout={layout} />
-    </VirtualHeadGrid>
+    />
   );
 }
 
@@ -231,57 +228,4 @@ function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
     rows.push({ color: "", text, meant: false });
   }
   return { title, rows };
-}
-
-/** Scroll buttons at the edges of the grid, because many systems hide scroll bars. */
-function Edges({ box, layout }: { box: RefObject<HTMLElement | null>; layout: TileLayout }) {
-  const hidden = useSignal({ right: false, below: false });
-  useEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const look = (): void => {
-      const now = {
-        right: element.scrollLeft + element.clientWidth < element.scrollWidth - 1,
-        below: element.scrollTop + element.clientHeight < element.scrollHeight - 1,
-      };
-      if (!same(now, hidden.peek())) hidden.value = now;
-    };
-    look();
-    element.addEventListener("scroll", look);
-    return () => element.removeEventListener("scroll", look);
-  }, [layout]);
-  const scrollBy = (across: number, down: number): void => {
-    const { clientWidth = 0, clientHeight = 0 } = box.current ?? {};
-    const to = { left: across * clientWidth * 0.7, top: down * clientHeight * 0.7 };
-    box.current?.scrollBy({ ...to, behavior: "smooth" });
-  };
-  // Readers with a keyboard reach all heads with the arrow keys, so Tab skips the buttons.
-  return (
-    <>
-      {hidden.value.right && (
-        <button
-          type="button"
-          tabIndex={-1}
-          class="av-embedding-beyond av-embedding-right"
-          aria-label="More heads to the right"
-          title="More heads to the right"
-          onClick={() => scrollBy(1, 0)}
-        >
-          ›
-        </button>
-      )}
-      {hidden.value.below && (
-        <button
-          type="button"
-          tabIndex={-1}
-          class="av-embedding-beyond av-embedding-below"
-          aria-label="More layers below"
-          title="More layers below"
-          onClick={() => scrollBy(0, 1)}
-        >
-          ⌄
-        </button>
-      )}
-    </>
-  );
 }

@@ -361,6 +361,20 @@ export function hitGrid({ x, y }: Projected, room: Room): HitGrid {
   return { cell: HIT_CELL, columns, rows, starts, indices: indices };
 }
 
+/** Yield the indices of the points in the cells of a grid that overlap a box of the picture. */
+function* around(
+  grid: HitGrid,
+  [left, top, right, bottom]: readonly [number, number, number, number],
+): Generator<number> {
+  const clip = (value: number, count: number): number =>
+    Math.max(0, Math.min(count - 1, Math.floor(value / grid.cell)));
+  for (let row = clip(top, grid.rows); row <= clip(bottom, grid.rows); row++) {
+    const start = grid.starts[row * grid.columns + clip(left, grid.columns)] as number;
+    const stop = grid.starts[row * grid.columns + clip(right, grid.columns) + 1] as number;
+    for (let i = start; i < stop; i++) yield grid.indices[i] as number;
+  }
+}
+
 /**
  * Return the index of the point nearest to (atX, atY), or -1 if none is within `reach` pixels. If
  * two points are equally near, return the one that is drawn later.
@@ -374,23 +388,11 @@ export function nearestIndex(
 ): number {
   let best = -1;
   let least = reach * reach;
-  const clip = (value: number, count: number): number =>
-    Math.max(0, Math.min(count - 1, Math.floor(value / grid.cell)));
-  const [firstColumn, lastColumn] = [
-    clip(atX - reach, grid.columns),
-    clip(atX + reach, grid.columns),
-  ];
-  const [firstRow, lastRow] = [clip(atY - reach, grid.rows), clip(atY + reach, grid.rows)];
-  for (let row = firstRow; row <= lastRow; row++) {
-    const start = grid.starts[row * grid.columns + firstColumn] as number;
-    const stop = grid.starts[row * grid.columns + lastColumn + 1] as number;
-    for (let i = start; i < stop; i++) {
-      const index = grid.indices[i] as number;
-      const away = ((x[index] as number) - atX) ** 2 + ((y[index] as number) - atY) ** 2;
-      if (away < least || (away === least && index > best)) {
-        best = index;
-        least = away;
-      }
+  for (const index of around(grid, [atX - reach, atY - reach, atX + reach, atY + reach])) {
+    const away = ((x[index] as number) - atX) ** 2 + ((y[index] as number) - atY) ** 2;
+    if (away < least || (away === least && index > best)) {
+      best = index;
+      least = away;
     }
   }
   return best;
@@ -400,18 +402,12 @@ export function nearestIndex(
 export function anyWithin(
   grid: HitGrid,
   { x, y }: Projected,
-  [left, top, right, bottom]: readonly [number, number, number, number],
+  box: readonly [number, number, number, number],
 ): boolean {
-  const clip = (value: number, count: number): number =>
-    Math.max(0, Math.min(count - 1, Math.floor(value / grid.cell)));
-  for (let row = clip(top, grid.rows); row <= clip(bottom, grid.rows); row++) {
-    const start = grid.starts[row * grid.columns + clip(left, grid.columns)] as number;
-    const stop = grid.starts[row * grid.columns + clip(right, grid.columns) + 1] as number;
-    for (let i = start; i < stop; i++) {
-      const index = grid.indices[i] as number;
-      const [px, py] = [x[index] as number, y[index] as number];
-      if (px >= left && px <= right && py >= top && py <= bottom) return true;
-    }
+  const [left, top, right, bottom] = box;
+  for (const index of around(grid, box)) {
+    const [px, py] = [x[index] as number, y[index] as number];
+    if (px >= left && px <= right && py >= top && py <= bottom) return true;
   }
   return false;
 }

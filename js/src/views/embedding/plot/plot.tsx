@@ -45,12 +45,13 @@ export function snippet(corpus: Corpus, point: number): string {
 /** Return the tooltip of a point. */
 export function hintOf(corpus: Corpus, point: number): Omit<Hint, "x" | "y"> {
   const text = corpus.textOf(point);
-  const name = corpus.names[text] ?? "";
+  const name = corpus.facts.names[text] ?? "";
   const own = name === "" || name === `text ${text}` ? "" : `: ${quoted(name)}`;
   const rows = [
     { color: "", text: `position ${corpus.positionOf(point)} of text ${text}${own}`, meant: false },
   ];
-  if (corpus.images === 0) rows.push({ color: "", text: snippet(corpus, point), meant: false });
+  if (corpus.facts.images === 0)
+    rows.push({ color: "", text: snippet(corpus, point), meant: false });
   return { title: `${corpus.kindOf(point)} ${quoted(corpus.tokenOf(point))}`, rows };
 }
 

@@ -72,7 +72,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
       expect(corpus.pointOf("query", text, position)).toBe(i);
       expect(corpus.pointOf("key", text, position)).toBe(i + all.length);
     }
-    expect(corpus.textTokens).toEqual(FIXTURE.texts.map(({ tokens }) => tokens.length));
+    expect(corpus.facts.text_tokens).toEqual(FIXTURE.texts.map(({ tokens }) => tokens.length));
   });
 
   it.each(HEADS)("has the coordinates of $selection", async ({ selection, values }) => {

@@ -24,7 +24,14 @@ function shownOf(shows: (point: number) => boolean = () => true): Shown {
   const cloud = createCloud(coordinates, 2, mixedOrder(COUNT, shows));
   const index = Uint8Array.from({ length: COUNT }, (_, point) => (point < 6 ? 0 : 1));
   const legend = { kind: "categories" as const, entries: [] };
-  const colors = { name: "type", index, palette: ["#aa0000", "#0000aa"], legend, note: null };
+  const colors = {
+    name: "type",
+    index,
+    palette: ["#aa0000", "#0000aa"],
+    legend,
+    note: null,
+    labelOf: () => null,
+  };
   return {
     corpus,
     cloud,
