@@ -46,7 +46,7 @@ OUTSIDE = {
     "utils": {"IPython", "huggingface_hub", "torch", "tqdm"},
     "record": {"msgspec", "numpy", "pandas", "safetensors", "torch"},
     "analysis": {"lazy_loader", "numpy", "scipy", "torch"},
-    "corpus": {"lazy_loader", "numpy", "pandas", "pyarrow", "torch", "tqdm"},
+    "corpus": {"lazy_loader", "msgspec", "numpy", "pandas", "pyarrow", "torch", "tqdm"},
     "server": {"numpy", "torch", "cachetools", "msgspec"},
     "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"},
 }

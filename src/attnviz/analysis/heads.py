@@ -83,10 +83,11 @@ def possible_measures(
     stack: AttentionStack, queries: TokenFacts, keys: TokenFacts
 ) -> list[Measure]:
     """Return the measures of which the heads of a stack with these tokens can have a score."""
+    causal = stack.causal
     return [
         measure
         for measure in MEASURES.values()
-        if can_show(measure, queries, keys, causal=stack.causal)
+        if can_show(measure, queries, keys, causal=causal)
         and (measure.kind != "heads" or stack.has_outputs)
     ]
 

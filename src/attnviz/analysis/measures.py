@@ -399,7 +399,7 @@ def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
 
 
 def _relative_norm(outputs: NDArray[Any]) -> NDArray[Any]:
-    norms = np.linalg.norm(outputs, axis=2).mean(axis=1, dtype=np.float64)
+    norms = np.sqrt(np.einsum("hqa,hqa->hq", outputs, outputs)).mean(axis=1, dtype=np.float64)
     # The heads of a layer without any output have no score.
     relative: NDArray[Any] = norms / (norms.mean() or np.nan)
     return relative

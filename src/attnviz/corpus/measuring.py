@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import one_text, possible_measures
+from attnviz.analysis.heads import one_text
 from attnviz.analysis.measures import MEASURES, Measure, TokenFacts, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
@@ -156,7 +156,11 @@ class _Measuring:
         self._stack, self._queries, self._keys = stack, queries, keys
         self._text, self._relations = text, relations
         self._one_text = one_text(stack)
-        heads = [(layer, head) for layer in stack.layers for head in range(stack.num_heads(layer))]
+        heads = [
+            (layer, head)
+            for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True)
+            for head in range(num_heads)
+        ]
         self._num_heads, self._num_queries, self._num_keys = (
             len(heads),
             len(stack.query_tokens),
@@ -170,10 +174,14 @@ class _Measuring:
         start = hashed(start, np.uint64(zlib.crc32(stack.name.encode())))
         numbers = np.array([layer << 32 | head for layer, head in heads], np.uint64)
         self._hashes = hashed(start, numbers)
-        possible = possible_measures(stack, queries, keys)
-        self._pair_measures = [measure for measure in possible if measure.kind == "pairs"]
-        self._row_measures = [measure for measure in possible if measure.kind == "rows"]
-        self._head_measures = [measure for measure in possible if measure.kind == "heads"]
+        measures = [
+            measure for measure in MEASURES.values() if self._one_text or not measure.one_text
+        ]
+        self._pair_measures = [measure for measure in measures if measure.kind == "pairs"]
+        self._row_measures = [measure for measure in measures if measure.kind == "rows"]
+        self._head_measures = [
+            measure for measure in measures if measure.kind == "heads" and stack.has_outputs
+        ]
         # Names of the scores with pairs.
         self._names = (*(measure.name for measure in self._pair_measures), *self._relations)
         count = len(self._names)

@@ -84,10 +84,6 @@ HOSTILE_HEADERS: dict[str, Any] = {
 # For each array of the file, a first number that contradicts the rest of the file.
 HOSTILE_NUMBERS = {
     "self/strongest/head": 99,
-    "self/sampled/text": 77,
-    "self/sampled/key": -1,
-    "self/sampled/weight": float("nan"),
-    "self/tokens/0/text": -5,
     "self/tokens/0/codes": 10_000,
 }
 
