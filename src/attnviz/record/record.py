@@ -393,33 +393,20 @@ class AttentionRecord:
         IndexError
             If a layer does not exist in any stack, or `layers` is empty.
         """
-        requested = list(dict.fromkeys(whole_numbers("layers", as_list(layers))))
-        numbers = {
-            name: [
-                number
-                for number in dict.fromkeys(
-                    resolve_negative(requested_number, stack.layers)
-                    for requested_number in requested
-                )
-                if number in stack.layers
-            ]
-            for name, stack in self.stacks.items()
-        }
-        existing = {number for stack in self.stacks.values() for number in stack.layers}
-        longest = max(stack.num_layers for stack in self.stacks.values())
-        missing = [
-            requested_number
-            for requested_number in requested
-            if requested_number not in existing and requested_number not in range(-longest, 0)
-        ]
-        if missing or not requested:
-            existing_text = format_numbers(sorted(existing))
+        requested = whole_numbers("layers", as_list(layers))
+        existing = sorted({number for stack in self.stacks.values() for number in stack.layers})
+        stacks, found = {}, set[int]()
+        for name, stack in self.stacks.items():
+            chosen = {number: resolve_negative(number, stack.layers) for number in requested}
+            chosen = {number: own for number, own in chosen.items() if own in stack.layers}
+            if chosen:
+                stacks[name] = stack.only(chosen.values())
+            found |= chosen.keys()
+        if not requested or not found.issuperset(requested):
             raise IndexError(
-                f"layers={short_repr(requested)}: this record has layers {existing_text}"
+                f"layers={short_repr(list(requested))}: this record has layers "
+                f"{format_numbers(existing)}"
             )
-        stacks = {
-            name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
-        }
         return derive_record(self, stacks)
 
     def merge_words(self) -> AttentionRecord:
@@ -539,12 +526,7 @@ class AttentionRecord:
         2     1           a         a     1.0   1.0
         3     1           b         b     0.9   0.9
         """
-        from attnviz.record.table import (
-            HeadsOfLayer,
-            check_min_weight,
-            create_table,
-            require_pandas,
-        )
+        from attnviz.record.table import create_table, require_pandas
 
         require_pandas()
         import pandas as pd
@@ -552,30 +534,26 @@ class AttentionRecord:
         if layer is not None and head is not None and top_k is None and min_weight is None:
             chosen = self.stack(stack)
             return pd.DataFrame(
-                chosen.weights(layer=resolve_negative(layer, chosen.layers), head=head),
+                chosen.weights(layer, head),
                 index=pd.Index(chosen.query_tokens.text, name="query"),
                 columns=pd.Index(chosen.key_tokens.text, name="key"),
             )
         if top_k is not None:
             top_k = whole_number("top_k", top_k, 1, hint="the number of keys of each query")
-        if min_weight is not None:
-            min_weight = check_min_weight(min_weight)
+        if min_weight is not None and not 0 < min_weight < np.inf:
+            raise ValueError(f"min_weight={min_weight!r} must be above 0 and finite, such as 0.05")
         one_stack = layer is not None or stack is not None
-        stacks = [self.stack(stack)] if one_stack else list(self.stacks.values())
-        selections = []
-        for selected_stack in stacks:
-            layers = (
-                selected_stack.layers
-                if layer is None
-                else (resolve_negative(layer, selected_stack.layers),)
+        selections = [
+            (
+                chosen,
+                number,
+                range(chosen.num_heads(number))
+                if head is None
+                else (chosen.head_number(number, head),),
             )
-            for number in layers:
-                heads = (
-                    tuple(range(selected_stack.num_heads(number)))
-                    if head is None
-                    else (selected_stack.head_number(number, head),)
-                )
-                selections.append(HeadsOfLayer(selected_stack, number, heads))
+            for chosen in ([self.stack(stack)] if one_stack else self.stacks.values())
+            for number in (chosen.layers if layer is None else (chosen.layer_number(layer),))
+        ]
         return create_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
@@ -627,14 +605,8 @@ class AttentionRecord:
         """
         from attnviz.record.sources import find_sources
 
-        if stack is None:
-            with_predictions = [
-                candidate
-                for candidate in self.stacks.values()
-                if candidate.query_tokens.predictions
-            ]
-            return find_sources((with_predictions or list(self.stacks.values()))[0], token)
-        return find_sources(self.stack(stack), token)
+        predicted = (name for name, one in self.stacks.items() if one.query_tokens.predictions)
+        return find_sources(self.stack(stack or next(predicted, None)), token)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the record to one safetensors file, a few MB at a time.

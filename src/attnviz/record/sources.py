@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from attnviz.record.stack import AttentionStack, check_weights
 from attnviz.record.table import require_pandas
-from attnviz.record.tokens import Prediction, Tokens, quote
-from attnviz.utils.arguments import whole_number
+from attnviz.record.tokens import Tokens, quote
+from attnviz.utils.arguments import format_numbers, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,13 +146,12 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
         attention, row = stack.attention(layer), slice(query, query + 1)
         layer_heads = range(stack.num_heads(layer))
         weights = attention.block(layer_heads, row)[:, 0].cpu().numpy()
-        allowed = attention.allowed(layer_heads, row)[:, 0].expand(len(weights), -1).numpy()
-        is_finite = np.isfinite(weights).all(axis=1)
-        if not is_finite.all():
+        if not np.isfinite(weights).all():
             raise ValueError(
-                f"stack {stack.name!r}, layer {layer}, head {is_finite.argmin()}: weights of query "
-                f"{query} are NaN or infinite. Run the model in float32, or exclude the layer."
+                f"stack {stack.name!r}, layer {layer}: weights of query {query} are NaN or "
+                "infinite. Run the model in float32, or exclude the layer."
             )
+        allowed = attention.allowed(layer_heads, row)[:, 0].expand(len(weights), -1).numpy()
         stronger = weights.max(axis=0) > most
         strongest[stronger] = len(heads) + weights.argmax(axis=0)[stronger]
         most = np.maximum(most, weights.max(axis=0))
@@ -163,7 +162,7 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
         token=text,
         query=query,
         stack=stack.name,
-        heads=np.array(heads, np.int64).reshape(-1, 2),
+        heads=np.array(heads, np.int64),
         means=means / len(heads),
         strongest_heads=strongest,
         most=most,
@@ -177,58 +176,35 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
     """Return the position of the query that predicted a token, and the token's text.
 
     `token` is as in `AttentionRecord.sources`. Raise ValueError or IndexError if no query of the
-    stack predicted the token.
+    stack predicted the token, or its text was produced several times.
     """
     tokens, predictions = stack.query_tokens, stack.query_tokens.predictions
-    if predictions:
-        prediction = predictions[_produced(predictions, token)]
-        return prediction.query, prediction.token.text
-    if not stack.causal or len(tokens) < 2:
-        raise ValueError(
-            f"stack {stack.name!r} has no produced tokens, and its queries do not predict the next "
-            "token. Extract with generate= or target=, or pass a causal stack."
-        )
-    position = tokens.position(token)
-    if position == 0:
-        raise ValueError(
-            f"token={token!r} is the first token, which no query predicted. Pass a position from 1 "
-            f"to {len(tokens) - 1}."
-        )
-    return position - 1, tokens.text[position]
-
-
-def _produced(predictions: tuple[Prediction, ...], token: int | str) -> int:
-    """Return the index of `token` among the produced tokens `predictions`.
-
-    Raise ValueError or IndexError if the token was not produced, or its text was produced several
-    times.
-    """
+    if not predictions:
+        position = tokens.position(token) if stack.causal else 0
+        if position == 0:
+            raise ValueError(
+                f"token={token!r}: no query of stack {stack.name!r} predicted it. Extract with "
+                "generate= or target=, or pass a causal stack and a token after the first."
+            )
+        return position - 1, tokens.text[position]
     positions = [
         prediction.query + 1 if prediction.row is None else prediction.row
         for prediction in predictions
     ]
-    texts = Tokens.of([prediction.token.text for prediction in predictions])
     if isinstance(token, str):
-        indices = texts.positions(token)
-        if len(indices) == 1:
-            return indices[0]
-        if indices:
-            listed = ", ".join(str(positions[index]) for index in indices)
+        indices = Tokens.of([prediction.token.text for prediction in predictions]).positions(token)
+        if len(indices) != 1:
             raise ValueError(
-                f"token={token!r} was produced {len(indices)} times. Pass one of its positions: "
-                f"{listed}"
+                f"token={token!r} was produced {len(indices)} times. Pass one of the positions of "
+                f"produced tokens: {format_numbers(positions)}"
             )
-        produced = ", ".join(repr(text) for text in texts.text[:12])
-        more = ", ..." if len(texts) > 12 else ""
-        raise ValueError(
-            f"token={token!r} was not produced. The produced tokens are {produced}{more}"
-        )
-    number = whole_number("token", token, -len(predictions), hint="a position, or -1 for the last")
-    if number < 0:
-        return len(predictions) + number
-    if number in positions:
-        return positions.index(number)
-    raise IndexError(
-        f"token={token!r} was not produced by the model. The produced tokens are at positions "
-        f"{positions[0]} to {positions[-1]}."
-    )
+        [index] = indices
+    else:
+        number = whole_number("token", token)
+        index = positions.index(number) if number in positions else number + len(positions)
+        if number not in positions and number not in range(-len(positions), 0):
+            raise IndexError(
+                f"token={token!r} was not produced by the model. The produced tokens are at the "
+                f"positions {format_numbers(positions)}."
+            )
+    return predictions[index].query, predictions[index].token.text
