@@ -31,6 +31,13 @@ from attnviz.record.softmax import (
     weights_from_logits,
 )
 
+#: Numbers of heads, each at most once.
+Heads = Sequence[int]
+#: Keys of a block: a slice with start and stop, or None for all keys.
+Columns = slice | None
+#: Result of `LayerAttention.normalizers`, or None if it is unknown.
+Normalizers = torch.Tensor | None
+
 # Number of queries of a head that are multiplied with keys at once.
 _ROWS_PER_PRODUCT = 256
 
@@ -92,18 +99,14 @@ class LayerAttention(ABC):
 
     @abstractmethod
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         """Return the weights of `heads` for the queries `rows`, by default on all keys.
 
         Without `normalizers`, complete rows are computed, even if only a few columns are returned.
         Pass the result of `normalizers` for the same heads and rows to compute only the returned
         weights. The result is float32, (heads, rows, columns), on the device of the layer's tensors
-        or on the CPU. The caller may change it.
+        or on the CPU. Do not change it, because it can be a part of stored weights.
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> layer.block([0], slice(1, 2))
@@ -119,7 +122,7 @@ class LayerAttention(ABC):
         """
         return 0
 
-    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the softmax normalizers of the queries `rows`, which `block` accepts.
 
         A normalizer is the logarithm of the softmax denominator of a query (log-sum-exp of its
@@ -128,9 +131,7 @@ class LayerAttention(ABC):
         """
         return torch.empty(0, len(heads), count_rows(rows))
 
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         """Return whether each query may attend to each key, by default for all keys.
 
         The result is bool, (heads, rows, columns), on the CPU. The first axis may have length 1 if
@@ -149,7 +150,7 @@ class LayerAttention(ABC):
         del rows
         return slice(0, self.num_keys)
 
-    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return whether each query may attend to at least one key.
 
         The result is bool, (heads, rows), on the CPU. As in `allowed`, the first axis may have
@@ -195,9 +196,7 @@ class ReweightedAttention(DerivedAttention):
     def causal(self) -> bool:
         return self.base.causal
 
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         return self.base.allowed(heads, rows, columns)
 
 
@@ -213,21 +212,18 @@ class ScaledAttention(ReweightedAttention):
     def num_softmaxes(self) -> int:
         return self.base.num_softmaxes
 
-    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         return self.base.normalizers(heads, rows)
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         columns = columns or slice(0, self.num_keys)
         weights = self.base.block(heads, rows, columns, normalizers)
-        for head, head_weights in zip(heads, weights, strict=True):
-            head_weights.copy_(self.scaled(head_weights, head, rows, columns))
-        return weights
+        scaled = torch.empty_like(weights)
+        for number, head in enumerate(heads):
+            scaled[number] = self.scaled(weights[number], head, rows, columns)
+        return scaled
 
 
 @dataclass(frozen=True)
@@ -336,9 +332,7 @@ class QueryKeyAttention(LayerAttention):
             bias=None if self.bias is None else self.bias.permute(order),
         )
 
-    def logits(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def logits(self, heads: Heads, rows: Rows, columns: slice | None = None) -> torch.Tensor:
         """Return the logits of `heads` for the queries `rows`, by default for all keys.
 
         The result is float32, (heads, rows, columns), on the device of the queries. Logits of keys
@@ -362,7 +356,7 @@ class QueryKeyAttention(LayerAttention):
     def logits_of_products(
         self,
         products: torch.Tensor,
-        heads: Sequence[int],
+        heads: Heads,
         rows: Rows,
         columns: slice | None = None,
     ) -> torch.Tensor:
@@ -414,7 +408,7 @@ class QueryKeyAttention(LayerAttention):
     def num_softmaxes(self) -> int:
         return 1
 
-    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the softmax normalizers of the queries `rows`, (1, heads, rows).
 
         Exponentials are summed over one block of keys after another, relative to the largest logit
@@ -443,7 +437,7 @@ class QueryKeyAttention(LayerAttention):
             max_rows = min(max_rows, max(8, len(rows) // 8)) if is_spread else max_rows
         return row_groups(rows, max_rows)
 
-    def _normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def _normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         shape, device = (len(heads), count_rows(rows)), self.queries.device
         maximum = torch.full(shape, -torch.inf, device=device)
         total = torch.zeros(shape, device=device)
@@ -462,11 +456,7 @@ class QueryKeyAttention(LayerAttention):
         return maximum + torch.log(total)
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         columns = columns or slice(0, self.num_keys)
         width, count = columns.stop - columns.start, count_rows(rows)
@@ -484,7 +474,7 @@ class QueryKeyAttention(LayerAttention):
     def _fill(
         self,
         block: torch.Tensor,
-        heads: Sequence[int],
+        heads: Heads,
         rows: Rows,
         columns: slice,
         normalizers: torch.Tensor | None,
@@ -511,7 +501,7 @@ class QueryKeyAttention(LayerAttention):
                     )
                 block[:, part, shown.start - columns.start : shown.stop - columns.start] = weights
 
-    def _softmax(self, heads: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+    def _softmax(self, heads: Heads, logits: torch.Tensor) -> torch.Tensor:
         """Compute the weights of complete rows from their logits, (heads, rows, keys)."""
         if self.sinks is not None:
             sinks = self.sinks[list(heads)].float().to(logits.device)[:, None, None]
@@ -525,9 +515,7 @@ class QueryKeyAttention(LayerAttention):
     def shares_mask(self) -> bool:
         return self.mask is None or self.mask.num_heads == 1
 
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         if self.mask is None:
             return super().allowed(heads, rows, columns)
         columns = columns or slice(0, self.num_keys)
@@ -535,7 +523,7 @@ class QueryKeyAttention(LayerAttention):
         flags = [self.mask.allowed(head, rows, columns, torch.device("cpu")) for head in masked]
         return torch.stack(flags)
 
-    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         count = count_rows(rows)
         if count and self.mask is not None:
             visible = self.mask.fully_visible_keys(rows, slice(0, self.num_keys))
@@ -568,24 +556,20 @@ class StoredWeights(LayerAttention):
         return self.values
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         del normalizers
         values = _of_heads(self.values, heads, rows)
         if columns is not None:
             values = values[..., columns]
-        return values.to(torch.float32, copy=True)
+        return values.float()
 
     @property
     def shares_mask(self) -> bool:
         """True, because no mask is known."""
         return True
 
-    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         del heads
         return torch.ones(1, count_rows(rows), dtype=torch.bool)
 
@@ -594,7 +578,7 @@ class StoredWeights(LayerAttention):
         return StoredWeights(self.values[:, order][:, :, order])
 
 
-def _of_heads(values: torch.Tensor, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+def _of_heads(values: torch.Tensor, heads: Heads, rows: Rows) -> torch.Tensor:
     """Return ``values[heads, rows]``, (heads, rows, ...), without a copy if possible."""
     if tuple(heads) == tuple(range(heads[0], heads[0] + len(heads))):
         return values[heads[0] : heads[0] + len(heads), rows]
@@ -603,9 +587,7 @@ def _of_heads(values: torch.Tensor, heads: Sequence[int], rows: Rows) -> torch.T
     return values[torch.tensor(list(heads))[:, None], rows]
 
 
-def _by_head(
-    part: Mask | Bias, heads: Sequence[int], rows: Rows
-) -> Iterator[tuple[slice, int, Rows]]:
+def _by_head(part: Mask | Bias, heads: Heads, rows: Rows) -> Iterator[tuple[slice, int, Rows]]:
     """Yield slices of `heads` that share their entries in a mask or bias.
 
     Each slice comes with the head whose entries must be read, and with the positions of its rows.

@@ -10,12 +10,11 @@ example is a token that only one of two compared texts has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from attnviz.record.attention import DerivedAttention, LayerAttention
+from attnviz.record.attention import Columns, DerivedAttention, Heads, LayerAttention, Normalizers
 from attnviz.record.masks import Rows
 
 
@@ -80,29 +79,23 @@ class DifferenceAttention(LayerAttention):
     def num_softmaxes(self) -> int:
         return self.a.num_softmaxes + self.b.num_softmaxes
 
-    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the normalizers of `a`, followed by those of `b`."""
         normalizers_b = self.b.normalizers(heads, rows)
         normalizers_a = self.a.normalizers(heads, rows).to(normalizers_b.device)
         return torch.cat([normalizers_a, normalizers_b])
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         count = self.a.num_softmaxes
         known = (None, None) if normalizers is None else (normalizers[:count], normalizers[count:])
-        difference = self.b.block(heads, rows, columns, known[1])
-        difference -= self.a.block(heads, rows, columns, known[0]).to(difference.device)
+        weights_b = self.b.block(heads, rows, columns, known[1])
+        difference = weights_b - self.a.block(heads, rows, columns, known[0]).to(weights_b.device)
         is_undefined = ~self.has_allowed_key(heads, rows).to(difference.device)
         return difference.masked_fill_(is_undefined[..., None], 0.0)
 
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         """Return whether `a` or `b` allows each pair.
 
         All pairs of a query are False if the query has no allowed key in `a`, or none in `b`.
@@ -118,7 +111,7 @@ class DifferenceAttention(LayerAttention):
             return slice(0, 0)
         return slice(min(range_a.start, range_b.start), max(range_a.stop, range_b.stop))
 
-    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return whether each query has an allowed key in `a` and one in `b`."""
         return self.a.has_allowed_key(heads, rows) & self.b.has_allowed_key(heads, rows)
 

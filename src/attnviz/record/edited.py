@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, QueryKeyAttention, ReweightedAttention
+from attnviz.record.attention import (
+    Columns,
+    Heads,
+    LayerAttention,
+    Normalizers,
+    QueryKeyAttention,
+    ReweightedAttention,
+)
 from attnviz.record.masks import CutMask, Rows
 from attnviz.record.units import UnitAttention
 
@@ -77,17 +84,13 @@ class CutWeights(ReweightedAttention):
     pairs: CutMask
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         del normalizers
         weights = self.base.block(heads, rows, columns)
-        return weights.masked_fill_(self._cut(heads, rows, columns).to(weights.device), 0.0)
+        return weights.masked_fill(self._cut(heads, rows, columns).to(weights.device), 0.0)
 
-    def _cut(self, heads: Sequence[int], rows: Rows, columns: slice | None) -> torch.Tensor:
+    def _cut(self, heads: Heads, rows: Rows, columns: slice | None) -> torch.Tensor:
         """Return whether each pair is set to 0, bool, (heads, rows, columns), on the CPU."""
         columns = columns or slice(0, self.num_keys)
         is_changed = torch.tensor([head in self.heads for head in heads])
@@ -103,27 +106,17 @@ class RenormalizedWeights(CutWeights):
     """
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         del normalizers
-        weights = self.base.block(heads, rows)
-        for head, head_weights in zip(heads, weights, strict=True):
-            if head in self.heads:
-                exact = head_weights.double()
-                row_sums = exact.sum(dim=1, keepdim=True)
-                exact.masked_fill_(self._cut([head], rows, None)[0].to(exact.device), 0.0)
-                remaining = exact.sum(dim=1, keepdim=True)
-                scaled = exact * row_sums / remaining
-                head_weights.copy_(torch.where(remaining > 0, scaled, exact))
-        return weights if columns is None else weights[..., columns].clone()
+        exact = self.base.block(heads, rows).double()
+        remaining = exact.masked_fill(self._cut(heads, rows, None).to(exact.device), 0.0)
+        row_sums, remaining_sums = (w.sum(dim=-1, keepdim=True) for w in (exact, remaining))
+        scaled = remaining * row_sums / remaining_sums
+        weights = torch.where(remaining_sums > 0, scaled, remaining).float()
+        return weights if columns is None else weights[..., columns]
 
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         return self.base.allowed(heads, rows, columns) & ~self._cut(heads, rows, columns)
 
 
@@ -148,23 +141,17 @@ class ReplacedWeights(ReweightedAttention):
         return self.base.causal and all(source.causal for source, _ in self.replacements.values())
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         del normalizers
-        weights = self.base.block(heads, rows, columns)
+        weights = self.base.block(heads, rows, columns).clone()
         for number, attention, head in self._replaced(heads):
             replacement = attention.block([head], rows, columns)[0].to(weights.device)
             is_replaced = self._is_replaced(rows).to(weights.device)
             weights[number, is_replaced] = replacement[is_replaced]
         return weights
 
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         allowed = self.base.allowed(heads, rows, columns)
         allowed = allowed.expand(len(heads), -1, -1).clone()
         is_replaced = self._is_replaced(rows)
@@ -172,7 +159,7 @@ class ReplacedWeights(ReweightedAttention):
             allowed[number, is_replaced] = attention.allowed([head], rows, columns)[0, is_replaced]
         return allowed
 
-    def _replaced(self, heads: Sequence[int]) -> Iterator[tuple[int, LayerAttention, int]]:
+    def _replaced(self, heads: Heads) -> Iterator[tuple[int, LayerAttention, int]]:
         """Yield the index of each replaced head in `heads`, and its item of `replacements`."""
         for number, head in enumerate(heads):
             if head in self.replacements:
@@ -187,11 +174,7 @@ class UniformWeights(ReweightedAttention):
     """Equal weights in each row on all keys that the query may attend to in `base`."""
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         del normalizers
         flags = self.base.allowed(heads, rows)

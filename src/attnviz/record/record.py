@@ -395,14 +395,15 @@ class AttentionRecord:
         """
         requested = whole_numbers("layers", as_list(layers))
         existing = sorted({number for stack in self.stacks.values() for number in stack.layers})
-        stacks, found = {}, set[int]()
+        stacks: dict[str, AttentionStack] = {}
+        selected = set[int]()
         for name, stack in self.stacks.items():
             chosen = {number: resolve_negative(number, stack.layers) for number in requested}
             chosen = {number: own for number, own in chosen.items() if own in stack.layers}
             if chosen:
                 stacks[name] = stack.only(chosen.values())
-            found |= chosen.keys()
-        if not requested or not found.issuperset(requested):
+            selected |= chosen.keys()
+        if not requested or not selected.issuperset(requested):
             raise IndexError(
                 f"layers={short_repr(list(requested))}: this record has layers "
                 f"{format_numbers(existing)}"

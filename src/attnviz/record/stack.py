@@ -267,6 +267,9 @@ class AttentionStack:
         column_slice = resolve_slice("columns", columns, attention.num_keys)
         heads = range(attention.num_heads) if head is None else [self.head_number(layer, head)]
         weights: NDArray[np.float32] = attention.block(heads, row_slice, column_slice).cpu().numpy()
+        if attention.stored_weights is not None:
+            # Copy the weights, because the caller may change the result.
+            weights = weights.copy()
         return weights if head is None else weights[0]
 
     def allowed(

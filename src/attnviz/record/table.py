@@ -117,8 +117,9 @@ def _strongest(
     min_weight: float | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], _Columns]:
     """Return the queries and keys of the selected pairs, and their columns "weight" and "kept"."""
-    columns = stack.attention(layer).key_range(rows)
-    weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
+    attention = stack.attention(layer)
+    columns = attention.key_range(rows)
+    weights = attention.block([head], rows, columns)[0].cpu().numpy()
     sizes = np.abs(weights) if stack.signed else weights
     sums = sizes.sum(axis=1, dtype=np.float64)
     if not np.isfinite(sums).all():
@@ -133,8 +134,7 @@ def _strongest(
     elif min_weight is not None:
         query, key = np.nonzero(sizes >= min_weight)
     else:
-        allowed = stack.allowed(layer=layer, head=head, rows=rows, columns=columns)
-        query, key = np.nonzero(allowed)
+        query, key = np.nonzero(attention.allowed([head], rows, columns)[0].numpy())
     values: _Columns = {"weight": weights[query, key]}
     if top_k is not None or min_weight is not None:
         kept = np.bincount(query, sizes[query, key], len(sums)) / np.where(sums > 0, sums, 1)

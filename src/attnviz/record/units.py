@@ -14,7 +14,7 @@ both texts. Such a unit has no weight in the other text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import DerivedAttention, LayerAttention
+from attnviz.record.attention import Columns, DerivedAttention, Heads, LayerAttention, Normalizers
 from attnviz.record.masks import Rows
 from attnviz.record.pooling import pool
 from attnviz.record.softmax import count_rows, row_groups, tile_rows
@@ -108,7 +108,7 @@ class UnitAttention(DerivedAttention):
         """Number of softmax matrices, or 0 if the weights of a row are means over several rows."""
         return 0 if self._query_lengths.max() > 1 else self.base.num_softmaxes
 
-    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the normalizers of the units' tokens, or minus infinity for units without."""
         if not self.num_softmaxes:
             return super().normalizers(heads, rows)
@@ -119,11 +119,7 @@ class UnitAttention(DerivedAttention):
         return normalizers
 
     def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         _, lengths = self._queries(rows)
         known = None
@@ -138,9 +134,7 @@ class UnitAttention(DerivedAttention):
         sums = self._pool(tokens_block, np.add, heads, rows, columns)
         return torch.from_numpy(sums / np.maximum(1, lengths)[:, None]).float()
 
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         """Return whether each unit may attend to each unit.
 
         Unit I may attend to unit J if any token of I may attend to any token of J.
@@ -152,7 +146,7 @@ class UnitAttention(DerivedAttention):
 
         return torch.from_numpy(self._pool(tokens_allowed, np.logical_or, heads, rows, columns))
 
-    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         tokens, lengths = self._queries(rows)
         flags = self.base.has_allowed_key(heads, tokens).numpy()
         units = np.zeros((len(flags), len(lengths)), np.bool_)
@@ -183,7 +177,7 @@ class UnitAttention(DerivedAttention):
         self,
         block_of: Callable[[Rows, slice, slice], torch.Tensor],
         how: np.ufunc,
-        heads: Sequence[int],
+        heads: Heads,
         rows: Rows,
         columns: slice | None,
     ) -> NDArray[Any]:

@@ -21,7 +21,16 @@ from attnviz.record.masks import BandMask
 from attnviz.record.softmax import weights_from_logits
 from rounding import logit_error, relative_error, weights_error
 from unit.formulas import allowed_pairs, logits_of, normalizers_of, weights_of
-from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, softmaxes, stacks
+from unit.layers import (
+    LAYER,
+    error_of,
+    heads_lists,
+    numbers_of,
+    ranges,
+    softmaxes,
+    stack_of,
+    stacks,
+)
 from unit.records import shares, vectors
 
 
@@ -179,8 +188,8 @@ def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], message: st
 
 def test_returned_weights_of_stored_layers_cannot_change_the_record() -> None:
     values = shares(3, 4, 6)
-    attention = StoredWeights(torch.from_numpy(values))
-    block = attention.block([2], slice(1, 3), slice(0, 5))
-    assert_array_equal(block, values[2:, 1:3, :5])
-    block[:] = 0
+    stack = stack_of(StoredWeights(torch.from_numpy(values)))
+    returned = stack.weights(LAYER, 2, rows=slice(1, 3), columns=slice(0, 5))
+    assert_array_equal(returned, values[2, 1:3, :5])
+    returned[:] = 0
     assert values.all()

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from attnviz.record import table
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.sources import CAVEATS
 from attnviz.record.stack import AttentionStack
@@ -132,15 +133,15 @@ def test_a_table_that_is_too_large_names_what_fits(monkeypatch: pytest.MonkeyPat
 def test_tables_of_long_texts_read_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     record = causal(3000, heads=1, window=50)
     largest = 0
-    weights = AttentionStack.weights
+    block = QueryKeyAttention.block
 
-    def counted(stack: AttentionStack, **position: Any) -> Any:
+    def counted(attention: QueryKeyAttention, *position: Any) -> Any:
         nonlocal largest
-        result = weights(stack, **position)
-        largest = max(largest, result.size)
+        result = block(attention, *position)
+        largest = max(largest, result.numel())
         return result
 
-    monkeypatch.setattr(AttentionStack, "weights", counted)
+    monkeypatch.setattr(QueryKeyAttention, "block", counted)
     frame = record.to_pandas(top_k=3)
     assert len(frame) == 2 * (1 + 2 + 3 * 2998)
     assert 0 < largest <= 1 << 22

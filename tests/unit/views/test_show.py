@@ -25,7 +25,7 @@ WEIGHTS = [shares(2, 3, 3, seed=layer) for layer in range(2)]
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ([WEIGHTS], {}, "tokens is missing: the tokens of stack 'self', one per query"),
+        ([WEIGHTS], {}, "tokens is missing: the tokens of stack 'self'"),
         ([WEIGHTS, "the cat"], {}, "Omit inputs"),
         ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*Omit target"),
         ([None], {"tokens": words(3)}, "If that is None, the model returned no weights"),
