@@ -1,4 +1,7 @@
-"""`answer` may be a function of the model's output. Effects on it equal those in plain forwards."""
+"""The argument `answer` may be a function of the model's output.
+
+Effects on the number that this function returns equal those in plain forwards.
+"""
 
 from __future__ import annotations
 

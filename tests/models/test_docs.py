@@ -109,7 +109,7 @@ def reader(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], dict[str, Any]]:
-    """Return a function that runs a page in a new folder. It has a folder for each hub id used."""
+    """Return a function that runs a page in a folder with local copies of models of the hub."""
     monkeypatch.chdir(tmp_path)
     # Outside of a notebook, views are written to the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -156,7 +156,7 @@ def reading_attention(names: Mapping[str, Any], printed: str) -> None:
 
 
 def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
-    """Check the numbers that docs/does-it-matter.md quotes, except the noise of the machine."""
+    """Check the numbers that docs/does-it-matter.md quotes, except the noise, which varies."""
     page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None

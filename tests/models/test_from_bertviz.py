@@ -105,7 +105,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
     """Variables of the page's code for `head_view` and `model_view`, by name."""
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
-        # Only eager attention returns weights, which BertViz needs.
+        # Only eager attention returns the weights that BertViz needs.
         model.set_attn_implementation("eager")
     inputs = byte_tokenizer(TEXTS["text"], return_tensors="pt")
     target = byte_tokenizer("the dog", return_tensors="pt").input_ids

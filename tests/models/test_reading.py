@@ -82,7 +82,8 @@ def test_texts_read_in_a_batch_have_their_own_weights(
 
 def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: Any) -> None:
     model = make_model("bert")
-    # Make texts affect each other: add the mean over the whole batch, including padding.
+    # Make texts affect each other: add to each embedding the mean over the whole batch, including
+    # padding.
     model.bert.embeddings.register_forward_hook(
         lambda _, __, output: output + output.mean(dim=(0, 1), keepdim=True)
     )

@@ -111,7 +111,7 @@ def test_texts_and_rows_of_a_batch_get_a_folder_each(byte_tokenizer: Any, tmp_pa
     for number, one in enumerate(expected):
         assert_same(one, load(tmp_path / "texts" / str(number)))
         assert_mapped(rows[number], tmp_path / "rows" / str(number))
-        # Weights in a padded batch are rounded differently.
+        # Weights in a padded batch are rounded differently from those of a single text.
         for weights, own in zip(
             load(tmp_path / "rows" / str(number)).to_numpy(), one.to_numpy(), strict=True
         ):

@@ -107,8 +107,8 @@ def own_modules(
 ) -> dict[str, list[Weights]]:
     """Return the weights that attention modules compute with eager attention.
 
-    The result has the form of that of `reference`. `parts` has a string for each stack, such as
-    "vision_tower", which occurs only in the paths of the modules of this stack.
+    The result has the same form as the result of `reference`. `parts` has a string for each stack,
+    such as "vision_tower", which occurs only in the paths of the modules of this stack.
     """
     calls = module_calls(_eager(model), arguments)
     return {

@@ -31,8 +31,8 @@ describe("patches", () => {
   it("are averaged if they have too many pixels", () => {
     const crop = cropOf(imageOf(160, 80), { grid: { rows: 1, columns: 2 }, row: 0, column: 1 });
     expect([crop.columns, crop.rows]).toEqual([40, 40]);
-    // A pixel of the crop is the mean of 2 x 2 pixels of the image. For the first, their red values
-    // are 80 and 81 (the columns), and the mean 80.5 is rounded up or down.
+    // A pixel of the crop is the mean of 2 x 2 pixels of the image. For the first pixel of the crop,
+    // these have the red values 80 and 81 (their columns). The mean 80.5 is rounded up or down.
     expect([80, 81]).toContain(crop.pixels[0]);
     expect(crop.pixels[2]).toBe(200);
   });

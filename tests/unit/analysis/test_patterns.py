@@ -1,4 +1,4 @@
-"""Tests of the functions of `patterns` against scores computed by hand, and of their errors."""
+"""Tests of the scores of the functions in `patterns`, and of errors for invalid arguments."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LENGTHS = (3, 1, 2)
 
 
 def queries(values: Any) -> Any:
-    """Make a column of a corpus of three texts from `values`. Return it for the six queries."""
+    """Make a column from `values`. Return its values for the six queries of a corpus."""
     return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
 
 

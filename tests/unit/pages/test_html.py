@@ -139,8 +139,8 @@ def test_scripts_with_a_hash_are_ascii() -> None:
     folder = Path(attnviz.pages.html.__file__).parent
     scripts = [folder / "note.js", folder / "loader.js", *folder.parent.glob("static/*-page.js")]
     assert len(scripts) >= 10
-    # Old versions of WebKit hash characters outside ASCII in an encoding other than UTF-8, so their
-    # hash would differ from that in the page.
+    # Old versions of WebKit hash characters outside ASCII in an encoding other than UTF-8. The hash
+    # of a script with such characters would differ from the hash in the page.
     assert [path.name for path in scripts if not path.read_bytes().isascii()] == []
 
 

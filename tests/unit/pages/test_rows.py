@@ -95,8 +95,8 @@ def test_rows_have_the_largest_weights_and_at_most_the_reported_error(
     rounding = np.abs(decoded.dense - numbers)[decoded.embedded].max(initial=0)
     unknown = np.maximum(numbers, decoded.dense)[others].max(initial=0)
     assert header["error"] <= max(rounding, unknown) * (1 + 1e-4) + 1e-6 * maximum
-    # The rest of a row is the sum of its weights that are not embedded, rounded to a byte. Rounding
-    # errors of the embedded weights are not part of it.
+    # The rest of a row is the sum of its weights that are not embedded, rounded to a byte. The rest
+    # does not contain rounding errors of the embedded weights.
     rests = np.where(others, numbers, 0).sum(axis=2, dtype=np.float64)
     decoded_rests = np.where(others, decoded.dense, 0).sum(axis=2)
     assert_allclose(decoded_rests, rests, atol=0.004 * header["max_rest"] + 1e-6 * maximum)

@@ -70,7 +70,8 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
         block = server.reply("block", request | {"rows": last, "columns": last})
         strongest = {"rows": last, "k": 2, "combine": "mean", "leave_out": [], "pair": "all"}
         server.reply("strongest", request | strongest)
-    # A difference computes two attentions, so its sampling interval is twice the 256 of one.
+    # The sampling interval of one attention would be 256. A difference computes two attentions, so
+    # its interval is twice as long.
     assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
     # Compute the differences of the last query by formula.

@@ -109,7 +109,7 @@ describe("the share of the weight that is drawn", () => {
   const shares = {
     ...{ drawn: 0.71, leftOut: 0.2, leftOutError: 0, otherPair: 0, outside: 0 },
   };
-  /** Return the caption of a plot with the given options and numbers of its lines. */
+  /** Return the caption of a plot with the given options, properties of lines, and pins. */
   const drawn = (
     options: Partial<PlotOptions>,
     lines: Partial<Lines> = {},
