@@ -84,7 +84,7 @@ class Kernel:
         assert self.alive() == numbers
 
     def num_widgets(self) -> int:
-        """Return the number of widgets of views to which ipywidgets holds a strong reference.
+        """Return the number of widgets that ipywidgets keeps alive by strong references.
 
         The widget with the code of all views is not counted.
         """

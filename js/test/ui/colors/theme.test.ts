@@ -48,7 +48,7 @@ describe("the theme", () => {
     const end = new AbortController();
     watchHostTheme(document.body, changed, end.signal);
     document.body.setAttribute("data-jp-theme-light", "false");
-    // A MutationObserver runs its callback in a microtask.
+    // A MutationObserver runs its callback in a microtask, so wait for one.
     await Promise.resolve();
     expect(changed).toHaveBeenCalledTimes(1);
     end.abort();

@@ -221,7 +221,7 @@ describe("the weight outside the window", () => {
     expect(ofWindow({}, "separate").outsideKnown).toBe(true);
     const unknown = ofWindow({ normalized: false }, "separate");
     expect([unknown.outsideKnown, unknown.shares.outside]).toEqual([false, 0]);
-    // Maxima over heads need not sum to 1.
+    // Maxima over heads need not sum to 1, so the weight outside the window is unknown.
     expect(ofWindow({}, "max").outsideKnown).toBe(false);
   });
 });
