@@ -188,8 +188,8 @@ def test_patches_without_a_known_position_have_neutral_names(
     values = torch.randn(1, *pixels, generator=torch.Generator().manual_seed(0))
     record = extract(model, {"pixel_values": values})
     named = [stack for stack in record.stacks.values() if stack.query_tokens.grids]
-    # Of these models, only TimeSformer has named patches, and only in the second attention of a
-    # layer, where the queries are the patches of a frame in their order.
+    # Only TimeSformer has named patches, and only in the second attention of a layer, where the
+    # queries are the patches of a frame in their order.
     assert [stack.name for stack in named] == (["vision attention"] if len(pixels) == 4 else [])
     for stack in record.stacks.values():
         assert any("," in text for text in stack.query_tokens) == (stack in named)
