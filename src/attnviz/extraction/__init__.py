@@ -256,6 +256,6 @@ def _record_batch(
     with Cleanup() as undo, undo:
         spools = folders.take(batch.size, undo)
         records = record_batch(loaded, encoder, batch, title=title, options=options, spools=spools)
-        # If all rows of the batch form one example, there is only one record, and the other spools
-        # are not used.
+        # Some models join all rows of a batch to one example. Then there is only one record, and
+        # the spools of the other rows are not used.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]

@@ -13,12 +13,12 @@ import torch
 
 from attnviz.extraction.inputs.batch import TokenSequence
 
-# PEFT's names of adapters whose vectors come before the embedded text.
+# Kinds of adapters (PEFT's names) that put learned vectors before the embedded text.
 _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
-# PEFT's names of adapters that put learned keys and values before those of the text in every layer.
+# Kinds of adapters that put learned keys and values before those of the text, in every layer.
 _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
 _OWN_PROMPT = "CPM-Ant"
-# Adapters whose forward cannot be captured or shown, with the reason.
+# Kinds of adapters whose attention cannot be captured or shown, with the reason.
 _REFUSED = {
     "ADAPTION_PROMPT": "attends to learned keys by a separate softmax",
     "CPT": "puts a separate prompt before the text",
@@ -39,7 +39,7 @@ class VirtualTokens:
     only_keys : bool
         Whether the vectors are keys and values but not queries.
     kind : str
-        PEFT's name of the adapter, or ``"CPM-Ant"`` for a prompt of the model itself.
+        Kind of the adapter, such as ``"PROMPT_TUNING"``, or ``"CPM-Ant"`` for that model.
     """
 
     count: int
@@ -56,10 +56,11 @@ class VirtualTokens:
         )
 
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
-        """Return the token sequences of a text with the virtual tokens before the text.
+        """Return the lengths and padding of a model's inputs with the virtual tokens.
 
-        If the vectors are only keys, ``"input"`` does not change, and the longer sequence of keys
-        is added as ``"input keys"``.
+        `sequences` has the lengths and padding without the virtual tokens. They come before the
+        text ``"input"``. If they are only keys, ``"input"`` does not change, and the longer
+        sequence of keys is added as ``"input keys"``.
         """
         if "input" not in sequences:
             return dict(sequences)

@@ -132,9 +132,9 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
 def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
     """Return the number of tokens for which a model has position embeddings.
 
-    For an encoder-decoder model, `decoder` selects the decoder instead of the encoder. Positions
-    that virtual tokens use are not counted. Return None if the model has no table of position
-    embeddings.
+    For an encoder-decoder model, `decoder` selects the decoder instead of the encoder. Positions of
+    virtual tokens (learned vectors before the text) are not counted. Return None if the model has
+    no table of position embeddings.
     """
     scan = scan_modules(model)
     side = decoder if bool(getattr(model.config, "is_encoder_decoder", False)) else None
@@ -152,7 +152,7 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
 
 
 def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:
-    """Return the index of the module with position embeddings of a text, or None.
+    """Return the index in `scan.modules` of the position embeddings of a text, or None.
 
     If `side` is not None, the module is in the decoder (True) or in the encoder (False).
     """

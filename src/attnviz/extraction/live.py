@@ -20,9 +20,9 @@ from attnviz.extraction.options import Layers, read_capture_options
 from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 
-# Minimum number of seconds between two extractions.
+# Minimum number of seconds from the end of an extraction to the start of the next.
 _MIN_PAUSE = 1.0
-# Maximum ratio of the time of an extraction to the time of the generation after it.
+# Maximum ratio of the duration of an extraction to the pause after it.
 _MAX_SHARE = 0.4
 
 
@@ -43,10 +43,10 @@ def extract_live(
 ) -> AttentionRecord:
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
-    `show` is called at most once per second. Its arguments are a record of the text so far and the
-    maximum number of new tokens (None if only the total length is limited). `show` is not called if
-    the generation takes less than a second, or if extractions would take too long compared with the
-    generation. With beam search `show` is never called, because the text is known only at the end.
+    `show` gets a record of the text so far, and the maximum number of new tokens (None if only the
+    total length is limited). After each extraction, the model generates for at least one second and
+    for at least 2.5 times the duration of the extraction before the next one. With beam search,
+    `show` is never called, because the text is known only at the end.
 
     The generation ends after the token at which `is_stopped` returns True. The other arguments are
     those of `attnviz.extract`. Return the record of the complete text.

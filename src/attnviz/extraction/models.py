@@ -106,8 +106,8 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 def _unwrapped(model: Any) -> Any:
     """Return the model inside of a wrapper for compilation, distribution or an adapter.
 
-    Any other model, and a wrapper that adds virtual tokens, is returned as it is. The model inside
-    such a wrapper would run without the virtual tokens.
+    A wrapper that adds virtual tokens (learned vectors before the text) is returned as it is,
+    because the model inside would run without these tokens. Any other model is returned, too.
     """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
         inner = getattr(model, "_orig_mod", None)
@@ -190,7 +190,11 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
 
 
 def _load_pretrained(reader: Callable[..., Any], source: str | PathLike[str]) -> Any:
-    """Load from a hub id or a folder, without running code from the hub or asking the user."""
+    """Call `reader` (a method ``from_pretrained``) with a hub id or a folder.
+
+    Code from the hub is not run, and the user is not asked whether to run it. Raise OSError with
+    the name of the source if nothing can be loaded.
+    """
     path = os.path.expanduser(source)  # noqa: PTH111 - pathlib would change a hub id on Windows
     try:
         return reader(path, trust_remote_code=False)
@@ -314,9 +318,9 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
-    """Register hooks by iterating over `handles`.
+    """Register hooks until the ``with`` block of `undo` ends.
 
-    The hooks are removed when the ``with`` block of `undo` ends.
+    `handles` is a generator that registers a hook each time that its next handle is requested.
     """
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))

@@ -2,6 +2,7 @@
 
 A stack is a sequence of attention layers with the same task, such as the encoder, the decoder or
 cross-attention.
+
 transformers has no list of attention modules. They are recognised by their code and class name. The
 stack and layer number of a module are read from its path in the model.
 """
@@ -57,8 +58,8 @@ class AttentionModule:
 class ModuleScan:
     """Modules of a model, and results that depend on the modules and their code only.
 
-    `modules` are in the order of `named_modules`, and `attending` has the attention modules among
-    them. `facts` has earlier results of `once`.
+    `modules` are in the order of `named_modules`, and `names` are their paths. `attending` has the
+    attention modules among them. `facts` has earlier results of `once`.
     """
 
     modules: list[nn.Module]

@@ -114,8 +114,8 @@ def read_capture_options(
 ) -> CaptureOptions:
     """Convert arguments of `attnviz.extract` into options. Layers are sorted.
 
-    Raise TypeError if an argument has an invalid type. Raise ValueError if `layers` is empty or has
-    a number twice, if `dtype` is not valid for queries and keys, or if the device is not available.
+    Raise TypeError if `layers` or `dtype` has an invalid type. Raise ValueError if `layers` is
+    empty, if `dtype` is not valid for queries and keys, or if the device is not available.
     """
     everything = layers is None or (isinstance(layers, str) and layers == "all")
     numbers = None if everything else _read_layers(layers)

@@ -42,7 +42,7 @@ def check_parallel(model: nn.Module) -> None:
 
 
 def _is_ring(function: Any) -> bool:
-    """Whether torch's ring attention, which splits the tokens, defines a function."""
+    """Whether a function belongs to torch's ring attention, which splits tokens over processes."""
     function = getattr(function, "func", function)
     home = str(getattr(function, "__module__", ""))
     return home.startswith("torch.distributed.tensor.experimental.")

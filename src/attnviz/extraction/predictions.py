@@ -25,7 +25,7 @@ _NOT_FINITE = "The model's logits contain NaN: its predictions are not known."
 
 
 def num_logits(batch: Batch) -> int:
-    """Return for how many final positions logits are needed to predict all produced texts.
+    """Return the number of final positions whose logits are needed to predict all produced texts.
 
     The result is 1 if the model produces no text.
     """
@@ -80,7 +80,7 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 
 
-# The most probable ids and their probabilities, and the probability of the produced id.
+# Most probable ids with their probabilities, and the probability of the produced id, at one step.
 _Step = tuple[list[tuple[int, float]], float]
 
 
@@ -89,7 +89,7 @@ def _probabilities_of(
 ) -> list[_Step] | None:
     """Return the probabilities at each step of a produced text, or None if logits are not finite.
 
-    `ids` are the produced ids, and `positions` the rows of `logits` that predict them.
+    `ids` are the produced ids. `positions` are the rows of `logits` that predict these ids.
     """
     steps: list[_Step] = []
     produced_ids = torch.tensor(ids)[:, None]

@@ -1,4 +1,8 @@
-"""Conversion of an attention call into the attention of each example of its batch."""
+"""Conversion of an attention call into the attention of each example of its batch.
+
+An attention call is one computation of attention by a module, for all examples of the batch. Some
+image encoders attend in windows: each window of patches is then an example of the call.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +89,7 @@ def copy_attention(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
         )
-    # Windows are not written to disk yet, because they are joined first.
+    # Keep windows in memory, because they are joined to one attention after the forward.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
     return [copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)]
 
@@ -134,7 +138,8 @@ def read_attention(
     if call.weights is None:
         check.compare_output(call, attentions, unpadded, name)
     elif not check.agrees_with_weights(call, attentions, unpadded):
-        # The traced queries and keys do not give the model's weights, so use the weights.
+        # The queries and keys were observed in the module's own code, and do not give its weights.
+        # Use the weights instead.
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     return attentions
 

@@ -92,7 +92,9 @@ ForwardChange = Mapping[ModuleRun, LayerChange]
 
 @dataclass(frozen=True)
 class Block:
-    """Rows and columns of a call in the attention matrix of a text (the prompt and new tokens).
+    """Rows and columns that one attention call computes in the attention matrix of a text.
+
+    In a step of a generation, the text is the prompt and all tokens so far.
 
     Attributes
     ----------
@@ -205,8 +207,8 @@ def _check_changeable(call: AttentionCall, num_examples: int, name: str, *, rows
         )
 
 
-#: Heads, rows, and weights (heads, rows, keys). Rows and keys count from the first query and key of
-#: the call.
+#: Iterator of heads, rows and the changed weights of these heads and rows, (heads, rows, keys). The
+#: first query and the first key of the attention call have index 0.
 _ChangedWeights = Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]
 
 

@@ -7,10 +7,10 @@ are divided among them, with at least 4 rows of each head in every example. All 
 for functions that transformers does not ship (`foreign_name`), as far as `_MAX_FOREIGN_ENTRIES`
 allows.
 
-The rows of a head are evenly spread over the text, and each head has other rows. Together the heads
-have all rows of a text if there are enough of them, so a mask that is wrong in one row of all heads
-is found. If k of the n rows of one head are wrong, at least one of them is compared if they are
-consecutive and k > n / 32.
+The rows of a head are evenly spread over the text, and different heads have different rows. If
+there are enough heads, they have all rows of a text together. Then a mask that is wrong in one row
+of all heads is found. If k consecutive rows of one head are wrong, of n rows in all, at least one
+of them is compared if k > n / 32.
 
 A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`).
 
@@ -41,7 +41,7 @@ _MIN_ROWS_OF_EXAMPLE = 4
 # Maximum number of compared weights of a call of a function that transformers does not ship.
 _MAX_FOREIGN_ENTRIES = 1 << 22
 # Maximum number of weights computed at once (512 KiB of float32), unless the heads that share keys
-# have more in a row. Samples are collected until they have as many weights.
+# have more in a row. Samples are collected until they have this number of weights together.
 _MAX_ENTRIES_AT_ONCE = 1 << 17
 
 # Limit of the error of a row of outputs. The error is the smallest c for which the first inequality
@@ -126,10 +126,10 @@ class _Sample:
         )
 
     def parts(self, num_samples: int) -> Iterator[tuple[slice, slice]]:
-        """Divide heads and rows, so that a part of `num_samples` samples has few weights.
+        """Divide heads and rows into parts with at most `_MAX_ENTRIES_AT_ONCE` weights each.
 
-        Yield a slice of the heads and a slice of the rows for each part. Heads that share keys or
-        values stay together.
+        The weights of `num_samples` samples are counted. Yield a slice of the heads and a slice of
+        the rows for each part. Heads that share keys or values stay together.
         """
         num_heads, num_rows = self.actual.shape[:2]
         num_keys = self.attention.num_keys
@@ -260,7 +260,10 @@ class SelfCheck:
     def _choose_rows(
         self, attention: QueryKeyAttention, num_examples: int, *, is_foreign: bool
     ) -> torch.Tensor:
-        """Return the rows to compare, as in `_Sample`. Equal arguments give the same tensor."""
+        """Return the rows to compare, as in `_Sample`.
+
+        Equal arguments give the same tensor object, because samples are grouped by its id.
+        """
         heads, length = attention.num_heads, attention.num_queries
         count = max(_ROWS // num_examples, min(_ROWS, _MIN_ROWS_OF_EXAMPLE))
         if is_foreign:
@@ -308,7 +311,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit
     device = attention.queries.device.type
-    # Leaving the context of autocast takes as long as several operations on few numbers.
+    # Disable autocast only if it is enabled, because the context manager takes as long as several
+    # operations on few numbers.
     is_autocast = torch.is_autocast_enabled(device)
     autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
     with torch.no_grad(), autocast:
@@ -510,8 +514,8 @@ def _difference_error(
 ) -> NotImplementedError:
     """Return an error that states the module, head, query and size of the worst difference.
 
-    `ratios` and `errors` are the results of `_compare`. `share` is the allowed part of the worst
-    difference.
+    `ratios` and `errors` are the results of `_compare`. `share` is the ratio of the allowed
+    difference to the worst difference.
     """
     index = torch.unravel_index(ratios.argmax(), ratios.shape)
     number, head, row = (int(position) for position in index)

@@ -1,4 +1,9 @@
-"""Classes and functions that collect the attention of one forward and join attention windows."""
+"""Classes and functions that collect the attention of one forward and join attention windows.
+
+An attention module computes attention in one or more attention calls. A module that runs several
+times in a forward has several runs. Some image encoders attend in windows: a patch attends only to
+the patches of its window.
+"""
 
 from __future__ import annotations
 
@@ -396,7 +401,7 @@ class Collector:
 
     @cached_property
     def missing(self) -> list[AttentionModule]:
-        """The modules with softmax attention that ran but were not captured, after the forward."""
+        """Modules with softmax attention that ran in the forward but were not captured."""
         captured = {run.name for run in self.runs if run.calls}
         if all(entry.name in captured for entry in self._modules if entry.softmax):
             return []

@@ -5,7 +5,7 @@ that computes its attention. Only this method is wrapped. The model's implementa
 configuration do not change, and the same function is called with the same arguments. Therefore the
 model's outputs are bit-identical. Queries and keys are observed as the function receives them:
 after rotary position embedding and normalisation, and before key heads are repeated for the query
-heads of their group.
+heads of their group. A function that receives the observed calls is called a sink.
 """
 
 from __future__ import annotations

@@ -70,9 +70,9 @@ def run_forward(
     minimum number of final positions for which the model computes logits (None means 1).
 
     The model runs again in two cases, unless `trace_all` is known from an earlier forward of the
-    same inputs. All modules are traced if a module was not captured, because it did not use
-    transformers' dispatcher (although its code can) or because it replaced another module during
-    the forward. All layers are copied if the number of a requested layer was predicted wrongly.
+    same inputs. All modules are traced (their torch functions are observed) if a module was not
+    captured, because it did not use transformers' dispatcher (although its code can) or because it
+    replaced another module during the forward. All layers are copied if the number of a requested layer was predicted wrongly.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space, and
     RuntimeError if a module in `changes` ran without its change.
@@ -208,9 +208,9 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. If no text will be generated, `max_tokens` is None. Otherwise it takes the
-    number of tokens of the prompt and returns the maximum number of tokens of the prompt and the
-    generated text together.
+    they stay in memory. If a text will be generated, `max_tokens` is a function that takes the
+    number of tokens of the prompt, and returns the maximum number of tokens of prompt and generated
+    text together. Otherwise, `max_tokens` is None.
     """
     collector = Collector(loaded, batch, options)
     if max_tokens is not None:

@@ -146,7 +146,7 @@ class MaskReader:
         return _shared(self._masks, mask), _shared(self._biases, bias)
 
 
-# Kind of the objects in a list: masks or biases.
+# Type of the objects in a list: either masks or biases.
 _Kind = TypeVar("_Kind", Mask, Bias)
 
 
@@ -191,7 +191,7 @@ def _cache_key(tensor: object) -> tuple[object, ...] | None:
         return None
     if not isinstance(tensor, torch.Tensor):
         return (id(tensor),)
-    # The version detects changes in place. Inference tensors have no version.
+    # The version number increases with each change in place. Inference tensors have no version.
     version = None if tensor.is_inference() else tensor._version
     return (
         tensor.data_ptr(),

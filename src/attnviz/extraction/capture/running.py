@@ -50,7 +50,7 @@ class RunningModules:
         """Return the run to which an attention call of `module` belongs.
 
         If the module is not the innermost running module, it has replaced another module during the
-        forward. Then each call is a run.
+        forward. Then each of its calls counts as one run.
         """
         path = self._paths.get(id(module), type(module).__name__)
         if self._running and self._running[-1][1][0] == path:
@@ -126,7 +126,7 @@ class RunningModules:
         """Return the innermost running module and its run, if the module is traced.
 
         Return None if no attention module runs, if the module is not traced, or if an attention
-        function of the dispatcher runs. Each run is another object.
+        function of the dispatcher runs. Different runs are different objects.
         """
         if not self._running or dispatching():
             return None

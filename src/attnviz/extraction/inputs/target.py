@@ -1,4 +1,7 @@
-"""Functions that add a text that a model is forced to produce to the inputs of a forward."""
+"""Functions for a target, which is a text that a model is forced to produce.
+
+They check the target, and add its ids to the inputs of the model.
+"""
 
 from __future__ import annotations
 
