@@ -72,7 +72,8 @@ def run_forward(
     The model runs again in two cases, unless `trace_all` is known from an earlier forward of the
     same inputs. All modules are traced (their torch functions are observed) if a module was not
     captured, because it did not use transformers' dispatcher (although its code can) or because it
-    replaced another module during the forward. All layers are copied if the number of a requested layer was predicted wrongly.
+    replaced another module during the forward. All layers are copied if the number of a requested
+    layer was predicted wrongly.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space, and
     RuntimeError if a module in `changes` ran without its change.
