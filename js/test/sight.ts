@@ -1,4 +1,4 @@
-/** Functions that compute contrasts of colours, and distances as seen with colour blindness. */
+/** Functions for contrasts of colours, and for distances, which depend on a reader's colour vision. */
 
 import { rgbOf } from "../src/ui/colors/palette";
 
