@@ -25,7 +25,7 @@ import { TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { seriesTextColor } from "./line-plot";
-import { type HeadState, type Plan, resizeWindow, windowsShowing } from "./state";
+import { type HeadState, type Plan, resizeWindow, windowOf, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 import { MAX_LISTS } from "./strongest";
 
@@ -44,12 +44,9 @@ const TOP_K = [
 ] as const;
 
 /** Return the options for the number of keys per query. They include the current number. */
-function topKOptions(current: number | null): [string, string][] {
-  const options: [string, string][] = TOP_K.map(([value, text]) => [value, text]);
-  const value = current === null ? "all" : String(current);
-  if (!options.some(([optionValue]) => optionValue === value))
-    options.push([value, `top ${value}`]);
-  return options;
+function topKOptions(current: number | null): readonly (readonly [string, string])[] {
+  const isListed = current === null || TOP_K.some(([value]) => value === String(current));
+  return isListed ? TOP_K : [...TOP_K, [String(current), `top ${current}`]];
 }
 
 /** Return the threshold of a slider position from 0 to 1. It is a multiple of 0.001 * maximum. */
@@ -76,7 +73,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
       <TokenSearch
         search={store.search}
         matches={store.matches.value}
-        from={(side) => (side === "query" ? plan.queryWindow : plan.keyWindow)[0]}
+        from={(side) => windowOf(plan, side)[0]}
         show={(side, index) => {
           assign(state, windowsShowing(plan, index, side));
           store.cursor.value = { side, index };

@@ -3,27 +3,21 @@
 import type { Range } from "../../client/protocol";
 import { topKeys } from "../../client/requests/strongest";
 import { larger } from "../../client/signs";
+import type { WeightBlock } from "../../client/source";
 
 export type Combine = "separate" | "mean" | "max";
 export type LeaveOut = "special" | "first" | number;
 
-/** Weights of one layer, with one matrix per head. */
-export interface Weights {
+/** Weights of one layer, with one matrix per head in row-major order. */
+export interface Weights extends Pick<WeightBlock, "matrices" | "maximum" | "error"> {
   heads: number[];
-  /** One matrix per head in row-major order, of the queries `rows` and the keys `columns`. */
-  matrices: Float32Array[];
-  /** Loaded queries. */
+  /** Queries and keys of the matrices. */
   rows: Range;
-  /** Loaded keys. */
   columns: Range;
   /** Number of keys that these queries may attend to, including keys that are not loaded. */
   numReached: number;
   /** Whether complete rows sum to 1. */
   normalized: boolean;
-  /** Largest possible absolute value. */
-  maximum: number;
-  /** Largest absolute error of a weight. */
-  error: number;
 }
 
 /** Return whether rows are complete: all keys that may have a weight are loaded. */

@@ -4,11 +4,8 @@
  * A series is the set of lines of one head, or of the mean or maximum of several heads.
  */
 
-import type { TokenList } from "../../client/protocol";
 import { type CurvesMark, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
-import type { Palette } from "../../ui/colors/palette";
-import type { Images } from "../../ui/image/state";
 import { graphemes, type Label } from "../../ui/text/labels";
 import { barMarks } from "./bars";
 import { keyEffectMarks } from "./effects";
@@ -22,6 +19,7 @@ import {
 } from "./layout";
 import { focusOf, isHovered, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Series } from "./lines";
+import { tokensOf } from "./state";
 
 /**
  * Return the distance in pixels between lines of neighbouring heads that connect the same tokens.
@@ -182,71 +180,68 @@ function textBeside(
   return { ...text, x: at, y: x + (size / 2 + 1) * (isQuery ? -1 : 1), align: "middle" };
 }
 
+/** Token of a column, and its appearance. */
+interface TokenLook {
+  label: Label;
+  index: number;
+  /** Position along the plot. */
+  middle: number;
+  /** Whether the token is highlighted: under the pointer, pinned, or a match of the search. */
+  lit: boolean;
+  /** Whether the token is left out or outside the chosen text of a pair of texts. */
+  faded: boolean;
+  /** Whether the token is left out, so a line crosses it out. */
+  struck: boolean;
+}
+
 /** Draw the tokens of one side, with their highlights and the areas that respond to the pointer. */
 function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
-  const { layout, palette } = linePlot;
-  const query = column.side === "query";
-  const tokens = query ? linePlot.plan.queries : linePlot.plan.keys;
-  const { leftOut, pairQueries, pairKeys } = linePlot.options;
-  const members = query ? pairQueries : pairKeys;
+  const { layout, palette, options } = linePlot;
+  const { side } = column;
+  const isQuery = side === "query";
+  const tokens = tokensOf(linePlot.plan, side);
+  const members = isQuery ? options.pairQueries : options.pairKeys;
   const special = new Set(tokens.special);
-  const pinned = query ? linePlot.token : linePlot.key;
-  const focus = focusOf(linePlot);
+  const pinned = isQuery ? linePlot.token : linePlot.key;
+  const focus = focusOf(linePlot)[side];
   const pointed = pointedAt(linePlot);
+  const ends = [linePlot.hoveredLine?.[side], pointed?.side === side ? pointed.index : null];
   const marks: Mark[] = [];
-  const texts: Mark[] = [];
+  // Texts and highlighted patches, which may be larger than their rows, are above other marks.
+  const front: Mark[] = [];
   column.labels.forEach((label, offset) => {
     const index = column.window[0] + offset;
     const middle = positionOf(layout, offset, column);
     const isPinned = pinned === index;
-    const isFocus = (query ? focus.query : focus.key) === index;
-    const line = linePlot.hoveredLine;
-    const isEnd =
-      (line !== null && (query ? line.query : line.key) === index) ||
-      (pointed?.side === column.side && pointed.index === index);
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
-    const lit = isPinned || isFocus || isEnd || isMatch;
+    const bold = isPinned || focus === index || ends.includes(index);
+    const lit = bold || isMatch;
+    const struck = !isQuery && options.leftOut[index] === 1;
+    const faded = struck || members[index] === 0;
     const box = labelBox(layout, column, label, middle);
     if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.searchMatch, radius: 4 });
-    if ((isPinned || isFocus) && !label.height) {
-      marks.push({
-        kind: "rect",
-        ...box,
-        fill: palette.raised,
-        radius: 5,
-        ...(isPinned ? { stroke: palette.ink, strokeWidth: 1.4 } : {}),
-      });
+    if ((isPinned || focus === index) && !label.height) {
+      const border = isPinned && { stroke: palette.ink, strokeWidth: 1.4 };
+      marks.push({ kind: "rect", ...box, fill: palette.raised, radius: 5, ...border });
     }
-    marks.push({
-      kind: "rect",
-      ...hitBox(layout, column, middle),
-      meaning: { token: { side: column.side, index } },
-    });
-    const isLeftOut = !query && leftOut[index] === 1;
-    const isOtherText = members[index] === 0;
+    const meaning = { token: { side, index } };
+    marks.push({ kind: "rect", ...hitBox(layout, column, middle), meaning });
     if (label.height) {
-      const style = { lit, faded: isLeftOut || isOtherText, struck: isLeftOut };
-      // A highlighted patch may be larger than its row. Draw it later, above its neighbours.
-      const pile = lit ? texts : marks;
-      pile.push(...patchMarks({ ...linePlot, tokens }, column, { label, index, middle }, style));
+      const look = { label, index, middle, lit, faded, struck };
+      (lit ? front : marks).push(...patchMarks(linePlot, column, look));
       return;
     }
     if (offset % column.every !== 0 && !lit) return;
-    const faded = special.has(index) || isLeftOut || isOtherText;
-    const base = {
-      kind: "text" as const,
-      text: label.text,
-      fill: faded && !lit ? palette.muted : palette.ink,
+    const text = {
+      ...({ kind: "text", text: label.text, font: "token", bold, struck } as const),
+      fill: (faded || special.has(index)) && !lit ? palette.muted : palette.ink,
       size: lit && column.every > 1 ? 11 : column.size,
-      font: "token" as const,
-      ...(isPinned || isFocus || isEnd ? { bold: true } : {}),
-      ...(isLeftOut ? { struck: true } : {}),
     };
     const level = !column.rotated || staysLevel(label, layout.step);
-    if (!level && standsUpright(label.text)) texts.push(...uprightText(base, middle, column));
-    else texts.push(textBeside(layout, column, middle, base, level));
+    if (!level && standsUpright(label.text)) front.push(...uprightText(text, middle, column));
+    else front.push(textBeside(layout, column, middle, text, level));
   });
-  return [...marks, ...texts];
+  return [...marks, ...front];
 }
 
 function uprightText(base: Omit<TextMark, "x" | "y">, middle: number, column: Column): TextMark[] {
@@ -340,49 +335,29 @@ export function frontMarks(linePlot: LinePlot): Mark[] {
   ];
 }
 
-/** Appearance of an image patch. */
-export interface PatchLook {
-  /** Whether the patch is highlighted: under the pointer, pinned, or a match of the search. */
-  lit: boolean;
-  /** Whether the patch is left out or outside the chosen text of a pair of texts. */
-  faded: boolean;
-  /** Whether to draw a line through the patch, because the key is left out. */
-  struck: boolean;
-}
-
 /** Minimum height in pixels of a highlighted patch. */
 const MIN_LIT = 22;
 const FADED = 0.35;
 
 /** Draw the patch of a token. Until its image is loaded, draw a plain rectangle. */
-export function patchMarks(
-  of: { layout: Layout; palette: Palette; images: Images; tokens: TokenList },
-  column: Column,
-  at: { label: Label; index: number; middle: number },
-  look: PatchLook,
-): Mark[] {
-  const { layout, palette, images } = of;
-  const patch = patchOf(of.tokens, at.index);
-  const low = at.label.height ?? 0;
+function patchMarks(linePlot: LinePlot, column: Column, look: TokenLook): Mark[] {
+  const { layout, palette, images, plan } = linePlot;
+  const { label, index, middle, lit, faded, struck } = look;
+  const patch = patchOf(tokensOf(plan, column.side), index);
+  const low = label.height ?? 0;
   if (!patch || low === 0) return [];
-  const grow = look.lit ? Math.max(1, MIN_LIT / low) : 1;
-  const [width, height] = [at.label.width * grow, low * grow];
+  const grow = lit ? Math.max(1, MIN_LIT / low) : 1;
+  const [width, height] = [label.width * grow, low * grow];
   const [across, along] = isHorizontal(layout) ? [height, width] : [width, height];
-  const box = boxBeside(layout, column, at.middle, { padding: 0, across, along });
+  const box = boxBeside(layout, column, middle, { padding: 0, across, along });
   const image = images[patch.grid.image];
   const marks: Mark[] = [
     image
-      ? {
-          ...pictureMark(cropOf(image, patch), box),
-          opacity: look.faded && !look.lit ? FADED : 1,
-        }
+      ? { ...pictureMark(cropOf(image, patch), box), opacity: faded && !lit ? FADED : 1 }
       : { kind: "rect", ...box, fill: palette.raised },
   ];
-  if (look.lit) marks.push({ kind: "rect", ...box, stroke: palette.ink, strokeWidth: 1.4 });
-  if (look.struck) {
-    const y = box.y + height / 2;
-    const x1 = box.x + width;
-    marks.push({ kind: "line", x0: box.x, y0: y, x1, y1: y, stroke: palette.ink });
-  }
+  if (lit) marks.push({ kind: "rect", ...box, stroke: palette.ink, strokeWidth: 1.4 });
+  const [y, x1] = [box.y + height / 2, box.x + width];
+  if (struck) marks.push({ kind: "line", x0: box.x, y0: y, x1, y1: y, stroke: palette.ink });
   return marks;
 }

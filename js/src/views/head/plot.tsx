@@ -26,19 +26,6 @@ import {
 import { type HeadState, type Side, tokensOf, windowOf, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 
-interface PlotProps {
-  context: ViewContext<HeadState>;
-  store: HeadStore;
-}
-
-/** Token or line under the pointer, and the position of the pointer in the plot. */
-interface PointerTarget {
-  token: TokenAt | null;
-  line: LineAt | null;
-  x: number;
-  y: number;
-}
-
 /** Maximum number of heads in a tooltip. If there are more, it lists those with most weight. */
 const MAX_HINT_ROWS = 8;
 
@@ -69,45 +56,26 @@ function hintRows(
 /** Return the tooltip for the token or the line under the pointer, or null without either. */
 function hintOf(
   linePlot: LinePlot,
-  token: TokenAt | null,
-  line: LineAt | null,
+  { token, line }: { token: TokenAt | null; line: LineAt | null },
 ): Omit<Hint, "x" | "y"> | null {
-  const hint = weightHintOf(linePlot, token, line);
-  const { effects } = linePlot;
-  if (!hint || !effects || line || token?.side !== "key") return hint;
+  const { plan, effects } = linePlot;
+  const focus = focusOf(linePlot);
+  const query = line?.query ?? (token?.side === "query" ? token.index : focus.query);
+  const key = line?.key ?? (token?.side === "key" ? token.index : focus.key);
+  const name = (side: Side, index: number): string =>
+    quoted(tokensOf(plan, side).text[index] ?? "");
+  let hint: Omit<Hint, "x" | "y">;
+  if (query !== null && key !== null && (line || token))
+    hint = {
+      title: `${name("query", query)} (${query}) → ${name("key", key)} (${key})`,
+      rows: hintRows(linePlot, query, key, line?.series ?? null),
+    };
+  else if (token)
+    hint = { title: `${name(token.side, token.index)}, ${token.side} ${token.index}`, rows: [] };
+  else return null;
+  if (!effects || line || token?.side !== "key") return hint;
   const text = `${effects.name} ${effectText(effects, effects.values[token.index] ?? null)}`;
   return { ...hint, rows: [...hint.rows, { color: "", text, meant: false }] };
-}
-
-function weightHintOf(
-  linePlot: LinePlot,
-  token: TokenAt | null,
-  line: LineAt | null,
-): Omit<Hint, "x" | "y"> | null {
-  const { queries, keys } = linePlot.plan;
-  const between = (query: number, key: number): string =>
-    `${quoted(queries.text[query] ?? "")} (${query}) → ${quoted(keys.text[key] ?? "")} (${key})`;
-  if (line)
-    return {
-      title: between(line.query, line.key),
-      rows: hintRows(linePlot, line.query, line.key, line.series),
-    };
-  if (!token) return null;
-  const focus = focusOf(linePlot);
-  if (token.side === "key" && focus.query !== null) {
-    return {
-      title: between(focus.query, token.index),
-      rows: hintRows(linePlot, focus.query, token.index, null),
-    };
-  }
-  if (token.side === "query" && focus.key !== null) {
-    return {
-      title: between(token.index, focus.key),
-      rows: hintRows(linePlot, token.index, focus.key, null),
-    };
-  }
-  const texts = token.side === "query" ? queries.text : keys.text;
-  return { title: `${quoted(texts[token.index] ?? "")}, ${token.side} ${token.index}`, rows: [] };
 }
 
 /** Move the keyboard cursor by a number of tokens. The window moves with it. */
@@ -184,7 +152,8 @@ export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore)
   ];
 }
 
-export function HeadPlot({ context, store }: PlotProps) {
+export function HeadPlot(props: { context: ViewContext<HeadState>; store: HeadStore }) {
+  const { context, store } = props;
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
   const { state } = context;
@@ -195,19 +164,17 @@ export function HeadPlot({ context, store }: PlotProps) {
       : null;
   });
 
-  const underPointer = (event: PointerEvent | MouseEvent): PointerTarget => {
+  const underPointer = (event: PointerEvent | MouseEvent) => {
     const { x, y } = pointIn(plot.current, event);
     const scene = store.scene.peek();
-    if (!scene) return { token: null, line: null, x, y };
     // If some lines are highlighted, the pointer selects only these. The others are very faint.
-    const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
-    const meaning = hitTest(standsOut ? scene.front : [...scene.back, ...scene.front], x, y);
-    return {
-      token: (meaning?.token as TokenAt | undefined) ?? null,
-      line: (meaning?.line as LineAt | undefined) ?? null,
-      x,
-      y,
-    };
+    const standsOut =
+      scene && scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
+    const marks = scene ? [...(standsOut ? [] : scene.back), ...scene.front] : [];
+    const meaning = hitTest(marks, x, y);
+    const token = (meaning?.token as TokenAt | undefined) ?? null;
+    const line = (meaning?.line as LineAt | undefined) ?? null;
+    return { token, line, x, y };
   };
 
   const onPointerMove = (event: PointerEvent): void => {
@@ -215,7 +182,7 @@ export function HeadPlot({ context, store }: PlotProps) {
     if (!same(store.hovered.peek(), token)) store.hovered.value = token;
     if (!same(store.hoveredLine.peek(), line)) store.hoveredLine.value = line;
     const linePlot = store.linePlot.peek();
-    const text = linePlot && hintOf(linePlot, token, line);
+    const text = linePlot && hintOf(linePlot, { token, line });
     // `x` is a position in the scrolling element. The tooltip lies outside of it, or it would be
     // clipped, so subtract the scroll position.
     hint.value = text ? { ...text, x: x - (plot.current?.scrollLeft ?? 0), y } : null;

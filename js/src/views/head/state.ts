@@ -1,7 +1,7 @@
 /** Traits of the head view, and the loading of the weights that they require. */
 
 import type { Range } from "../../client/protocol";
-import type { Source, WeightBlock } from "../../client/source";
+import type { Source } from "../../client/source";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
 import type { Combine, LeaveOut, Weights } from "./lines";
@@ -156,19 +156,16 @@ export function windowsShowing(
   index: number,
   side: Side = "query",
 ): Partial<HeadState> {
-  const { queryWindow, keyWindow, queries, keys } = plan;
-  const window = side === "query" ? queryWindow : keyWindow;
+  const window = windowOf(plan, side);
   // If no window moves, change no trait. A trait that is null must stay null.
   if (index >= window[0] && index < window[1]) return {};
-  const query_window =
-    side === "query" ? windowAround(queryWindow, queries.text.length, index) : queryWindow;
-  const together = plan.stack.key_tokens === null && same(queryWindow, keyWindow);
-  const key_window = together
-    ? query_window
-    : side === "key"
-      ? windowAround(keyWindow, keys.text.length, index)
-      : keyWindow;
-  return { query_window, key_window };
+  const { queryWindow: query_window, keyWindow: key_window } = plan;
+  const moved = windowAround(window, tokensOf(plan, side).text.length, index);
+  if (plan.stack.key_tokens === null && same(query_window, key_window))
+    return { query_window: moved, key_window: moved };
+  return side === "query"
+    ? { query_window: moved, key_window }
+    : { query_window, key_window: moved };
 }
 
 /**
@@ -200,34 +197,17 @@ export function sameWeights(a: Plan, b: Plan): boolean {
   return same(part(a), part(b));
 }
 
-function weightsOf(plan: Plan, piece: WeightBlock): Weights {
-  return {
-    heads: plan.heads,
-    matrices: piece.matrices,
-    rows: plan.rows,
-    columns: plan.columns,
-    numReached: plan.numReached,
-    normalized: plan.stack.normalized,
-    maximum: piece.maximum,
-    error: piece.error,
-  };
-}
-
 /** Load the weights of a plan. A page also loads the other heads of the layer if they are small. */
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
-  const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
+  const { layer, rows, columns, numReached, stack, allHeads } = plan;
+  const numWeights = (rows[1] - rows[0]) * (columns[1] - columns[0]);
   // A page decodes all heads of the layer at once, unless they have too many weights. The reader
   // can then choose another head without delay.
-  const all = !source.transport.live && plan.allHeads.length * values <= MAX_PRELOADED;
-  const heads = all ? plan.allHeads : plan.heads;
-  const request = {
-    stack: plan.stack.name,
-    layer: plan.layer,
-    heads,
-    rows: plan.rows,
-    columns: plan.columns,
-  };
-  const piece = await source.block(request, signal);
-  const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)] as Float32Array);
-  return { plan, weights: weightsOf(plan, { ...piece, matrices }) };
+  const all = !source.transport.live && allHeads.length * numWeights <= MAX_PRELOADED;
+  const heads = all ? allHeads : plan.heads;
+  const block = await source.block({ stack: stack.name, layer, heads, rows, columns }, signal);
+  const matrices = plan.heads.map((head) => block.matrices[heads.indexOf(head)] as Float32Array);
+  const { maximum, error } = block;
+  const loaded = { heads: plan.heads, matrices, rows, columns, numReached, maximum, error };
+  return { plan, weights: { ...loaded, normalized: stack.normalized } };
 }
