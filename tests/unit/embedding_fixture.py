@@ -57,4 +57,6 @@ def fixture_corpus() -> Corpus:
         for number, tokens in enumerate(TOKENS)
     ]
     surprise = [position / 2 for position in range(sum(map(len, TOKENS)) - 1)] + [np.nan]
-    return Corpus(records, columns={"kind": ["prose", "poem"], "surprise": surprise})
+    first = len(TOKENS[0])
+    by_text = [surprise[:first], surprise[first:]]
+    return Corpus(records, columns={"kind": ["prose", "poem"], "surprise": by_text})

@@ -55,7 +55,6 @@ class GivenColumn:
     `Column`.
     """
 
-    name: str
     values: tuple[NDArray[Any], ...]
     categories: tuple[str, ...] | None
 
@@ -149,32 +148,15 @@ class TextColumns:
     """
 
     def __init__(self, columns: Mapping[str, Any] | Iterable[str] | None, texts: Texts) -> None:
-        if not isinstance(columns, Iterable | None):
-            raise TypeError(
-                "columns must be a mapping of names to values, {name: values}, or names of columns "
-                f"of the dataset, not {type(columns).__name__}"
-            )
-        self.names = [columns] if isinstance(columns, str) else list(columns or ())
-        check_column_names(self.names)
-        self._values: dict[str, tuple[Any, list[str] | None]] = {}
-        for name in self.names:
-            if not isinstance(columns, Mapping):
-                self._values[name] = texts.values(name)
-                continue
-            values = columns[name]
-            if not _is_sequence(values):
-                raise TypeError(
-                    f"columns[{name!r}] must be a sequence with a value for each text, not "
-                    f"{type(values).__name__}"
-                )
-            entries = [checked_entry(name, entry, text=text) for text, entry in enumerate(values)]
-            if len(entries) != len(texts):
-                raise ValueError(
-                    f"columns[{name!r}] has {len(entries)} values, but there are {len(texts)} "
-                    "texts. Pass one value for each text, or one sequence for each text with a "
-                    "value for each of its tokens."
-                )
-            self._values[name] = (entries, None)
+        self._values: dict[str, tuple[Any, list[str] | None]]
+        if isinstance(columns, Mapping):
+            checked = _check_columns(columns, len(texts))
+            self._values = {name: (entries, None) for name, entries in checked.items()}
+        else:
+            names = [columns] if isinstance(columns, str) else list(columns or ())
+            check_column_names(names)
+            self._values = {name: texts.values(name) for name in names}
+        self.names = list(self._values)
 
     def __getitem__(self, text: int) -> dict[str, Any]:
         """Map the name of each column to the entry of the text with the index `text`."""
@@ -211,18 +193,38 @@ def read_columns(
 
     `lengths` has the number of tokens of each text, for the queries and the keys of each stack.
     """
-    if columns is None:
-        return {}
+    checked = {}
+    for name, entries in _check_columns(columns or {}, num_texts).items():
+        for text, entry in enumerate(entries):
+            checked_entry(name, entry, {counts[text] for counts in lengths.values()}, text)
+        checked[name] = _to_column(entries)
+    return checked
+
+
+def _check_columns(columns: Any, num_texts: int) -> dict[str, list[Any]]:
+    """Return the checked entries of all texts for each column of a mapping."""
     if not isinstance(columns, Mapping):
         raise TypeError(
             "columns must be a mapping of names to values, {name: values}, not "
             f"{type(columns).__name__}"
         )
     check_column_names(columns)
-    return {
-        name: _to_column(name, _entries_by_text(name, values, lengths, num_texts))
-        for name, values in columns.items()
-    }
+    checked = {}
+    for name, values in columns.items():
+        if not _is_sequence(values):
+            raise TypeError(
+                f"columns[{name!r}] must be a sequence with a value for each text, not "
+                f"{type(values).__name__}"
+            )
+        entries = [checked_entry(name, entry, text=text) for text, entry in enumerate(values)]
+        if len(entries) != num_texts:
+            raise ValueError(
+                f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts. "
+                "Pass one value for each text, or one sequence for each text with a value for each "
+                "of its tokens."
+            )
+        checked[name] = entries
+    return checked
 
 
 def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
@@ -237,37 +239,6 @@ def _to_python(value: Any) -> Any:
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
         return value
     return value.item()
-
-
-def _entries_by_text(
-    name: str, given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
-) -> list[Any]:
-    """Return one entry for each text: a value, or a list with one value for each token.
-
-    If `given` is a flat sequence of the values of all tokens, divide the sequence by text.
-    """
-    if not _is_sequence(given):
-        raise TypeError(
-            f"columns[{name!r}] must be a sequence with a value for each text or token, not "
-            f"{type(given).__name__}"
-        )
-    entries = list(given)
-    if len(entries) != num_texts:
-        fitting = next((counts for counts in lengths.values() if sum(counts) == len(entries)), None)
-        if fitting is None:
-            totals = {sum(counts) for counts in lengths.values()}
-            raise ValueError(
-                f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts "
-                f"with {_join_or(totals)} tokens in total. Pass one value for each text, one "
-                "sequence for each text with a value for each of its tokens, or one value for "
-                "each token of all texts."
-            )
-        ends = np.cumsum(fitting).tolist()
-        entries = [entries[end - count : end] for end, count in zip(ends, fitting, strict=True)]
-    return [
-        checked_entry(name, entry, {counts[text] for counts in lengths.values()}, text)
-        for text, entry in enumerate(entries)
-    ]
 
 
 def _join_or(counts: Iterable[int]) -> str:
@@ -289,7 +260,7 @@ def category_codes(values: Sequence[Any]) -> tuple[NDArray[np.int32], tuple[str,
     return np.array([code_of.get(text, -1) for text in texts], np.int32), categories
 
 
-def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
+def _to_column(entries: Sequence[Any]) -> GivenColumn:
     """Convert the values of a column to numbers.
 
     If any value is a string or a boolean, convert all values to strings. The numbers are then
@@ -308,4 +279,4 @@ def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
         of_text if isinstance(entry, list) else of_text[0]
         for entry, of_text in zip(entries, by_text, strict=True)
     )
-    return GivenColumn(name, tuple(map(np.asarray, values)), categories)
+    return GivenColumn(tuple(map(np.asarray, values)), categories)

@@ -10,15 +10,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from attnviz.corpus.checks import (
-    check_alike,
-    listed_records,
-    stacks_with_vectors,
-)
+from attnviz.corpus.checks import check_alike, listed_records, stacks_with_vectors
 from attnviz.corpus.columns import Column, Side, read_columns
 from attnviz.corpus.points import Points, checked_points, sampled_points
 from attnviz.record.attention import QueryKeyAttention
@@ -30,7 +28,6 @@ from attnviz.utils.arguments import (
     existing_numbers,
     short_repr,
     whole_number,
-    whole_numbers,
 )
 
 
@@ -113,10 +110,9 @@ class Corpus:
     seed : int, default 0
         Seed of the random order.
     columns : mapping of str to values, optional
-        Values by which points can be coloured. For each column name pass one value for each text,
-        or one sequence for each text with a value for each of its tokens, or one flat sequence with
-        a value for each token of all texts. Strings are shown as categories, and numbers on a
-        colour scale. None and NaN mean unknown values.
+        Values by which points can be coloured. For each column name pass one entry for each text:
+        one value, or a sequence with a value for each token. Strings are shown as categories, and
+        numbers on a colour scale. None and NaN mean unknown values.
     total_texts : int, optional
         Number of texts from which the records were chosen. By default the number of records.
     text_indices : sequence of int, optional
@@ -186,14 +182,8 @@ class Corpus:
             *stack_notes,
         ]
         count = len(self.records)
-        self.total_texts = (
-            count if total_texts is None else max(count, whole_number("total_texts", total_texts))
-        )
-        self.text_indices = (
-            tuple(range(count))
-            if text_indices is None
-            else whole_numbers("text_indices", text_indices)
-        )
+        self.total_texts = count if total_texts is None else total_texts
+        self.text_indices = tuple(range(count) if text_indices is None else text_indices)
         if len(self.text_indices) != count:
             raise ValueError(
                 f"text_indices has {len(self.text_indices)} entries but there are {count} records. "
@@ -334,25 +324,11 @@ class Corpus:
         keys: list[torch.Tensor] = []
         for text in points.texts:
             attention = self.attention(name, layer, text)
-            for vectors, rows, positions, side in (
-                (
-                    attention.queries,
-                    list(chosen),
-                    points.query_position[points.queries_of(text)],
-                    queries,
-                ),
-                (
-                    attention.keys,
-                    [attention.key_head(head) for head in chosen],
-                    points.key_position[points.keys_of(text)],
-                    keys,
-                ),
-            ):
-                selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
-                # Indexing with a list copies the vectors, so do not index if `rows` has all heads.
-                if rows != list(range(len(selected))):
-                    selected = selected[rows]
-                side.append(selected.detach().float().cpu())
+            key_heads = [attention.key_head(head) for head in chosen]
+            rows = points.query_position[points.queries_of(text)]
+            columns = points.key_position[points.keys_of(text)]
+            queries.append(_copy(attention.queries, list(chosen), rows))
+            keys.append(_copy(attention.keys, key_heads, columns))
         return LayerVectors(chosen, torch.cat(queries, dim=1), torch.cat(keys, dim=1))
 
     def attention(self, stack: str | None, layer: int, text: int) -> QueryKeyAttention:
@@ -378,10 +354,9 @@ class Corpus:
         """
         if not 0 <= text < len(self.records):
             raise IndexError(f"text={text!r}: this corpus has texts 0 to {len(self.records) - 1}")
-        vectors = self.records[text].stacks[self._stack_name(stack)].attention(layer).vectors
-        if vectors is None:  # never true, because stacks in `stack_names` have vectors
-            raise ValueError(f"layer {layer} of text {text} has no queries and keys")
-        return vectors
+        attention = self.records[text].stacks[self._stack_name(stack)].attention(layer)
+        # Stacks in `stack_names` have vectors.
+        return cast("QueryKeyAttention", attention.vectors)
 
     def caveats(self, stack: str | None, layer: int) -> list[str]:
         """Return sentences that explain why the joint embedding of a layer is not exact.
@@ -429,8 +404,6 @@ class Corpus:
         KeyError
             If the column or the stack does not exist. The error lists the valid values.
         """
-        if not self._columns:
-            raise KeyError(f"column={name!r}: this corpus has no columns")
         existing_name("column", name, self._columns, "this corpus has the columns")
         chosen = self._stack_name(stack)
         points, column = self.points(chosen), self._columns[name]
@@ -468,6 +441,15 @@ class Corpus:
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
             f"{len(points):,}{of_points} points>"
         )
+
+
+def _copy(vectors: torch.Tensor, heads: list[int], positions: NDArray[np.int32]) -> torch.Tensor:
+    """Copy the vectors of some heads at some positions to the CPU, as float32."""
+    selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
+    # Indexing with a list copies the vectors, so do not index if `heads` has all heads.
+    if heads != list(range(len(selected))):
+        selected = selected[heads]
+    return selected.detach().float().cpu()
 
 
 # Maximum length of a title, in characters.

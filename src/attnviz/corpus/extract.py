@@ -6,7 +6,7 @@ been read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
@@ -60,9 +60,7 @@ def extract_corpus(
     columns : mapping of str to sequence, or iterable of str, optional
         Values by which points can be coloured. A mapping has a list for each column name, with an
         entry for each text. An entry is one value, or a sequence with one value for each token. A
-        sequence of strings selects columns of the dataset or table. Unlike `attnviz.Corpus`, this
-        function does not accept a flat list with a value for each token of all texts, because the
-        numbers of tokens are not known before the texts are read.
+        sequence of strings selects columns of the dataset or table.
     target : sequence of str, optional
         Output that the model is made to produce for each text, as for `attnviz.extract`.
     batch_size : int or "auto"
@@ -129,7 +127,7 @@ def extract_corpus(
         **options,
     )
     with bar:
-        for text in _with_advice(read_texts, reading):
+        for text in read_texts:
             if text.record is None:
                 reading.leave_out(text)
                 continue
@@ -217,18 +215,6 @@ class _Reading:
             for count, reason in reasons
             if count
         ]
-
-
-def _with_advice(read_texts: Iterator[ReadText], reading: _Reading) -> Iterator[ReadText]:
-    """Yield from `read_texts`. Add the progress and advice to the message of a MemoryError."""
-    try:
-        yield from read_texts
-    except MemoryError as error:
-        raise MemoryError(
-            f"{error}. {len(reading.records)} texts with {reading.chosen.num_points:,} of "
-            f"max_points={reading.chosen.max_points:,} were read before. Pass a smaller max_points "
-            "to need less memory."
-        ) from error
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ attention head.
 
 from __future__ import annotations
 
+import operator
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,45 +61,30 @@ def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
 
 
 def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
+    """Return the words (or None), the heads and the relations of a parse."""
     if isinstance(parse, Mapping):
-        missing = {"heads", "relations"} - set(parse)
-        if missing:
-            raise ValueError(f"parse has no {sorted(missing)[0]!r}. It must be {_FORMS}.")
-        parts: Sequence[Any] = [parse.get("words"), parse["heads"], parse["relations"]]
-    elif isinstance(parse, list | tuple) and len(parse) in (2, 3):
-        parts = [None, *parse] if len(parse) == 2 else parse
-    else:
-        raise TypeError(f"parse must be {_FORMS}, not {short_repr(parse)}")
-    for name, part in zip(("words", "heads", "relations"), parts, strict=True):
-        if part is not None and (isinstance(part, str) or not hasattr(part, "__len__")):
-            raise TypeError(f"parse: {name} must be a list, not {short_repr(part)}")
-    words, heads, relations = parts
-    if heads is None or relations is None:
-        raise TypeError(f"parse must be {_FORMS}, not {short_repr(parse)}")
-    lengths = {len(part) for part in parts if part is not None}
-    if len(lengths) > 1:
+        parse = [parse.get(name) for name in ("words", "heads", "relations")]
+    try:
+        words, heads, relations = parse if len(parse) == 3 else (None, *parse)
+        if words is not None:
+            words = [str(word) for word in words]
+        heads = [_ROOT if head is None else operator.index(head) for head in heads]
+        relations = [str(relation) for relation in relations]
+    except (TypeError, ValueError):
+        raise TypeError(f"parse must be {_FORMS}, not {short_repr(parse)}") from None
+    lengths = [len(part) for part in (heads, relations, words) if part is not None]
+    if len(set(lengths)) > 1:
         raise ValueError(
-            f"parse: {len(heads)} heads, {len(relations)} relations"
-            + ("" if words is None else f" and {len(words)} words")
-            + ". Pass one of each for every word."
+            f"parse: the lists of heads, relations and words have {lengths} entries. Pass one of "
+            "each for every word."
         )
-    numbers = []
     for index, head in enumerate(heads):
-        head_index = _ROOT if head is None else head
-        is_whole = isinstance(head_index, int | np.integer) and not isinstance(head_index, bool)
-        if not is_whole or not -1 <= head_index < len(heads):
+        if not -1 <= head < len(heads):
             raise ValueError(
-                f"parse: heads[{index}]={short_repr(head)} must be the index of a word, from 0 to "
+                f"parse: heads[{index}]={head} must be the index of a word, from 0 to "
                 f"{len(heads) - 1}, or -1 for the root"
             )
-        numbers.append(int(head_index))
-    for index, relation in enumerate(relations):
-        if not isinstance(relation, str) or not relation:
-            raise TypeError(
-                f"parse: relations[{index}]={short_repr(relation)} must be a non-empty string"
-            )
-    texts = None if words is None else [str(word) for word in words]
-    return texts, numbers, list(relations)
+    return words, heads, relations
 
 
 def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
@@ -109,21 +95,16 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
     """
     if words is not None:
         return _by_characters(words, tokens)
-    numbers = words_of(tokens)
-    token_words = [
-        -1 if special else number
-        for number, special in zip(numbers.tolist(), tokens.special, strict=True)
-    ]
-    distinct = sorted(set(token_words) - {-1})
-    if len(distinct) != count:
+    word_tokens: dict[int, list[int]] = {}
+    for position, number in enumerate(words_of(tokens).tolist()):
+        if number != -1 and not tokens.special[position]:
+            word_tokens.setdefault(number, []).append(position)
+    if len(word_tokens) != count:
         raise ValueError(
-            f"parse has {count} words, but the tokens of the text form {len(distinct)}. Pass the "
-            "words too, (words, heads, relations)."
+            f"parse has {count} words, but the tokens of the text form {len(word_tokens)}. Pass "
+            "the words too, (words, heads, relations)."
         )
-    return [
-        [position for position, word in enumerate(token_words) if word == number]
-        for number in distinct
-    ]
+    return [word_tokens[number] for number in sorted(word_tokens)]
 
 
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:

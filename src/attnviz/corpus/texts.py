@@ -30,8 +30,6 @@ class Texts:
         if isinstance(texts, Mapping):
             splits = ", ".join(map(repr, list(texts)[:5]))
             raise TypeError(f"texts is a mapping of {splits}. Pass one of its entries.")
-        if isinstance(texts, np.ndarray) and texts.ndim == 0:
-            texts = texts.item()
         if isinstance(texts, str | bytes):
             raise TypeError("texts is one text. Pass a list, [text].")
         self._names: tuple[str, ...] | None = None
@@ -42,8 +40,7 @@ class Texts:
             texts = texts[column]
         # Convert a pandas Series to a list, because its items are accessed by label. Convert an
         # array of strings, because its items are not Python strings. Both are already in memory.
-        kind = getattr(getattr(texts, "dtype", None), "kind", None)
-        if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and kind in {"O", "U", "T"}):
+        if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and texts.dtype.kind in "OUT"):
             texts = texts.tolist()
         if not hasattr(texts, "__len__") or not hasattr(texts, "__getitem__"):
             raise TypeError(

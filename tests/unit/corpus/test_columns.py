@@ -44,20 +44,18 @@ def test_texts_are_categories_in_the_order_of_the_alphabet() -> None:
     [
         [[0, 1, 2], 3, (4, 5)],
         [np.arange(3), torch.tensor([3]), [4, 5]],
-        range(6),
-        pd.Series(range(6), index=list("abcdef")),
-        torch.arange(6),
+        pd.Series([[0, 1, 2], [3], [4, 5]], index=list("abc")),
     ],
-    ids=["lists", "arrays", "range", "series", "tensor"],
+    ids=["lists", "arrays", "series"],
 )
 def test_values_of_tokens_are_kept(values: Any) -> None:
     assert_array_equal(queries(values), np.arange(6.0))
 
 
 def test_columns_have_the_values_of_sampled_points() -> None:
-    flat = np.arange(100.0)
+    positions = np.arange(100.0).reshape(10, 10)
     example = corpus(
-        [10] * 10, max_points=60, columns={"place": flat, "letter": list("abcdefghij")}
+        [10] * 10, max_points=60, columns={"place": positions, "letter": list("abcdefghij")}
     )
     points = example.points("self")
     assert len(points.texts) == 3
@@ -68,7 +66,7 @@ def test_columns_have_the_values_of_sampled_points() -> None:
     assert [letter.categories[code] for code in letter.keys] == [
         "abcdefghij"[number] for number in points.key_text
     ]
-    part = corpus([50], max_points=12, columns={"position in text": range(50)})
+    part = corpus([50], max_points=12, columns={"position in text": [range(50)]})
     assert not part.points().whole
     assert_array_equal(part.column(None, "position in text").queries, part.points().query_position)
 
@@ -96,7 +94,7 @@ def test_missing_values_of_tables_are_unknown() -> None:
 @pytest.mark.parametrize(
     ("columns", "error", "words"),
     [
-        ({"it": [1, 2]}, ValueError, r"columns\['it'\] has 2 values, but there are 3 texts with 6"),
+        ({"it": [1, 2]}, ValueError, r"columns\['it'\] has 2 values, but there are 3 texts"),
         ({"it": [[1, 2], 3, 4]}, ValueError, r"columns\['it'\]\[0\] has 2 values but text 0 has 3"),
         ({"it": "abc"}, TypeError, r"columns\['it'\] must be a sequence .* not str"),
         ({"it": pd.date_range("2021", periods=3)}, TypeError, r"not Timestamp\. Pass str\(value\)"),

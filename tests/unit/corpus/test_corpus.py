@@ -91,9 +91,9 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_omitted_with_a_note() -> N
         (
             "texts",
             TypeError,
-            r"not str\. For a model and texts, use attnviz\.extract_corpus",
+            r"not 't'\. For a model and texts, use attnviz\.extract_corpus",
         ),
-        ([given_record()], ValueError, "records contain only weights"),
+        ([given_record()], ValueError, "it has weights but no queries and keys"),
         (
             [AttentionRecord({"self": record(2).stack()}, model="a"), record(2)],
             ValueError,
@@ -102,15 +102,15 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_omitted_with_a_note() -> N
         (
             [record(2, layers=2), record(2, layers=3)],
             ValueError,
-            r"records\[1\] and records\[0\] differ in stack 'self': layers 0 to 2 .* layers 0, 1",
+            r"records\[1\] and records\[0\] differ in the layers, heads or head_dim",
         ),
         (
             [record(2), record(2, heads=4)],
             ValueError,
-            "with 4 heads with head_dim 8, and layers 0, 1 with 3",
+            "differ in the layers, heads or head_dim of stack 'self'",
         ),
         ([record(3), cross_record(2, 3)], ValueError, "no stack with queries and keys in common"),
-        ([merged_record()], ValueError, r"the records of tokens, before merge_words\(\)"),
+        ([merged_record()], ValueError, r"merge_words\(\) merged have no queries"),
     ],
 )
 def test_invalid_records_are_refused(records: Any, error: type[Exception], say: str) -> None:

@@ -176,7 +176,7 @@ class TestParses:
 
     def test_invalid_parses_are_refused(self) -> None:
         for parse, message in (
-            (([0, 1], ["a"]), r"2 heads, 1 relations\. Pass one of each"),
+            (([0, 1], ["a"]), r"have \[2, 1\] entries\. Pass one of each"),
             (([7], ["a"]), r"heads\[0\]=7 must be the index of a word"),
             (([-1], ["root"]), "parse has 1 words, but the tokens of the text form 6"),
             ((["dogs"], [-1], ["root"]), "At token 1, 'the', the words continue with"),
