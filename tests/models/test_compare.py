@@ -119,7 +119,7 @@ def test_bad_inputs_are_refused(minilm: tuple[Any, Any]) -> None:
     for arguments, options, error, words in (
         ((model, [HE, SHE], HE), {"progress": False}, ValueError, "has 2 examples"),
         (([model, model],), {}, TypeError, "pass two records"),
-        (([record, record], HE), {}, TypeError, "Do not pass b, tokenizer"),
+        (([record, record], HE), {}, TypeError, "Do not pass the input, tokenizer"),
         (([model] * 3, HE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer has 2 entries"),
     ):
         with pytest.raises(error, match=words):

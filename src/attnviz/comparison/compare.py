@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import repeat
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from attnviz.comparison.common import align_records
 from attnviz.comparison.comparison import Comparison
@@ -77,146 +78,80 @@ def compare(
     ...                                                                        # doctest: +SKIP
     >>> comparison.distance()                                                  # doctest: +SKIP
     """
-    checked = None if names is None else _checked_names(names)
+    several = isinstance(a, (tuple, list, Iterator))
+    members: Any
+    inputs: Iterable[Any]
+    if several and c is None:
+        members, inputs = a, repeat(b)
+    elif isinstance(a, AttentionRecord):
+        members, inputs = [a, b], repeat(c)
+    elif not several and b is not None and c is not None:
+        members, inputs = [a, a], [b, c]
+    else:
+        raise TypeError(_FORMS)
+    if not isinstance(members, Iterator):
+        for name in ("names", "tokenizer", "processor"):
+            value = names if name == "names" else options.get(name)
+            if isinstance(value, (tuple, list)) and len(value) != len(members):
+                raise ValueError(
+                    f"{name} has {len(value)} entries for {len(members)} members. Pass one per "
+                    "member."
+                )
     with _folder_of(options.get("spool")):
-        records, default_names, models = _records(a, b, c, options, checked)
-    all_names = checked or default_names
-    if len(all_names) != len(records):
+        records, default_names, models = _records(members, inputs, options)
+    all_names = default_names if names is None else tuple(names)
+    if len(records) < 2:
+        raise TypeError(f"a has {len(records)} models or records. Pass at least two.")
+    if isinstance(names, str) or not (len(set(all_names)) == len(all_names) == len(records)):
         raise ValueError(
-            f"names={short_repr(names)} has {len(all_names)} names for {len(records)} members. "
-            "Pass one name per member."
+            f"names={short_repr(names)} must be {len(records)} different strings, one per member"
         )
     if words:
         records = [record.merge_words() for record in records]
-    notes = [] if c is not None else _shared_parameters(models, all_names)
+    notes = _shared_parameters(models, all_names) if several else []
     return Comparison(align_records(records, all_names, notes), originals=records, names=all_names)
 
 
-def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    listed = not isinstance(names, str) and isinstance(names, Iterable)
-    values: list[Any] = list(names) if listed else [names]
-    if len(values) < 2 or not all(isinstance(name, str) and name.strip() for name in values):
-        raise ValueError(
-            f'names={short_repr(names)} must be at least two strings, such as ("base", "tuned")'
-        )
-    if len(set(values)) < len(values):
-        raise ValueError(f"names={short_repr(names)} must be different")
-    return tuple(values)
-
-
-class _Members(NamedTuple):
-    """Records to compare, with their default names and their models.
-
-    `models` has None in place of a model that was released, or for a record that the user
-    passed in a list. `models` is empty if the user passed two records as `a` and `b`.
-    """
-
-    records: list[AttentionRecord]
-    names: tuple[str, ...]
-    models: list[Any]
-
-
 def _records(
-    a: Any, b: Any, c: Any, options: dict[str, Any], names: Sequence[str] | None
-) -> _Members:
-    if c is not None and hasattr(b, "parameters"):
-        # The user passed two models and an input: compare(model_a, model_b, text).
-        a, b, c = [a, b], c, None
-    several = isinstance(a, (tuple, list, Iterator))
-    if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
-        for name, value in (("a", a), ("b", b)):
-            if not isinstance(value, AttentionRecord):
-                got = "is missing" if value is None else f"is a {type(value).__name__}"
-                raise TypeError(f"{name} {got}; pass two records, compare(record_a, record_b)")
-        _check_left_out(c, options)
-        return _Members([a, b], ("a", "b"), [])
-    if not several:
-        if b is None or c is None:
-            raise TypeError(_FORMS)
-        made = [
-            _extracted(a, text, _spooled(options, index), None) for index, text in enumerate((b, c))
-        ]
-        return _Members(made, ("a", "b"), [a, a])
-    if c is not None:
-        count = f"{len(a)} models" if isinstance(a, (tuple, list)) else "an iterable"
-        raise TypeError(
-            f"a is {count}, but there are two inputs. Pass models and one input, compare([model_a, "
-            "model_b], text)."
-        )
-    if isinstance(a, (tuple, list)):
-        _check_count(len(a), names)
-        for name in ("tokenizer", "processor"):
-            value = options.get(name)
-            if isinstance(value, (tuple, list)) and len(value) != len(a):
-                raise ValueError(
-                    f"{name} has {len(value)} entries for {len(a)} models. Pass one per model, or "
-                    "one for all."
-                )
-    members = _one_by_one(a, b, options)
-    _check_count(len(members.records), names)
-    return members
+    members: Iterable[Any], inputs: Iterable[Any], options: Mapping[str, Any]
+) -> tuple[list[AttentionRecord], tuple[str, ...], list[Any]]:
+    """Return the records of models on their inputs, default names, and the models.
 
-
-def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) -> _Members:
-    """Return the records of several models on one input.
-
-    If `members` is an iterator, each model is released before the next one is created. Records
-    among the members are returned as they are.
+    Records among the members are returned as they are. If `members` is an iterator, each model is
+    released before the next one is created. The returned models have None in place of a released
+    model, and of a record.
     """
     records: list[AttentionRecord] = []
-    names: list[str | None] = []
+    labels: list[str | None] = []
     models: list[Any] = []
-    any_ran = False
-    remaining = iter(members)
-    while True:
-        try:
-            member = next(remaining)
-        except StopIteration:
-            break
-        number = len(records)
-        names.append(_name_of(member))
-        if isinstance(member, AttentionRecord):
-            records.append(member)
-            models.append(None)
-            continue
-        if inputs is None:
-            raise TypeError(_FORMS)
-        model = member() if _is_factory(member) else member
-        records.append(_extracted(model, inputs, _spooled(options, number), number))
-        any_ran = True
+    text, any_ran = None, False
+    all_inputs = iter(inputs)
+    for member in members:
+        text = next(all_inputs)
+        is_record = isinstance(member, AttentionRecord)
+        labels.append(PurePath(member).name if isinstance(member, (str, os.PathLike)) else None)
         # Keep no reference to a model of an iterator. Its memory is then free for the next model.
-        models.append(None if isinstance(members, Iterator) else member)
-        del member, model
-    if not any_ran:
-        _check_left_out(inputs, options, argument="b")
+        models.append(None if is_record or isinstance(members, Iterator) else member)
+        if is_record:
+            records.append(member)
+        elif text is None:
+            raise TypeError(_FORMS)
+        else:
+            is_factory = inspect.isroutine(member) or isinstance(member, functools.partial)
+            model = member() if is_factory else member
+            records.append(_extracted(model, text, options, len(records)))
+            any_ran = True
+            del model
+        del member
+    if not any_ran and (text is not None or options):
+        arguments = ", ".join([*(["the input"] if text is not None else []), *options])
+        raise TypeError(f"records contain their tokens. Do not pass {arguments}.")
+    names = [label for label in labels if label]
     if len(records) == 2:
-        return _Members(records, ("a", "b"), models)
-    folders = [name for name in names if name]
-    if len(set(folders)) < len(records):
-        folders = [str(number) for number in range(len(records))]
-    return _Members(records, tuple(folders), models)
-
-
-def _is_factory(member: Any) -> bool:
-    """Return whether `member` is a function that returns a model."""
-    return inspect.isroutine(member) or isinstance(member, functools.partial)
-
-
-def _name_of(member: Any) -> str | None:
-    """Return the last part of a hub id or of a path, or None for a model or record."""
-    return PurePath(member).name if isinstance(member, (str, os.PathLike)) else None
-
-
-def _check_count(count: int, names: Sequence[str] | None) -> None:
-    if count < 2:
-        raise TypeError(
-            f"a is {count} models or records. Pass at least two, compare([model_a, model_b], text)."
-        )
-    if names is not None and len(names) != count:
-        raise ValueError(
-            f"names={short_repr(names)} has {len(names)} names for {count} members. Pass one name "
-            "per member."
-        )
+        names = ["a", "b"]
+    elif len(set(names)) < len(records):
+        names = [str(number) for number in range(len(records))]
+    return records, tuple(names), models
 
 
 def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]:
@@ -241,21 +176,16 @@ def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]
     return notes
 
 
-def _check_left_out(c: Any, options: dict[str, Any], argument: str = "c") -> None:
-    if c is not None or options:
-        arguments = ", ".join([*([argument] if c is not None else []), *options])
-        raise TypeError(f"records contain their tokens. Do not pass {arguments}.")
-
-
-def _extracted(
-    model: Any, inputs: Any, options: dict[str, Any], number: int | None
-) -> AttentionRecord:
+def _extracted(model: Any, inputs: Any, options: Mapping[str, Any], number: int) -> AttentionRecord:
+    """Extract the record of member `number`, with its own tokenizer and folder."""
     from attnviz.extraction import extract
 
-    own_options = {
-        name: _of_one(name, value, number) if name in ("tokenizer", "processor") else value
-        for name, value in options.items()
-    }
+    own_options = dict(options)
+    for name in ("tokenizer", "processor"):
+        if isinstance(options.get(name), (tuple, list)):
+            own_options[name] = options[name][number]
+    if options.get("spool") is not None:
+        own_options["spool"] = Path(options["spool"]) / str(number)
     record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **own_options)
     if isinstance(record, AttentionRecord):
         return record
@@ -274,40 +204,14 @@ def _folder_of(spool: Any) -> Iterator[None]:
     If the code in the ``with`` block raises an error, the folder is removed again, unless it
     existed before or contains files.
     """
-    folder = Path(spool) if isinstance(spool, (str, os.PathLike)) else None
-    created = folder is not None and folder.parent.is_dir() and not folder.exists()
-    if folder is not None and created:
+    folder = None if spool is None or Path(spool).exists() else Path(spool)
+    if folder is not None:
         folder.mkdir()
     try:
         yield
     except BaseException:
-        if folder is not None and created:
+        if folder is not None:
             # If the folder contains records, `rmdir` fails and the folder is kept.
             with suppress(OSError):
                 folder.rmdir()
         raise
-
-
-def _spooled(options: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return the options with `spool` replaced by its subfolder for record `number`."""
-    folder = options.get("spool")
-    if not isinstance(folder, (str, os.PathLike)):
-        return options
-    return {**options, "spool": Path(folder) / str(number)}
-
-
-def _of_one(name: str, values: Any, number: int | None) -> Any:
-    """Return the value of an option for model `number`.
-
-    `values` is a list with one value per model, or one value for all models. `number` is None if
-    one model reads two inputs. A list then raises ValueError.
-    """
-    if not isinstance(values, (tuple, list)):
-        return values
-    if number is None:
-        raise ValueError(f"{name} is a list, but one model reads both inputs. Pass one {name}.")
-    if number >= len(values):
-        raise ValueError(
-            f"{name} has {len(values)} entries, but there are more models. Pass one per model."
-        )
-    return values[number]

@@ -26,13 +26,13 @@ DIFFERENCE = av.compare(A, random_record(1, WORDS)).difference
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        ((A, "text"), {}, TypeError, "b is a str; pass two records"),
+        ((A, "text"), {}, TypeError, "pass two records"),
         ((A, A), {"tokenizer": 1}, TypeError, "Do not pass tokenizer"),
         ((object(), "text"), {}, TypeError, "a model and two inputs"),
-        (([],), {}, TypeError, "a is 0 models"),
-        ((A, A), {"names": "ab"}, ValueError, "must be at least two strings"),
-        ((A, A), {"names": ("a", "a")}, ValueError, "must be different"),
-        (([A] * 3,), {"names": ["x", "y"]}, ValueError, "2 names for 3 members"),
+        (([],), {}, TypeError, "a has 0 models"),
+        ((A, A), {"names": "ab"}, ValueError, "must be 2 different strings"),
+        ((A, A), {"names": ("a", "a")}, ValueError, "must be 2 different strings"),
+        (([A] * 3,), {"names": ["x", "y"]}, ValueError, "names has 2 entries for 3 members"),
         ((A.only(0), A.only(1)), {}, ValueError, "no layer in common: a has 0, b has 1"),
         ((A, OTHER_STACK), {}, ValueError, "no stack in common: a has 'self', b has 'cross'"),
         ((A, scores()), {}, ValueError, "Pass both with the same normalized="),
