@@ -55,13 +55,6 @@ def _checked(name: str, names: tuple[str, ...] = NAMES) -> str:
     return name
 
 
-def _without_pillow(name: str, error: ImportError) -> ImportError:
-    return ImportError(
-        f"The demo model {name!r} has image input and needs pillow: pip install 'attnviz[vision]'",
-        name=error.name,
-    )
-
-
 def load(name: str) -> tuple[Any, Any]:
     """Load a demo model and its tokenizer or processor.
 
@@ -97,13 +90,7 @@ def load(name: str) -> tuple[Any, Any]:
     import transformers
 
     model, reader = (getattr(transformers, kind) for kind in _CLASSES[name])
-    if name.startswith("vision"):
-        try:
-            import PIL  # noqa: F401
-        except ImportError as error:
-            raise _without_pillow(name, error) from error
-    loaded_reader = reader.from_pretrained(folder)
-    return _loaded(model, folder), loaded_reader
+    return _loaded(model, folder), reader.from_pretrained(folder)
 
 
 def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
@@ -205,7 +192,11 @@ def example(name: str) -> dict[str, Any]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise _without_pillow(name, error) from error
+        raise ImportError(
+            f"The demo model {name!r} has image input and needs pillow: "
+            "pip install 'attnviz[vision]'",
+            name=error.name,
+        ) from error
     with Image.open(_HERE / name / "example.png") as file:
         picture = file.convert("RGB")
     if name == "vision":

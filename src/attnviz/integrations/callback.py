@@ -80,8 +80,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         tokenizer: Any = None,
         **options: Any,
     ) -> None:
-        text_list: list[Any] = [texts] if isinstance(texts, str) else list(texts)
-        if not text_list or not all(isinstance(text, str) and text.strip() for text in text_list):
+        self._texts = [texts] if isinstance(texts, str) else list(texts)
+        if not self._texts or not all(self._texts):
             raise ValueError(
                 f"texts must be one or more non-empty strings; got {short_repr(texts)}"
             )
@@ -90,7 +90,6 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
             raise TypeError(
                 f"view must be a class such as attnviz.ModelView; got {short_repr(view)}"
             )
-        self._texts: list[str] = text_list
         self._every = every if every == "evaluate" else whole_number("every", every, 1)
         # Raise the error for an invalid `to` before the training starts.
         if to is not None:

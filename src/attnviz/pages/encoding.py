@@ -80,11 +80,18 @@ Entries = dict[str, Any]
 def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
     """Raise ValueError if a record has too many weights for a page with this precision."""
     count = limits.count_weights(record)
-    if precision == "exact":
-        if count > limits.MAX_WEIGHTS and not _can_compute(record):
-            raise ValueError(limits.too_many_message(record))
-    elif count > limits.MAX_SEARCHED_WEIGHTS:
-        raise ValueError(limits.too_long_message(record))
+    if precision == "exact" and count > limits.MAX_WEIGHTS and not _can_compute(record):
+        raise ValueError(
+            f'precision="exact": a page with all {count:,} weights would be too large (at most '
+            f'{limits.MAX_WEIGHTS:,}). {limits.SMALLER} Or pass precision="auto", which stores '
+            "only the strongest keys of a long text."
+        )
+    if precision == "auto" and count > limits.MAX_SEARCHED_WEIGHTS:
+        raise ValueError(
+            f"a page of {count:,} weights takes too long to compute (at most "
+            f"{limits.MAX_SEARCHED_WEIGHTS:,}). {limits.SMALLER} Views in a notebook need no page, "
+            "and show texts of any length."
+        )
 
 
 def embed_weights(
@@ -150,16 +157,14 @@ def _embed_exact(
     record: AttentionRecord, max_bytes: int | None, size_of: Callable[[Entries], int]
 ) -> Entries:
     """Embed all weights, or unrounded queries and keys if they are smaller."""
-    allowed = limits.count_weights(record) <= limits.MAX_WEIGHTS
+    all_fit = limits.count_weights(record) <= limits.MAX_WEIGHTS
     entries = None
     if _can_compute(record):
         size = size_of_vectors(record, exact=True) * _TEXT
-        if not allowed or size < _Sample(record).size(0):
+        if not all_fit or size < _Sample(record).size(0):
             entries = _embed_vectors(record, exact=True)
-    if entries is None and allowed:
-        entries = _embed_rows(record, 0)
-    if entries is None:
-        raise ValueError(limits.too_many_message(record))
+    # If not all weights fit, `check_record` raised an error unless the form "vectors" is possible.
+    entries = entries or _embed_rows(record, 0)
     if max_bytes is not None and (needed := size_of(entries)) > max_bytes:
         raise ValueError(limits.too_large_message(max_bytes, needed, 'with precision="exact"'))
     return entries

@@ -199,23 +199,12 @@ def bundle(name: str) -> str:
     """Return the JavaScript code of pages, such as "head-page", or of widgets ("records")."""
     path = _STATIC / f"{name}.js"
     try:
-        return _read(path, path.stat().st_mtime_ns)
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise FileNotFoundError(
             f"a file of the front-end is missing ({path}). In a clone of the repository, run "
             "`make front-end`. Otherwise, install attnviz again."
         ) from None
-
-
-@cache
-def _read(path: Path, changed: int) -> str:
-    """Return the text of a file from a cache, or read it.
-
-    `changed`, the time of the last change, is part of the cache key, so a changed file is read
-    again.
-    """
-    del changed
-    return path.read_text(encoding="utf-8")
 
 
 @cache
@@ -241,7 +230,7 @@ def document(
 
     `still` is HTML, such as a picture, that users see if the code of the page cannot run.
     """
-    scripts = {name: _read(path, path.stat().st_mtime_ns) for name, path in _SCRIPTS.items()}
+    scripts = {name: path.read_text(encoding="utf-8") for name, path in _SCRIPTS.items()}
     code = bundle(f"{view}-page")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
     policy = (
@@ -296,24 +285,22 @@ def _extract_texts(
             elements.append(ELEMENT.format(len(names) - 1, text))
         return names[text]
 
-    layer = state.get("layer")
+    def without_text(entry: Mapping[str, Any], elements: list[str]) -> dict[str, Any]:
+        return {**entry, "data": name_of(entry["data"], elements)}
+
     embedded = dict(data)
     if "blocks" in data:
+        layer = state.get("layer")
         embedded["blocks"] = [
-            entry | {"data": name_of(entry["data"], first if entry["layer"] == layer else rest)}
+            without_text(entry, first if entry["layer"] == layer else rest)
             for entry in data["blocks"]
         ]
     if "maps" in data:
-        embedded["maps"] = [
-            entry | {"data": name_of(entry["data"], first)} for entry in data["maps"]
-        ]
+        embedded["maps"] = [without_text(entry, first) for entry in data["maps"]]
     if "saved" in data:
-        arrays = {
-            name: array | {"data": name_of(array["data"], rest)}
-            for name, array in data["saved"]["arrays"].items()
-        }
-        header = name_of(data["saved"]["header"], rest)
-        embedded["saved"] = {"header": header, "arrays": arrays}
+        saved = data["saved"]
+        arrays = {name: without_text(array, rest) for name, array in saved["arrays"].items()}
+        embedded["saved"] = {"header": name_of(saved["header"], rest), "arrays": arrays}
     return embedded, "".join(first), "".join(rest)
 
 

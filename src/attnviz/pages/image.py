@@ -79,7 +79,7 @@ svg {{ display: block; width: {width}px; height: {height}px; }}
 # windows and draws a figure in half the time.
 _NAMES = (
     "chromium-headless-shell",
-    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
+    *("chromium", "google-chrome", "google-chrome-stable", "chrome"),
 )
 _APPLICATIONS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -269,7 +269,7 @@ def find_browser() -> str | None:
         return named if Path(named).is_file() else None
     for name in _NAMES:
         path = shutil.which(name)
-        if path and _can_run(path):
+        if path:
             return path
     folders = [os.environ[variable] for variable in _WINDOWS_FOLDERS if variable in os.environ]
     windows = [str(Path(folder, "Google/Chrome/Application/chrome.exe")) for folder in folders]
@@ -277,19 +277,6 @@ def find_browser() -> str | None:
         if Path(path).is_file():
             return path
     return _find_playwright_browser()
-
-
-def _can_run(path: str) -> bool:
-    """Whether a browser can be started.
-
-    On Ubuntu, ``chromium-browser`` may be a script that only recommends a snap package.
-    """
-    try:
-        command = [path, "--version"]
-        result = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - a path that shutil.which found
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return result.returncode == 0
 
 
 def _find_playwright_browser() -> str | None:

@@ -37,7 +37,8 @@ MAX_KEYS = 64
 #: Maximum size of a page in megabytes. Browsers do not open larger files.
 MAX_MEGABYTES = 400
 
-_SMALLER = "Choose layers with include_layers=[...], or use a shorter text."
+#: Advice in the errors for pages that are too large.
+SMALLER = "Choose layers with include_layers=[...], or use a shorter text."
 
 
 def check_options(precision: str, max_mb: float | None) -> int | None:
@@ -138,24 +139,6 @@ def format_megabytes(count: int) -> str:
     return f"{math.ceil(count / step) * step / 1e6:.10g}"
 
 
-def too_long_message(record: AttentionRecord) -> str:
-    """Return the error message for a record with more weights than `MAX_SEARCHED_WEIGHTS`."""
-    return (
-        f"a page of {count_weights(record):,} weights takes too long to compute (at most "
-        f"{MAX_SEARCHED_WEIGHTS:,}). {_SMALLER} Views in a notebook need no page, and show texts "
-        "of any length."
-    )
-
-
-def too_many_message(record: AttentionRecord) -> str:
-    """Return the error message for ``precision="exact"`` and more than `MAX_WEIGHTS` weights."""
-    return (
-        f'precision="exact": a page with all {count_weights(record):,} weights would be too large '
-        f'(at most {MAX_WEIGHTS:,}). {_SMALLER} Or pass precision="auto", which stores only the '
-        "strongest keys of a long text."
-    )
-
-
 def too_large_message(limit: int, needed: int, contents: str = "") -> str:
     """Return the error message for a page that exceeds its size limit.
 
@@ -171,7 +154,7 @@ def too_large_message(limit: int, needed: int, contents: str = "") -> str:
     return (
         f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
         f"{' '.join([format_megabytes(needed), 'MB', contents]).strip()}. Pass a larger max_mb. "
-        f"{_SMALLER}"
+        f"{SMALLER}"
     )
 
 
