@@ -13,7 +13,7 @@ import transformers
 
 
 def _without_downloads() -> None:
-    """Replace the download libraries that BertViz imports by empty modules."""
+    """Replace the download libraries that BertViz imports with empty modules."""
     # Import accelerate first, because it fails if it finds an empty module boto3.
     importlib.import_module("accelerate")
     for name in ("boto3", "botocore", "botocore.exceptions"):
@@ -43,7 +43,7 @@ def in_classes_of_bertviz(name: str, model: Any, configuration: Path) -> Any:
     )
     config.n_ctx = getattr(config, "n_positions", None)
     theirs = getattr(classes, f"{name}Model")(config).eval()
-    # BertViz's GPT-2 has buffers for causal masks, which are not in new checkpoints.
+    # Only the causal masks of BertViz's GPT-2, named "attn.bias", may be missing in `model`.
     missing = theirs.load_state_dict(model.state_dict(), strict=False).missing_keys
     assert all(key.endswith("attn.bias") for key in missing)
     return theirs

@@ -1,4 +1,4 @@
-"""Functions that make tiny vision-language models, and functions that help to check records."""
+"""Tiny vision-language models in `MODELS`, and functions for tests of models that read images."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _blip2(tokenizer: Any) -> Made:
     return _model("blip-2", "Blip2ForConditionalGeneration", settings), processor
 
 
-#: Function for each kind, which makes a tiny model and its processor from a tokenizer.
+#: For each kind of model, a function that makes a tiny model and its processor from a tokenizer.
 MODELS: dict[str, Callable[[Any], Made]] = {
     "llava": _llava,
     "gemma 3": _gemma3,

@@ -100,8 +100,8 @@ class Tracer:
     """Context manager that raises KeyboardInterrupt at the `at`-th executed line of attnviz.
 
     Calls of functions count as lines, and counting starts at 1. If `at` is None, nothing is raised.
-    `seen` lists the file and line number of each executed line. `raised` lists only those of the
-    line at which the exception was raised.
+    `seen` lists the file and line number of each executed line. `raised` lists the file and line
+    number at which the exception was raised. It is empty if nothing was raised.
     """
 
     def __init__(self, at: int | None = None) -> None:
@@ -153,7 +153,7 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
-    """Interrupt an extraction with `Tracer(at)`, and return descriptions of all faults after it."""
+    """Interrupt an extraction with `Tracer(at)`, and describe each fault found afterwards."""
     before = state_of(subject.models)
     error: BaseException | None = None
     tracer = Tracer(at)

@@ -55,7 +55,10 @@ def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> 
 
 
 def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
-    """Compare the predictions after a prompt of `prefix` tokens with `own` from `own_steps`."""
+    """Compare the predictions in `tokens` with `own`, a result of `own_steps`.
+
+    The first prediction is that of the token at position `prefix`.
+    """
     came = own.sequences[0, prefix:].tolist()
     assert [prediction.token.id for prediction in tokens.predictions] == came
     for step, (prediction, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):

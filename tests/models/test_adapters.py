@@ -49,7 +49,7 @@ def tuned(base: str, kind: str) -> Any:
 
 
 def own(model: Any, **arguments: Any) -> Any:
-    """Return the output of an eager copy of the model, including attention weights."""
+    """Return the output of a copy of the model that uses eager attention, including weights."""
     eager = copy.deepcopy(model)
     eager.get_base_model().set_attn_implementation("eager")
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_predictions_of_a_generated_text_are_those_of_the_tuned_model(kind: str)
     assert [prediction.query for prediction in predictions] == [first, first + 1, first + 2]
     generated = ids[0, COUNT:].tolist()
     assert [prediction.token.id for prediction in predictions] == generated
-    # The last token predicts a token that was not generated, so its row is left out.
+    # Leave out the last row. It predicts a token that was not generated.
     rows = probabilities[-4:-1]
     expected = [float(row[token]) for row, token in zip(rows, generated, strict=True)]
     assert [prediction.token.probability for prediction in predictions] == pytest.approx(

@@ -33,12 +33,12 @@ def widest(output: Any) -> float:
 
 
 def early_logit(output: Any) -> torch.Tensor:
-    """Return the logit of id 7 at the third token: an answer may be at any position."""
+    """Return the logit of id 7 at the third token. A function may choose any position."""
     logit: torch.Tensor = output.logits[0, 2, 7]
     return logit
 
 
-#: Path of the attention output projection in a layer of BERT.
+#: Path of the attention output projection in layer {} of BERT.
 BERT = "bert.encoder.layer.{}.attention.output.dense"
 
 

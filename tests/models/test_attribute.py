@@ -98,7 +98,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
     values, gradients = (torch.randn(n, 4, generator=generator) for n in (6, 5))
     weights = logits.softmax(dim=-1)
     outputs = weights @ values.double()
-    # With an identity matrix as keys, the queries are the logits.
+    # The keys are an identity matrix and the scale is 1, so the logits equal the queries.
     base = QueryKeyAttention(logits.float()[None], torch.eye(6)[None], scale=1.0)
     computed = GradientAttribution(
         base, values[None], outputs.float()[None], gradients[None], "logits"
@@ -217,7 +217,7 @@ def test_stacks_of_windows_are_left_out_and_named() -> None:
     )
     model = transformers.SwinForImageClassification(config).eval()
     record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)})
-    # Only in the second stage does a window contain the whole image.
+    # In stage 1, each window is a part of the image. In stage 2, one window is the whole image.
     assert list(record.stacks) == ["vision stage 2"]
     assert record.stack().weights(layer=1).shape == (4, 64, 64)
     assert "stack “vision stage 1”" in record.notes[-1]
@@ -305,7 +305,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
             expected = float(part @ towards / scale)
             weights = record.weights(layer=layer, head=head)
             assert float(weights[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)
-            # Outputs of heads at other queries do not reach the answer directly.
+            # Only the output of a head at the last query affects the answer directly.
             assert not weights[:-1].any()
 
 

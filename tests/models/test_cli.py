@@ -121,8 +121,7 @@ def test_help_describes_every_argument_of_python(capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr().out
         parameters = inspect.signature(function).parameters.values()
         names = {item.name for item in parameters if item.kind is item.KEYWORD_ONLY}
-        # `max_mb`, `width` and `font_size` are arguments of `View.save`. Each command has them,
-        # too.
+        # Each command also has the arguments `max_mb`, `width` and `font_size` of `View.save`.
         for argument in names | {"max_mb", "width", "font_size"}:
             assert f"--{argument.replace('_', '-')}" in printed, (name, argument)
 
@@ -184,7 +183,7 @@ def test_two_models_and_two_records_are_compared() -> None:
         state = page_of("compare-view", *arguments, "--names", "before,after")["state"]
         assert state["comparison"]["names"] == ["before", "after"]
         (distances,) = [stack["distances"][1] for stack in state["comparison"]["stacks"].values()]
-        # Weights of layer 0 are equal, because the loop changes only layer 1.
+        # The weights in layer 0 are equal, because the two models differ only in layer 1.
         assert max(map(abs, distances[0])) == 0
         assert min(distances[1]) > 0
 

@@ -1,4 +1,7 @@
-"""Queries and keys that `place` moves give the model's own weights, or a caveat says why not."""
+"""`place` moves queries and keys of a `Corpus` so that an embedding plot can show both together.
+
+The moved vectors give the model's own weights. If they do not, `Corpus.caveats` names the reason.
+"""
 
 from __future__ import annotations
 

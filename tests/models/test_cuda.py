@@ -145,7 +145,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     stack = AttentionStack("self", {0: moved}, record.stack().query_tokens)
 
     def last_tile(source: AttentionStack) -> np.ndarray[Any, Any]:
-        """Return the cells of one tile: the last queries, the first keys, zoom level `level`."""
+        """Return the heat map tile of the last queries and first keys at zoom level `level`."""
         position = (8192 // 256 - 1 >> level, 0)
         options: dict[str, Any] = {"layer": 0, "heads": [0, 1], "level": level, "pooled": "mean"}
         cells, _ = encode_tile(source, RowNormalizers(), position=position, **options)

@@ -170,7 +170,7 @@ def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it() -> None:
     pixels = processor(list(images), return_tensors="pt")["pixel_values"]
     outputs = model(pixel_values=pixels, output_attentions=True)
     assert np.mean(outputs.logits.argmax(dim=-1).numpy() == kinds) > 0.96
-    # The CLS token precedes the 64 patches.
+    # Add a first key to the masks of the 64 patches, because the CLS token precedes them.
     on_shape = np.pad(patches_of(masks), ((0, 0), (1, 0)))[:, None, None]
     cls = stacked(outputs.attentions)[..., :1, :]
     assert patches_of(masks).mean() < 0.3
@@ -191,8 +191,7 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
     answers = processor.batch_decode(generated, skip_special_tokens=True)
     right = [text == scene.answer(shape) for text, scene in zip(answers, scenes, strict=True)]
     assert np.mean(right) > 0.9
-    # The last query is the colour word. The model predicts the shape after it. The first 64 keys
-    # are patches.
+    # The first 64 keys are patches. The last query is the colour word, which predicts the shape.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (

@@ -56,7 +56,7 @@ def extras() -> set[str]:
 def check_command(line: str) -> None:
     """Fail if an option, make target, extra or module of attnviz in a command does not exist."""
     for part in re.split(r" && | \| ", line):
-        # Replace shell variables by a number.
+        # Replace each shell variable with a number, which every option accepts.
         program, *arguments = shlex.split(re.sub(r"\$[A-Z_]+", "3", part), comments=True)
         if program.endswith("python") and arguments[:1] == ["-m"]:
             program, *arguments = arguments[1:]
@@ -75,7 +75,7 @@ def check_command(line: str) -> None:
 def parse(arguments: list[str]) -> None:
     """Check that `attnviz` accepts the arguments, but run no model."""
     if not any(argument.startswith("-") for argument in arguments):
-        # A sentence may mention a command without its required arguments.
+        # A sentence may mention a command without its required arguments. --help needs none.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_write", lambda *_: Path("x.html"))
@@ -249,7 +249,7 @@ def test_every_command_exists(page: str) -> None:
 
 
 def public(dotted: str) -> Any:
-    """Return the object with a dotted name, or None if `dotted` is one word not in `__all__`."""
+    """Return the object named `dotted`, or None if `dotted` is a single word not in `__all__`."""
     value: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:
@@ -315,7 +315,7 @@ def test_the_page_of_the_analysis_names_every_function() -> None:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("n", [2, 16, 256])
 def test_uniform_attention_has_the_scores_in_the_table(n: int, *, causal: bool) -> None:
-    """The formulas are those of a table in docs/analysis.md."""
+    """The expected scores are the formulas in a table of docs/analysis.md."""
     queries = torch.randn(1, 2, n, 4, generator=torch.Generator().manual_seed(0))
     harmonic = sum(1 / number for number in range(1, n + 1))
     scores = dict.fromkeys(["previous token", "next token", "self", "first token"], 1 / n)

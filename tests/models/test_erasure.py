@@ -54,7 +54,7 @@ def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> N
 
 def test_random_orders_have_the_mean_and_the_standard_error_of_a_sample(decoder: Any) -> None:
     model, options = decoder
-    # Only tokens 1 and 5 have a score, so each random order begins with one of them.
+    # Tokens with the score NaN are not erased, so each random order begins with token 1 or 5.
     ranking = [np.nan] * 14
     ranking[1], ranking[5] = 2.0, 1.0
     curve = av.erasure_curve(model, TEXT, ranking, random_orders=5, **options)
@@ -73,7 +73,7 @@ def test_the_smallest_sufficient_set_is_found(decoder: Any) -> None:
     tokens = av.sufficient_tokens(model, TEXT, **options)
     assert tokens.exact
     assert tokens.texts == ("wide",)
-    # Token 13, the last, is always kept. With this token alone, the answer is “animal”.
+    # Token 13, the last, is always kept. With this token alone, “animal” is more likely.
     choice = range(13)
     assert without(model, options, choice) <= 0
     alone = [without(model, options, set(choice) - {token}) for token in choice]

@@ -34,7 +34,7 @@ def arguments_of(tokens: int) -> dict[str, torch.Tensor]:
 
 
 def forward(model: Any, tokens: int) -> LiveTensors:
-    # `extract` also passes these options to models that accept them.
+    # `extract` passes these options to models that accept them. `BertModel` does not.
     options: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
     if type(model).__name__ == "BertModel":
         options = {}
@@ -80,14 +80,14 @@ def test_no_tensor_has_an_entry_for_each_pair_of_tokens(kind: str) -> None:
 
 
 def test_the_mask_of_a_window_is_read_without_a_copy() -> None:
-    # The model itself makes a mask of all pairs for texts that are longer than the window.
+    # For texts longer than the window, the model itself makes a mask of all pairs of tokens.
     model = model_of("mistral", sliding_window=64)
     assert forward(model, 1024).largest >= 1024 * 1024
     assert added(model, 4096) <= 4.5 * added(model, 1024)
 
 
 def test_queries_and_keys_are_copied_no_more_than_once() -> None:
-    """The test runs without a GPU, so it counts conversions to float64 instead of copies."""
+    """Without a GPU, the test counts conversions to float64 instead of copies from a GPU."""
     model, copied = model_of("llama"), {}
     for dtype in (None, "float64"):
         with Copies("cpu", "cpu") as counted:

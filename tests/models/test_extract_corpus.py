@@ -57,8 +57,8 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # The model may read a few texts more than the corpus has. Some texts do not fit into
-    # `max_points`, and in some batches the shortest text is also read alone, as a check.
+    # The model may read up to four texts more: texts that do not fit into `max_points`, and the
+    # shortest text of a batch a second time, alone, as a check.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40

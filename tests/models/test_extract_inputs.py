@@ -112,8 +112,7 @@ def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: A
     assert largest_error(record, reference(model, arguments)) < 1e-4
     assert same(record, extract(model, {**encoded, "labels": labels}, tokenizer=piece_tokenizer))
     by_ids = extract(model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids)
-    # If the caller passes the ids of the decoder, the tokens have no predictions, because the token
-    # after the last id is unknown.
+    # Only a target or a generated text has predictions. Ids that the caller passes have none.
     tokens = record.stacks["decoder"].query_tokens
     assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
 

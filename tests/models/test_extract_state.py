@@ -28,7 +28,7 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
     before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
     assert state_of([model]) == before
-    # The extraction draws no random numbers, which would change later sampling.
+    # An extraction must not draw random numbers, because that would change later sampling.
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["mode"])

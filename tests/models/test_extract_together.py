@@ -95,7 +95,7 @@ def test_gradients_in_another_thread_are_not_affected(dropping: Any) -> None:
 
 
 def _send(queue: Any, model: Any) -> None:
-    # The threads of torch do not exist in a forked process, so it must compute in one thread.
+    # A fork does not copy the threads of torch, so the new process must compute in one thread.
     torch.set_num_threads(1)
     queue.put(weights(model, 0))
 

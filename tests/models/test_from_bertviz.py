@@ -55,7 +55,7 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table in the page, with code for both libraries.
+    """A row of a table in docs/from-bertviz.md, with code for both libraries.
 
     The row is about `arguments`, the names of arguments of the BertViz function `function`. In the
     table of notebooks, `function` is empty and `arguments` contains the names of notebooks.
@@ -85,7 +85,7 @@ def code_of(cell: str) -> str:
 
 
 def first_cells() -> list[str]:
-    """Return the code of the first notebook cell, for BertViz and for attnviz."""
+    """Return the page's code for the first cell of a notebook, for BertViz and for attnviz."""
     document = DOCUMENT.read_text(encoding="utf-8")
     table = re.search(r"\| BertViz \| attnviz \|\n.+\n((?:\|.+\n)+)", document)
     assert table is not None
@@ -102,7 +102,7 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
-    """Variables of the page's code for `head_view` and `model_view`, by name."""
+    """Variables that the page's code for `head_view` and `model_view` uses, by name."""
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
         # Only eager attention returns the weights that BertViz needs.
@@ -126,7 +126,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
-    """Variables of the page's code for neuron views, by library and name."""
+    """Variables that the page's code for neuron views uses, by library and then by name."""
     model, tokenizer = trained_bert(checkpoint_folder)
     ours = {
         "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
@@ -139,9 +139,9 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], dict[str, dict[str, Any]]]:
-    """Return a function that returns the variables of the page's code, by library and name.
+    """Return a function that returns variables for the page's code, by library and then by name.
 
-    Its argument is the name of the BertViz function that the code is about.
+    The function gets the name of the BertViz function that the code is about.
     """
     # Outside of a notebook, views are written to the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -177,7 +177,7 @@ def test_no_argument_of_bertviz_is_missing(function: str) -> None:
 def test_both_columns_draw_the_same(
     row: Row, names: Callable[[str], dict[str, dict[str, Any]]]
 ) -> None:
-    # The code for BertViz passes the arguments that the row explains.
+    # Check that the code for BertViz passes all arguments that the row is about.
     call = ast.parse(row.bertviz, mode="eval").body
     assert isinstance(call, ast.Call)
     signature = inspect.signature(function_of_bertviz(row.function))

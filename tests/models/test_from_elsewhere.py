@@ -1,4 +1,4 @@
-"""Every block of code in docs/from-elsewhere.md returns the weights of the other library.
+"""Each block of code in docs/from-elsewhere.md gives the weights of the library it is about.
 
 A small class replaces TransformerLens, because that library needs hundreds of megabytes.
 """
@@ -32,7 +32,7 @@ def blocks_of(section: str) -> list[str]:
 
 
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
-    """Run the first blocks of the page and the blocks of a section.
+    """Run the code blocks below the title of the page, and then those of a section.
 
     Return the records that the blocks assign to `record`, and all variables.
     """
@@ -136,8 +136,8 @@ class Lens:
             logits = torch.einsum("bqhd,bkhd->bhqk", queries, keys) / 8**0.5
             pattern = logits.masked_fill(ahead, -torch.inf).softmax(dim=-1)
             vectors = {"rot_q": queries, "rot_k": keys} if rotary else {"q": queries, "k": keys}
-            # In a rotary model, "q" and "k" are the vectors before the rotation, which do not give
-            # the weights. Here, other wrong vectors replace them.
+            # In a rotary model, "q" and "k" are not rotated, so they do not give the weights. Here,
+            # they are wrong in another way: "q" has the keys, and "k" the queries in reverse.
             stored = {"q": keys, "k": queries.flip(1), "pattern": pattern, **vectors}
             for name, tensor in stored.items():
                 self.cache[f"blocks.{layer}.attn.hook_{name}"] = tensor

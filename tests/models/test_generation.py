@@ -23,7 +23,7 @@ def llama() -> Any:
 
 def with_varied_text(kind: str) -> Any:
     """Return a tiny model that generates no end token and rarely repeats a token."""
-    # T5's cache has as many layers as the encoder, so the encoder must have 3 like the decoder.
+    # T5's cache has as many layers as the encoder. The decoder has 3, so the encoder needs 3, too.
     model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
     model.generation_config.update(
         eos_token_id=None, forced_eos_token_id=None, repetition_penalty=9.0
@@ -46,7 +46,7 @@ def test_rows_of_a_decoder_are_those_of_its_steps(kind: str, implementation: str
     for layer in range(stack.num_layers):
         expected = stitched(own.attentions, layer, 19, None)
         weights = stack.weights(layer=layer)
-        # No step reads the last token, so only the record has its row.
+        # No step reads the last token, so `expected` has no row for this token.
         assert np.abs(weights[:, :19, :19] - expected).max() < 1e-4
         assert expected.max(axis=-1).mean() > 0.2
         assert not weights[:, :19, 19].any()
@@ -189,7 +189,7 @@ def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
     before = state_of([model])
     caplog.clear()
     record = extract(model, IDS, generate=np.int64(6))
-    # The settings are the model's and not the caller's, so transformers must not warn about them.
+    # The caller did not choose these settings, so transformers must not warn about them.
     assert caplog.messages == []
     assert state_of([model]) == before
     tokens = record.stack("cross" if kind == "bart" else "self").query_tokens

@@ -44,9 +44,9 @@ def make_folder(tmp_path: Path) -> Callable[[], Path]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, extractions: dict[str, Subject], make_folder: Callable[[], Path]
 ) -> None:
-    """Interrupt at six random lines of the files in `CHANGING`, and at six lines of cleanup.py.
+    """Interrupt at six random lines of the files in `CHANGING`.
 
-    Those of cleanup.py are the last six that an extraction runs.
+    Also interrupt at the last six lines of cleanup.py that the extraction runs.
     """
     subject = extractions[kind]
     lines = positions(subject, make_folder(), CHANGING)

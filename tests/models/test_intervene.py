@@ -174,15 +174,14 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
     own = av.extract(model, inputs).stack().weights(layer=0, head=HEAD)
     cut = av.intervene(model, inputs, av.Knockout(8, [2, 6], layers=0, heads=HEAD), answer=(7, 8))
     expected = own.copy()
-    # The remaining weights, including that of the sink in gpt-oss, sum to 1 minus the weights of
-    # the two keys.
+    # Without keys 2 and 6, the row and the sink of gpt-oss sum to 1 minus the weights of both keys.
     expected[8] /= 1 - own[8, [2, 6]].sum()
     expected[8, [2, 6]] = 0
     off = 1e-5 if kind in TRACED else 1e-6
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < off
     assert cut.effect.change != 0
     if kind in TRACED:
-        # Setting the head to these weights has the same effect.
+        # Setting the weights of the head to `expected` has the same effect as the knockout.
         same = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
         effect = av.intervene(model, inputs, same, answer=(7, 8)).effect
         assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
@@ -298,7 +297,7 @@ def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
     change = av.Ablate(LAYER, HEAD, stack=stack, mean_of=OTHERS)
     record = av.intervene(model, inputs_of(kind), change, answer=(7, 8))
 
-    # For comparison, edit the head's part of the input of the output projection.
+    # For comparison, set the head's part of the projection's input to its mean over `OTHERS`.
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
     outputs: list[torch.Tensor] = []
 

@@ -48,7 +48,7 @@ def produced(
 
 
 def changed_weights(module: Any, logits: torch.Tensor) -> torch.Tensor:
-    """Compute the softmax of the logits of a layer, and make the `CHANGES` of this layer."""
+    """Compute the softmax of the logits of a layer, and apply the `CHANGES` of this layer."""
     number = torch.arange(logits.shape[-1])
     if module.layer_idx == 0:
         logits[..., [1, 7]] = -torch.inf
@@ -92,7 +92,7 @@ def test_each_step_equals_a_forward_without_a_cache_by_hand(
         ours, theirs = (item.stack().weights(layer=layer) for item in (record, own))
         assert np.abs(ours - theirs).max() < 1e-6
     assert not record.stack().weights(layer=0)[:, :, [1, 7]].any()
-    # The effect is measured at the last token of the prompt.
+    # The effect is measured at the last token of the prompt, where `CHANGES[2]` has no query.
     first = av.intervene(model, {"input_ids": IDS}, CHANGES[:2] + CHANGES[3:], position=8)
     assert record.effect.before == pytest.approx(first.effect.before, abs=1e-5)
     assert record.effect.after == pytest.approx(first.effect.after, abs=1e-5)
@@ -123,7 +123,7 @@ def test_each_step_equals_an_intervention_on_the_text_so_far(
     kind: str, changes: list[Any], cache: dict[str, Any]
 ) -> None:
     """The models have soft caps, sinks, windows or biases. Two models are encoder-decoders."""
-    # T5's cache has as many layers as the encoder, so the decoder must have 2 like the encoder.
+    # T5's cache has as many layers as the encoder. The encoder has 2, so the decoder needs 2, too.
     model = make_model(kind, **({"num_decoder_layers": 2} if kind == "t5" else {}))
     record, rows = produced(model, {"input_ids": IDS}, changes, **cache)
     several = "decoder" in record.stacks

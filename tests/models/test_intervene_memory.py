@@ -1,6 +1,6 @@
 """Interventions that would not fit into memory raise an error before the model runs.
 
-While `head_effects` runs on 30 texts, the outputs of only one text are in memory.
+While `head_effects` runs on many texts, the outputs of heads of only one text are in memory.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def test_the_memory_of_a_changed_record_is_checked_before_the_model_runs(
     model = make_model("gpt2")
     begun: list[int] = []
     model.register_forward_pre_hook(lambda *_: begun.append(0))
-    # Free memory is one byte too small. In each of 3 layers, each of 60 tokens has a query and a
-    # key of 48 float32.
+    # Set the free memory one byte too low: 3 layers, queries and keys, 60 tokens, 48 float32 each.
     free(3 * 2 * 60 * 48 * 4 - 1)
     change = av.Knockout(5, 2)
     for length, generate in ((60, None), (52, 9)):

@@ -42,7 +42,7 @@ def record_bytes(record: AttentionRecord) -> int:
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """List of the sizes in bytes of all tensors that `Copier` makes."""
+    """Sizes in bytes of the copies of queries, keys and weights that an extraction makes."""
     sizes: list[int] = []
     copy = Copier._copies_of
 
@@ -273,5 +273,5 @@ def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     model = make_model("gpt2")
     record = extract(model, IDS, device=None)
     assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
-    # Views of the output of `c_attn` would be larger, because that output also contains values.
+    # Slices of the output of `c_attn` would keep all of it in memory, including the values.
     assert record_bytes(record) == record_bytes(extract(model, IDS))

@@ -96,7 +96,7 @@ def test_frames_of_a_speech_encoder_are_named_by_their_times(
         for stack in (record.stack(), extract(wav2vec2, samples, processor=extractor).stack())
     )
     changed = np.flatnonzero((before != after).any(-1))
-    # The changed samples are those from 0.400 s to 0.405 s. A frame lasts 0.025 s.
+    # Samples from 0.400 s to 0.405 s changed. A frame lasts 0.025 s, so two frames contain them.
     assert [record.tokens.text[index] for index in changed] == ["0.38s", "0.40s"]
 
 

@@ -20,8 +20,8 @@ DECODERS = ["gpt2", "llama", "mistral"]
 IMPLEMENTATIONS = ["sdpa", "eager"]
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7], [7, 31, 12, 99, 5, 210, 44, 9]])
 ONES = torch.ones_like(IDS)
-# `PACKED` contains the positions of two texts in one row. `APART` is True for pairs of tokens of
-# the same text.
+# `PACKED` contains the positions of two texts in one row. `APART` is a mask that separates the two
+# texts: it is True only for pairs of tokens of the same text.
 PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
 APART = torch.zeros(8, 8, dtype=torch.bool)
 APART[:4, :4] = APART[4:, 4:] = True

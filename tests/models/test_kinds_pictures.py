@@ -105,13 +105,13 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # In the text, token 10 is between the rows of an image, so the record has no grids.
+    # In the text, token 10 separates the rows of an image, so the tokens of the text have no grids.
     assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})
     assert_own(record, own, peak=0.2)
     # Change the patch in row 5, column 2 of image 2. Two by two patches become one token of the
-    # text.
+    # text, so the token in row 2, column 1 changes.
     others = [images[0], with_patch(images[1], (8 * 5, 8 * 2), 8)]
     pair = (inputs, pixtral_inputs(others))
     for changed_model, stack, tokens, name in (

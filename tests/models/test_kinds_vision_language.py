@@ -44,10 +44,10 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
-    """A changed patch changes one query in layer 0 of the vision tower, that of its row and column.
+    """A changed patch changes one query in layer 0 of the vision tower, named by row and column.
 
-    If attention in the tower is turned off, the patch also changes only one query of the text
-    model. The label of this query is the row and column of the square that contains the patch.
+    A token of the text model stands for a square of patches, and its name is the row and column of
+    the square. If attention in the tower is turned off, only the square of the patch changes.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)
@@ -73,7 +73,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """Layer 0 mixes the patches of a window (4 x 4), so all of their queries change in layer 1."""
+    """Layer 0 mixes the patches of a window (4 x 4), so one changed patch changes them all."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)
@@ -125,7 +125,7 @@ def test_two_images_in_one_prompt(kind: str, make: Make) -> None:
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)
     image, second = picture(height, width), picture(height, width, seed=1)
-    # A prompt may contain one image twice.
+    # The second image of a prompt may be the first image again.
     for other in (image, second):
         record = extract(model, chat(image, TEXT, other), processor=processor)
         tokens = record.stacks["self"].query_tokens

@@ -44,7 +44,7 @@ def swin(kind: str = "SwinModel") -> Any:
 
 
 def with_positions(model: Any) -> Any:
-    """Fill a model's tables of relative positions with random numbers, and return the model."""
+    """Fill a model's relative position biases with random numbers, and return the model."""
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -76,7 +76,11 @@ def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> ND
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
-    """Write the weights `own` of each window into one array (heads, `count`, `count`)."""
+    """Return one array (heads, `count`, `count`) with the weights of all windows.
+
+    `own` has the weights of each window, (windows, heads, queries, keys). `windows` is a result of
+    `patches_by_window`. Weights of padding are left out.
+    """
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
     for weights, tokens in zip(own, windows, strict=True):
@@ -107,7 +111,7 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
             computed = stack.weights(layer=number)
             assert np.abs(computed[:, :count, :count] - expected).max() < 1e-4
             assert expected.max(-1).mean() > 0.25
-            # The record also contains the weights on padding, so rows sum to 1.
+            # With the weights on padding, which the record also has, rows of patches sum to 1.
             assert np.abs(computed[:, :count].sum(-1) - 1).max() < 1e-5
         # The next stage merges two by two patches into one.
         rows, columns = -(-rows // 2), -(-columns // 2)

@@ -71,8 +71,8 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
     ("seconds_per_token", "seconds_per_extraction", "num_tokens", "extracted_at"),
     [
         # The pause before an extraction is the time of the previous extraction / `_MAX_SHARE`, here
-        # 3 / 0.4 = 7.5 seconds. The first extraction is expected to take as long as the first
-        # token, so the pause after this token is 1 / 0.4 = 2.5 seconds.
+        # 3 / 0.4 = 7.5 seconds. Before the first extraction, the time of the first token is used
+        # instead: the pause is 1 / 0.4 = 2.5 seconds.
         (1.0, 3.0, 56, [4, 12, 20, 28, 36, 44, 52]),
         # A pause is at least `_MIN_PAUSE` = 1 second, in which 8 tokens are generated.
         (0.125, 0.0625, 26, [9, 17, 25]),
@@ -107,7 +107,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """Fake of `extract_live`. It shows a record at once, and the next after `turns.release()`."""
+    """Fake of `extract_live`. It shows one record at once, and one after each `turns.release()`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")
@@ -125,7 +125,7 @@ class Steps:
             assert self.turns.acquire(timeout=60)
             if self.fails:
                 raise RuntimeError("out of memory")
-            # Decide before `show`, because a test may stop the generation during `show`.
+            # Ask before `show`, so that a stop during `show` ends the loop after the next record.
             stops = is_stopped()
             show(record, COUNT)
             if stops:

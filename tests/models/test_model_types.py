@@ -112,7 +112,7 @@ def test_weights_are_the_models_own_and_the_model_is_unchanged(model_type: str) 
     assert (row.result, row.reason) == ("ok", "")
     assert row.error is not None
     assert row.error <= TOLERANCE
-    # Rows have clear maxima, and the comparison detected every fault that `check` inserted.
+    # Rows of weights have clear maxima, and `check` detected every fault that it inserted.
     assert row.peak is not None
     assert row.peak > 0.25
     assert row.unnoticed == []

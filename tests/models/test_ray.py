@@ -123,7 +123,10 @@ def test_a_lost_actor_changes_nothing(
 def test_datasets_of_ray(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, own_measures: None
 ) -> None:
-    """A Ray dataset has the texts (Parquet) and the statistics (JSONL) of the table in its file."""
+    """Ray reads a table from Parquet and JSONL files.
+
+    The dataset from Parquet has the texts of the table, and that from JSONL has its statistics.
+    """
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
@@ -159,7 +162,7 @@ def test_errors_in_texts_and_models_are_named(cluster: Any, decoder: tuple[Any, 
 def test_an_interrupt_leaves_no_actors(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupt a call, and continue from its checkpoint."""
+    """Interrupt a call, wait until its actors have ended, and continue from its checkpoint."""
     checkpoint = tmp_path / "part.safetensors"
     real = on_ray.actor_results
 

@@ -53,7 +53,7 @@ def read(model: Any, texts: Sequence[Any], **options: Any) -> list[ReadText]:
 
 
 def assert_own(kind: str, model: Any, tokenizer: Any, examples: list[ReadText]) -> None:
-    """Compare each record with the weights that the eager model computes for the text alone."""
+    """Compare each record with the model's own weights for the text alone, from eager attention."""
     for example in examples:
         inputs = dict(tokenizer(TEXTS[example.index], return_tensors="pt"))
         names = ("input_ids",) if kind == "gpt_oss" else ("input_ids", "attention_mask")

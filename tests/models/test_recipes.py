@@ -52,7 +52,7 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
     layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
     assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
     assert last.token.text == "<end>"
-    # Hiding the patches with the most weight changes the answer. Hiding others does not.
+    # Hiding the patches with the most weight changes the prediction. Hiding other patches does not.
     strongest, others = printed.strip().splitlines()[-2:]
     assert "the prediction becomes" in strongest
     assert "the prediction stays “triangle”" in others
@@ -228,7 +228,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
             outputs = (matrices @ u.T[..., None])[..., 0]
             assert (outputs - expected).abs().max() < 1e-4 * expected.abs().max()
             assert (matrices.triu(1) == 0).all()
-            # A selection of channels has the same result as all channels.
+            # The matrices of two selected channels equal those from the call with all channels.
             subset = names["hidden_attention"](mixer, states, torch.tensor([3, 7]))
             assert torch.allclose(subset, matrices[[3, 7]], atol=1e-6)
     with pytest.raises(ValueError, match="has no attention to show"):

@@ -42,7 +42,8 @@ def together(runner: Runner, *changes: Any) -> list[float]:
     return runner.answers(copies, doing="changes", unit="forward")
 
 
-# BLOOM and DeBERTa have their own code for attention. In Gemma 3n, every copy runs all layers.
+# BLOOM and DeBERTa have their own code for attention. Gemma 3n cannot use stored outputs of earlier
+# layers, so every copy runs all layers.
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "bloom", "deberta-v2", "gemma3n"])
 def test_copies_with_different_changes_have_the_answers_of_single_runs(kind: str) -> None:
     model = make_model(kind)

@@ -60,7 +60,7 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
     path = Path(capsys.readouterr().out.strip())
     state = data_of(path)["state"]
     assert (state["layer"], state["heads"], state["color"]) == (2, [1], "ends")
-    # The record of this text has the same queries as a record of the text alone.
+    # The record of `TEXTS[2]` in the corpus has the same queries as a record of this text alone.
     alone = av.extract(model, TEXTS[2], tokenizer=tokenizer)
     index = [str(name).startswith("the street") for name in view.corpus.names].index(True)
     one = view.corpus.records[index].stack()

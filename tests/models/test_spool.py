@@ -126,7 +126,7 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
     expected = extract(model, arguments)
-    # The model replaces modules of its encoder in its first forward, so `extract` runs it twice.
+    # The first forward replaces modules of the encoder, so `extract` runs the model a second time.
     assert len(runs) == 2
     record = extract(model, arguments, spool=tmp_path / "x")
     assert_same(expected, record)

@@ -48,7 +48,7 @@ def test_a_token_is_deleted(kind: str) -> None:
             expected = difference(model, shifted, input_ids=remaining) - before
             assert effects.values[token] == pytest.approx(expected, abs=1e-6)
         assert np.isnan(effects.values[position])
-        # At position 5, causal models do not read token 6.
+        # A causal model does not read token 6 at position 5, so removing this token has no effect.
         assert (effects.values[6] == pytest.approx(0, abs=1e-6)) == (
             position == 5 and kind != "bert"
         )

@@ -176,7 +176,7 @@ def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_pa
 
 
 def _then_blocked(look: Any, folder: Path) -> Any:
-    """Return a function that calls `look`, and then puts a file in the place of the folder."""
+    """Return a function that calls `look`, and then replaces the folder with a file."""
 
     def looked(*arguments: Any, **options: Any) -> None:
         look(*arguments, **options)

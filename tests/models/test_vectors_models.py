@@ -32,7 +32,7 @@ KINDS = {
 def row_of(
     server: RecordServer, num_keys: int, **location: Any
 ) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
-    """Request "vectors". Return the header of the reply, and its arrays by name."""
+    """Send the request "vectors". Return the header of the reply, and its arrays by name."""
     reply = server.reply("vectors", {**location, "keys": [0, num_keys]})
     numbers = np.frombuffer(reply.data or b"", "<f4").astype(np.float64)
     parts = reply.header["parts"]

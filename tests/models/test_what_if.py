@@ -51,7 +51,7 @@ def as_json(*changes: Change) -> list[dict[str, Any]]:
 
 
 def ask(view: WhatIf, *changes: Change) -> dict[str, Any]:
-    """Set `view.changes`, and return the header of the reply to "intervene" as JSON."""
+    """Set `view.changes`, and return the header of the reply to the request "intervene"."""
     view.changes = list(changes)
     answers = () if view.answer is None else view.answer
     measured = answers if isinstance(answers, list | tuple) else [answers]
@@ -124,7 +124,7 @@ def test_the_sentence_of_an_answer_names_the_cut(view: av.HeadView) -> None:
     )
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
-    # The logits have enough digits to show this small effect.
+    # The sentence writes both logits with enough digits to show this small effect.
     assert "8.54 to 8.53, noise" in ask(view, av.HideTokens(8))["sentence"]
     assert ask(view, EDGE, HEAD)["sentence"].startswith("With these 2 changes, ")
     assert ask(view)["sentence"].startswith("Unchanged, the next token is “street” (")
@@ -135,7 +135,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 ) -> None:
     forwards.clear()
     ask(view)
-    # The first answer takes a forward of the unchanged model, and one to measure the noise.
+    # The first reply takes a forward of the unchanged model, and another one to measure the noise.
     assert len(forwards) == 2
     tried: list[list[Change]] = [[EDGE], [HEAD], [TOKEN], [EDGE, HEAD]]
     for number, changes in enumerate(tried, 3):
@@ -232,7 +232,7 @@ def test_an_answer_that_cannot_be_measured_is_refused(
     with pytest.raises(traitlets.TraitError, match=message):
         view.answer = answer
     assert view.answer == "animal"
-    # The browser may also send an answer as text.
+    # A request of the browser may also contain an answer as text, with the same error.
     if isinstance(answer, str):
         with pytest.raises(ValueError, match=message):
             reply_of(view, "intervene", {"changes": [], "measured": [answer]})
@@ -254,7 +254,7 @@ def test_an_answer_needs_a_model(
         with pytest.raises(TypeError, match=f"{words}text\\), without generate= and words=True"):
             av.show_head_view(model, TEXT, tokenizer=tokenizer, answer="street", **options)
     assert not forwards
-    # A new record has no model, so the answer becomes None.
+    # With a new record, the view can no longer run the model, so `answer` becomes None.
     view.set_trait("answer", "animal")
     view.record = av.extract(model, "the cat sat", tokenizer=tokenizer)
     assert view.answer is None
@@ -262,10 +262,10 @@ def test_an_answer_needs_a_model(
 
 
 def test_a_new_change_shows_the_run_after_it(view: av.HeadView) -> None:
-    # New changes, the run that was selected before, and the run that must be selected after.
+    # New value of `view.changes`, old value of `view.run`, and expected value of `view.run`.
     for changes, selected, run in (
         ([HEAD], "before", "after"),
-        # If all changes are undone, the selected run stays.
+        # If all changes are removed, `view.run` stays the same.
         ([], "before", "before"),
         ([HEAD, EDGE], "difference", "difference"),
     ):
@@ -295,7 +295,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     view: av.HeadView, decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     forwards.clear()
-    # Before the first answer, the reply does not wait for a forward.
+    # Before the first reply to "intervene", the share is unknown, and no forward runs for it.
     waiting: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
     assert data_of_pair(view) == {"model": "waits", **waiting}
     assert not forwards
@@ -303,7 +303,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     heads = [(0, 0), (1, 0), (2, 3)]
     by_head = {pair: data_of_pair(view, layer=pair[0], head=pair[1]) for pair in heads}
     assert len(forwards) == 2
-    # The share is the value norm of the key, divided by the sum over all keys.
+    # The share is the value norm of the key, divided by the sum of the value norms of all keys.
     norms = av.attribute(decoder[0], TEXT, method="value norm", tokenizer=decoder[1]).stack()
     for (layer, head), reply in by_head.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
@@ -326,7 +326,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert data_of_pair(view)["cuts"] == [cut]
-    # The noise is written with two significant digits, so its error is at most 1 / 20.
+    # The noise is written with two significant digits, so its relative error is at most 1 / 20.
     written = float(data_of_pair(view)["noise"].replace("−", "-"))
     assert written == pytest.approx(effect_in(view).noise, rel=1 / 20)
     ask(view, av.Knockout(13, 6, renormalize=False))
@@ -355,7 +355,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     forwards.clear()
     ask(view)
     ask(view, *requested)
-    # The weights come from the third forward, in which `ask` measured the effect of the change.
+    # The weights need no fourth forward. They were kept when `ask` measured the effect.
     [stack] = changed_stacks(view)
     record = view.changed_record
     assert len(forwards) == 3
@@ -491,7 +491,7 @@ def test_two_changes_can_be_computed_at_the_same_time(
     view.answer = "animal"
     view.answer = None
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
-    # After a request is cancelled, another request gets its answer.
+    # After a request is cancelled, another request still gets its reply.
     third = {"changes": as_json(av.Ablate(1, 1))}
     next(replies(server, "intervene", third))
     server.cancel("intervene", third)
@@ -506,8 +506,8 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    # With one of the options, the tokens differ from those of `TEXT`, so the model cannot run
-    # again.
+    # With either option, the tokens of the record differ from those of `TEXT`, so the view cannot
+    # run the model.
     for options in ({"generate": 2}, {"words": True}):
         assert not av.show_head_view(model, TEXT, tokenizer=tokenizer, **options).runs_model
 

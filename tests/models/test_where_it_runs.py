@@ -39,7 +39,10 @@ def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def softmax_of(call: dict[str, Any]) -> NDArray[np.float32]:
-    """Compute the weights (heads, queries, keys) of a call. A call without a mask is causal."""
+    """Compute the weights (heads, queries, keys) of a call in the result of `received`.
+
+    A call without a mask is causal.
+    """
     query, key = call["query"][0].float(), call["key"][0].float()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     logits = query @ key.transpose(1, 2) * call["scaling"]
@@ -60,7 +63,7 @@ def test_half_precision(kind: str, dtype: torch.dtype) -> None:
     for weights, call in zip(records[0].to_numpy(), calls, strict=True):
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
     assert any("float32 softmax" in note for note in records[0].notes)
-    # The weights of eager attention differ, because it rounds logits and weights.
+    # Eager attention rounds logits and weights to half precision, so its weights differ slightly.
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS, output_attentions=True).attentions

@@ -82,7 +82,7 @@ def test_a_model_of_timm(timm: Any, timm_wrapper: None) -> None:
 
 @pytest.fixture
 def wrapped(timm_wrapper: None) -> Callable[..., Any]:
-    """Function that makes a timm model in transformers' wrapper, with clear maxima in its rows."""
+    """Function that makes a timm model in transformers' wrapper, with uneven attention weights."""
 
     def make(architecture: str, **options: Any) -> Any:
         torch.manual_seed(0)

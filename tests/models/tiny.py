@@ -160,7 +160,10 @@ def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
 
 
 def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> NDArray[np.uint8]:
-    """Return a copy of the image with inverted colours in a square from `corner` (row, column)."""
+    """Return a copy of the image with inverted colours in a square.
+
+    `corner` is the row and column of the upper left pixel of the square, and `size` is its width.
+    """
     other = image.copy()
     square = (slice(corner[0], corner[0] + size), slice(corner[1], corner[1] + size))
     other[square] = 255 - other[square]

@@ -25,7 +25,7 @@ def by_trainer(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[f
 
 
 def sharded(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[float]]:
-    """Train a sharded model in a loop, and call the callbacks. Return the model and its losses."""
+    """Train a model sharded with FSDP, and call the callbacks. Return the model and its losses."""
     del folder
     divided: Any = model()
     for block in divided.transformer.h:

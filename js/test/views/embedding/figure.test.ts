@@ -11,7 +11,7 @@ const SCENE: Scene = {
   front: [{ kind: "rect", x: 0, y: 0, width: 300, height: 200, stroke: "#000000" }],
 };
 
-/** Return the exports of a view, and the mock that draws its points and its overview. */
+/** Return the functions that export a view as a figure or as CSV, and the mock that draws it. */
 async function exportsOf(changed: Partial<EmbeddingState>, kernel = new Kernel()) {
   const { context, store } = setUp({ enlarged: true, ...changed }, kernel);
   await until(() => expect(store.corpus.value).not.toBeNull());
