@@ -1,4 +1,4 @@
-"""Tiny vision-language models in `MODELS`, and functions for tests of models that read images."""
+"""Functions that make tiny vision-language models and chats, or read the weights of timm models."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> 
 
     `num_keys` is the number of keys of cross-attention, or None for self-attention. A step may lack
     the weights on its first keys, because a cache with a sliding window drops these keys.
+    Such weights are 0 in the result.
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))

@@ -38,7 +38,7 @@ def early_logit(output: Any) -> torch.Tensor:
     return logit
 
 
-#: Path of the attention output projection in layer {} of BERT.
+#: Path of the attention output projection of BERT. {} stands for the number of the layer.
 BERT = "bert.encoder.layer.{}.attention.output.dense"
 
 

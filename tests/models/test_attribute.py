@@ -79,7 +79,7 @@ def test_gradients_are_those_of_autograd(
         cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
         assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
         # The first query has only one key. Removing this key changes its weight from 1 to 0, so the
-        # attribution is the gradient.
+        # attribution is the gradient with respect to this weight.
         first = np.zeros_like(weights[:, 0])
         first[:, 0] = by_weights[:, 0, 0]
         assert close(knockout.weights(layer=layer)[:, 0], first)
@@ -258,7 +258,7 @@ def test_rollout_multiplies_the_layers() -> None:
     causal = av.attribute(make_model("gpt2"), inputs, method="rollout")
     matrix = (np.tri(9) / np.arange(1, 10)[:, None] + np.eye(9)) / 2
     share = np.linalg.matrix_power(matrix, 3)[-1, 0]
-    # Rollout gives the first token this share after 3 layers of uniform causal attention.
+    # For uniform causal attention in 3 layers, rollout gives the first token the weight `share`.
     assert any(f"the first token gets {share:.0%}" in note for note in causal.notes)
 
 

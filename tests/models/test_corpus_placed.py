@@ -93,7 +93,7 @@ def test_soft_caps_and_sinks_make_moving_the_keys_inexact(
     kind: str, caveat: str, make_corpus: Make
 ) -> None:
     corpus, own = make_corpus(kind)
-    # If `place` does not translate the keys, the weights equal the model's own.
+    # If `place` does not translate the keys, the weights equal the model's own despite the caveat.
     assert worst(corpus, own, Placing("none", translate=False)) < 1e-4
     assert worst(corpus, own, Placing("norms", translate=False)) < 2e-4
     assert worst(corpus, own, Placing("norms")) > 0.01

@@ -1,4 +1,4 @@
-"""Python blocks in README.md and docs run. Commands, names and local links in them exist.
+"""Python blocks of the documents run. Commands, names and local links in the documents exist.
 
 CONTRIBUTING.md describes the Markdown comments that skip the next block or contain hidden code.
 """
@@ -56,7 +56,7 @@ def extras() -> set[str]:
 def check_command(line: str) -> None:
     """Fail if an option, make target, extra or module of attnviz in a command does not exist."""
     for part in re.split(r" && | \| ", line):
-        # Replace each shell variable with a number, which every option accepts.
+        # Replace each shell variable with a number.
         program, *arguments = shlex.split(re.sub(r"\$[A-Z_]+", "3", part), comments=True)
         if program.endswith("python") and arguments[:1] == ["-m"]:
             program, *arguments = arguments[1:]
@@ -109,7 +109,7 @@ def reader(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], dict[str, Any]]:
-    """Return a function that runs a page in a folder with local copies of models of the hub."""
+    """Return a function that runs the blocks of a page with local models instead of hub models."""
     monkeypatch.chdir(tmp_path)
     # Outside of a notebook, views are written to the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Erasure curves, sufficient tokens and permutation effects equal those of plain forwards."""
+"""Erasure curves, sufficient tokens and permutation effects equal results of plain forwards."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TEXTS = [
 
 @pytest.fixture
 def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
-    """Number of tokens, with padding, of each text that the decoder reads."""
+    """List that gets the number of tokens, with padding, of each text that the decoder reads."""
     counted: list[int] = []
 
     def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:

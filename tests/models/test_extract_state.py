@@ -39,7 +39,10 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
 def test_the_last_capture_restores_the_mode_of_a_module(
     parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
-    """Two calls of `evaluate` overlap. Each gets the whole model or its module ``model.model``."""
+    """Two calls of `evaluate` overlap. Each puts a module in evaluation mode until its cleanup.
+
+    The module is the whole model or ``model.model``.
+    """
     model = make_model("llama").train()
     model.model.layers[1].eval()
     before = state_of([model])

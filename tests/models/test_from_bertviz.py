@@ -271,7 +271,7 @@ def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
             if len(theirs) < len(ours):
                 # BertViz's page contains only the heads that it shows.
                 ours = ours[getattr(view, "include_heads", None)]
-            # T5 does not scale its logits down, so their rounding errors in float32 are large.
+            # T5 does not scale its logits down, so they are large and have large rounding errors.
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 

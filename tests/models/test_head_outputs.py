@@ -155,7 +155,7 @@ def test_models_with_an_unknown_projection_have_a_note_in_place_of_the_score(
 
 
 class Rounded(nn.Module):
-    """Projection whose weight is not a matrix of floats, like that of quantized models."""
+    """Projection with a weight of integers, like a projection of a quantized model."""
 
     def __init__(self, matrix: torch.Tensor, bias: torch.Tensor) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
-    """Return `count` texts of 15 random words and their repetition, then `count` sentences."""
+    """Return `count` texts in which 15 random words occur twice, and then `count` sentences."""
     generator = np.random.default_rng(5)
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     rows = repeated_halves(generator, words, rows=count, length=15)

@@ -23,9 +23,9 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 #: Ids of two texts, over which the outputs of a head are averaged.
 OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
-#: Kinds of models that compute attention in their own code.
+#: Kinds of models that compute attention in their own code, not with `AttentionInterface`.
 TRACED = ("bloom", "deberta-v2", "openai-gpt")
-#: Output projection of layer 1 in each kind of model, and its stack (None for a single stack).
+#: Output projection of layer 1 in each kind of model, and its stack (None if there is only one).
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "bloom": ("transformer.h.1.self_attention.dense", None),
     "deberta-v2": ("deberta.encoder.layer.1.attention.output.dense", None),

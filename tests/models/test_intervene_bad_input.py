@@ -51,7 +51,7 @@ WAYS: dict[str, Callable[..., Any]] = {
         av.permutation_effect(*args, layer=1, head=0, query=8, **options).values
     ),
 }
-#: Names in `WAYS` that accept tokens as the answer. `permutation_effect` accepts only functions.
+#: Functions in `WAYS` whose answer may be tokens. `permutation_effect` needs a function as answer.
 WITH_TOKENS = [way for way in WAYS if way != "permutation_effect"]
 
 

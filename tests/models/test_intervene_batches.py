@@ -144,7 +144,7 @@ def test_several_changes_keep_their_order() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
-    """BERT and GPT-2 count positions from the first token, even if this token is padding."""
+    """If padding on the left stayed, BERT and GPT-2 would give it the first positions."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     before, behind = (3, 0) if side == "left" else (0, 3)

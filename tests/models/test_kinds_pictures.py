@@ -105,7 +105,7 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # In the text, token 10 separates the rows of an image, so the tokens of the text have no grids.
+    # Token 10 separates the rows of an image in the text, so the text has no patch grids.
     assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})
@@ -216,7 +216,7 @@ def test_one_attention_over_a_text_and_an_image(
     ],
 )
 def test_images_are_restored_from_patches(name: str, kind: str, block: int) -> None:
-    """Image processors differ in the order of patches, and of the numbers in a patch."""
+    """Image processors differ in the order of patches and in the order of numbers in a patch."""
     processor = getattr(transformers, name)(patch_size=8, merge_size=2, do_resize=False)
     images = [picture(32, 48), picture(64, 16, seed=1)]
     encoded = processor(images=images, return_tensors="pt")

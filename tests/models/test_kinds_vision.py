@@ -104,7 +104,7 @@ def test_the_stored_image_equals_the_input() -> None:
 
 
 def grids_of(tokens: Tokens) -> list[tuple[int, int, int, int]]:
-    """Return the image number, first token, number of rows and number of columns of each grid."""
+    """Return (image number, first token, rows, columns) of each patch grid."""
     return [(grid.image, grid.start, grid.rows, grid.columns) for grid in tokens.grids]
 
 

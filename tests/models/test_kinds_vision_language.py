@@ -44,10 +44,11 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
-    """A changed patch changes one query in layer 0 of the vision tower, named by row and column.
+    """A changed patch changes one query in layer 0 of the vision tower: that of its row and column.
 
     A token of the text model stands for a square of patches, and its name is the row and column of
-    the square. If attention in the tower is turned off, only the square of the patch changes.
+    the square. If attention in the tower is turned off, a changed patch changes only the query of
+    its square.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)
@@ -73,7 +74,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """Layer 0 mixes the patches of a window (4 x 4), so one changed patch changes them all."""
+    """Layer 0 mixes the patches of a window (4 x 4), so one changed patch changes all 16."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)

@@ -18,7 +18,7 @@ from model_types.check import check
 from model_types.compare import TOLERANCE
 from model_types.rows import Row
 
-# The rows are text encoders, text decoders, decoders with experts or unusual layers,
+# The seven rows are text encoders, text decoders, decoders with experts or unusual layers,
 # encoder-decoders, vision models, models of texts and images, and others (sound, series, ...).
 SAMPLE = """
     albert bert canine convbert deberta-v2 distilbert mobilebert modernbert roformer squeezebert
@@ -30,9 +30,9 @@ SAMPLE = """
     hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
 
-# Expected results for each stack. The first is the result of ablating a head: "exact" if the
-# output of the model changes as computed by hand, "changed" if it changes but cannot be computed by
-# hand, or "refused". The second is whether attnviz finds the output projection of attention.
+# Two expected results for each model type and stack. The first is the result of ablating a head:
+# "exact" if the output of the model changes as computed by hand, "changed" if it changes but cannot
+# be computed by hand, or "refused". The second is whether attnviz finds the output projection.
 CHANGED = {
     "gpt2": {"self": ("exact", True)},
     "albert": {"self": ("exact", True)},

@@ -125,7 +125,8 @@ def test_datasets_of_ray(
 ) -> None:
     """Ray reads a table from Parquet and JSONL files.
 
-    The dataset from Parquet has the texts of the table, and that from JSONL has its statistics.
+    The dataset from Parquet has the texts of the table. The dataset from JSONL gives the statistics
+    of the table.
     """
     import pandas as pd
 

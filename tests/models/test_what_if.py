@@ -232,7 +232,7 @@ def test_an_answer_that_cannot_be_measured_is_refused(
     with pytest.raises(traitlets.TraitError, match=message):
         view.answer = answer
     assert view.answer == "animal"
-    # A request of the browser may also contain an answer as text, with the same error.
+    # If a request of the browser contains this answer as text, the error is the same.
     if isinstance(answer, str):
         with pytest.raises(ValueError, match=message):
             reply_of(view, "intervene", {"changes": [], "measured": [answer]})
@@ -333,7 +333,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
     [_, other] = data_of_pair(view)["cuts"]
     assert other["description"].startswith("cut after the softmax in all layers ")
     assert data_of_pair(view, key=7)["cuts"] == []
-    # The second cut was in all heads, so it is also listed for head 1.
+    # The second cut was in all layers and heads, so it is also listed for head 1.
     assert data_of_pair(view, head=1)["cuts"] == [other]
     assert cut["description"] in view.to_html()
 

@@ -118,7 +118,7 @@ def own_modules(
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
-    """Return a record, and assert that the extraction does not change the outputs of the model."""
+    """Return the extracted record, and assert that the outputs of the model do not change."""
     before = _run(model, arguments)
     record: AttentionRecord = extract(model, dict(arguments), progress=False, **options)
     after = _run(model, arguments)
