@@ -54,12 +54,12 @@ def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
 
 # Kind of inputs that a model reads, inputs of another kind, and a pattern of the error message.
 UNREADABLE: list[tuple[str, Any, str]] = [
-    ("texts", Image.fromarray(IMAGE), "got an image. Pass a text"),
-    ("texts", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),
-    ("images", TEXT, "got a text. Pass an image"),
-    ("sounds", TEXT, "got a text. Pass a sound"),
+    ("texts", Image.fromarray(IMAGE), "got an image. Pass one of these"),
+    ("texts", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass one"),
+    ("images", TEXT, "got a text. Pass one of these"),
+    ("sounds", TEXT, "got a text. Pass one of these"),
     ("texts and images", IMAGE, r"got an image without a text. Pass \(image, text\)"),
-    ("texts and images", (SOUND, TEXT), "got a sound with a text. Pass a text or an image"),
+    ("texts and images", (SOUND, TEXT), "got a sound with a text. Pass one of these"),
 ]
 
 

@@ -233,8 +233,6 @@ class Encoder:
             for name, value in mapping.items()
             if not _is_unused_cache(name, value)
         }
-        if not arguments:
-            raise ValueError("inputs: the encoded batch is empty. Pass a tokenizer's output.")
         labels = arguments.get("labels")
         for name in TOKENIZER_EXTRAS & arguments.keys():
             del arguments[name]
@@ -244,7 +242,7 @@ class Encoder:
         )
         if main is None or main.dim() == 0:
             raise ValueError(
-                f"inputs: none of {', '.join(mapping)} is a model input. Pass the output of a "
+                f"inputs: none of the names {list(mapping)} is a model input. Pass the output of a "
                 "tokenizer or processor."
             )
         if main is arguments.get("input_ids") and main.dim() == 1:

@@ -89,15 +89,12 @@ def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Proce
         if not (capabilities.takes_text and takes_media):
             raise capabilities.refuse("a sound with a text" if sound else "an image with a text")
         return _encode_with_text(loaded, example, sound=sound, expects_answer=expects_answer)
-    array = isinstance(example, np.ndarray | torch.Tensor)
-    if is_sound(example) or (array and capabilities.takes_sounds and not capabilities.takes_text):
+    is_array = isinstance(example, np.ndarray | torch.Tensor)
+    without_text = is_array and not capabilities.takes_text
+    if is_sound(example) or (without_text and capabilities.takes_sounds):
         return _encode_sound(loaded, example)
-    only = (
-        capabilities.takes_images
-        and not capabilities.takes_text
-        and not isinstance(example, list | Mapping | str | tuple)
-    )
-    if only or is_image(example) or (capabilities.takes_images and array and example.ndim == 3):
+    is_image_array = without_text or (is_array and example.ndim == 3)
+    if is_image(example) or (is_image_array and capabilities.takes_images):
         return _encode_image(loaded, example)
     return None
 
@@ -181,8 +178,6 @@ def _encode_image(loaded: Loaded, image: Any) -> Processed:
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
         return Processed({"pixel_values": image if image.dim() == 4 else image[None]})
-    if not (is_image(image) or isinstance(image, np.ndarray | torch.Tensor)):
-        raise capabilities.refuse(f"a {type(image).__name__}")
     image, processor = _checked_image(loaded.model, image), find_processor(loaded, "of images")
     if processor is None:
         raise ValueError(

@@ -119,9 +119,8 @@ def with_sound_runs(
     sound = _sound_of(arguments, config, processor)
     if sound is None or len(sound.lengths) != len(runs):
         return renamed(tokens, runs, "sound", None)
-    # Assume that each token stands for the same whole number of feature vectors.
     names = [
-        _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
+        _times(len(run), length * sound.seconds / len(run))
         for run, length in zip(runs, sound.lengths, strict=True)
     ]
     return renamed(tokens, runs, "sound", numbered(names))
