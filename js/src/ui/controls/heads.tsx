@@ -12,6 +12,7 @@ import { type EffectScale, effectText, errorText, shortEffectText } from "../eff
 import type { HeadRole } from "../head-grid/head-roles";
 import { formatNumber, formatWeight } from "../text/captions";
 import type { HeadMaps, HeadOrder } from "../view/record";
+import { runKey } from "./keys";
 
 export interface HeadStripProps {
   /** Heads to show, in display order. */
@@ -164,17 +165,14 @@ export function HeadStrip(props: HeadStripProps) {
     );
     const root = strip.current?.getRootNode() as Document | ShadowRoot;
     const focused = buttons.indexOf(root.activeElement as HTMLButtonElement);
+    const focus = (at: number) => () => buttons[at]?.focus();
     // Handle Home and End, too. By default, they scroll the page away from the heads.
-    const next = {
-      ArrowRight: focused + 1,
-      ArrowLeft: focused - 1,
-      Home: 0,
-      End: buttons.length - 1,
-    }[event.key];
-    if (next === undefined) return;
-    buttons[next]?.focus();
-    event.preventDefault();
-    event.stopPropagation();
+    runKey(event, {
+      ArrowRight: focus(focused + 1),
+      ArrowLeft: focus(focused - 1),
+      Home: focus(0),
+      End: focus(buttons.length - 1),
+    });
   };
   return (
     <fieldset class="av-row av-heads" aria-label="Heads">

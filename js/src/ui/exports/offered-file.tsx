@@ -5,6 +5,7 @@
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { runKey } from "../controls/keys";
 
 export interface OfferedFile {
   name: string;
@@ -47,14 +48,13 @@ function FileBox({ file, onClose }: { file: OfferedFile; onClose: () => void }) 
     onClose();
     before.current?.focus({ preventScroll: true });
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.key !== "Escape") return;
-    close();
-    event.preventDefault();
-    event.stopPropagation();
-  };
   return (
-    <section class="av-offer" aria-label={name} ref={box} onKeyDown={onKeyDown}>
+    <section
+      class="av-offer"
+      aria-label={name}
+      ref={box}
+      onKeyDown={(event) => runKey(event, { Escape: close })}
+    >
       <p>{words}</p>
       {"text" in content ? (
         <textarea readonly rows={4} aria-label={name} value={content.text} />

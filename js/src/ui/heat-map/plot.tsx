@@ -2,7 +2,8 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { actionsOf, findShortcut, recordShortcuts, runKey, type Shortcut } from "../controls/keys";
+import { actionsOf, runKey, type Shortcut } from "../controls/keys";
+import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
 import { roundedTo, writtenError } from "../exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";

@@ -7,6 +7,7 @@ import { computed, useComputed, useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
 import { sceneOf } from "../../draw/marks";
 import { niceMaximum } from "../../ui/colors/color-scales";
+import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { formatSmall } from "../../ui/text/captions";
 import { assign, same } from "../../ui/view/state";
@@ -123,38 +124,43 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
             ],
           };
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey || event.altKey) return;
-    const last = now.bins.length - 1;
-    const offset = state.offsets.peek();
-    const begin = now.bins.findIndex((_, i) => offsetAt(i) === (offset?.[0] ?? -1));
-    const from = cursor.peek() ?? Math.max(0, begin);
-    const steps: Record<string, number> = {
-      ArrowLeft: from - 1,
-      ArrowRight: from + 1,
-      Home: 0,
-      End: last,
-    };
-    const to = steps[event.key];
-    if (to !== undefined) {
-      const at = Math.max(0, Math.min(last, cursor.peek() === null ? from : to));
-      if (event.shiftKey && offsetAt(at) !== null) {
-        anchor.current ??= from;
-        brush(anchor.current, at);
-      } else anchor.current = null;
-      cursor.value = at;
-      const { x } = barPositions(now);
-      say(at, x[at] ?? 0, HEIGHT / 2);
-    } else if (event.key === "Enter" || event.key === " ") {
-      const current = offsetAt(from);
-      // If only this offset is selected, clear the selection.
-      if (same(state.offsets.peek(), [current, current])) assign(state, { offsets: null });
-      else brush(from, from);
-    } else if (event.key === "Escape" && state.offsets.peek()) {
+  const last = now.bins.length - 1;
+  const selected = (): readonly [number, number] | null => state.offsets.peek();
+  /** Return the bar at the cursor or, without a cursor, the first selected bar. */
+  const current = (): number => {
+    const begin = now.bins.findIndex((_, i) => offsetAt(i) === (selected()?.[0] ?? -1));
+    return cursor.peek() ?? Math.max(0, begin);
+  };
+  const moveTo = (target: (from: number) => number) => (event: KeyboardEvent) => {
+    const from = current();
+    // The first key only shows the cursor.
+    const at = Math.max(0, Math.min(last, cursor.peek() === null ? from : target(from)));
+    if (event.shiftKey && offsetAt(at) !== null) {
+      anchor.current ??= from;
+      brush(anchor.current, at);
+    } else anchor.current = null;
+    cursor.value = at;
+    const { x } = barPositions(now);
+    say(at, x[at] ?? 0, HEIGHT / 2);
+  };
+  const select = (): void => {
+    const at = current();
+    // If only this offset is selected, clear the selection.
+    if (same(selected(), [offsetAt(at), offsetAt(at)])) assign(state, { offsets: null });
+    else brush(at, at);
+  };
+  const actions: KeyActions = {
+    ArrowLeft: moveTo((from) => from - 1),
+    ArrowRight: moveTo((from) => from + 1),
+    Home: moveTo(() => 0),
+    End: moveTo(() => last),
+    Enter: select,
+    " ": select,
+    Escape: () => {
+      if (!selected()) return false;
       assign(state, { offsets: null });
-    } else return;
-    event.preventDefault();
-    event.stopPropagation();
+      return true;
+    },
   };
   const brushed = state.offsets.value;
   const announcedBin = cursor.value === null ? null : (now.bins[cursor.value] ?? null);
@@ -178,7 +184,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
         hint={hint.value}
         width={width}
         events={{
-          onKeyDown,
+          onKeyDown: (event: KeyboardEvent) => runKey(event, actions),
           onBlur: () => {
             cursor.value = null;
             hint.value = null;

@@ -8,6 +8,7 @@ import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { totalWeight } from "../../client/requests/strongest";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
+import { runKey } from "../../ui/controls/keys";
 import { Panel } from "../../ui/controls/menu";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import { pairOf } from "../../ui/pairs";
@@ -27,7 +28,7 @@ import { assign, same } from "../../ui/view/state";
 import { seriesTextColor } from "./line-plot";
 import { type HeadState, type Plan, resizeWindow, windowOf, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
-import { MAX_LISTS } from "./strongest";
+import { MAX_LISTS, strongestKeys } from "./strongest";
 
 interface ControlProps {
   context: ViewContext<HeadState>;
@@ -297,6 +298,7 @@ const KEYS_PER_LIST = 5;
 /** Smallest weight in `StrongestList`. */
 const MIN_LISTED = 1e-5;
 
+/** List of the strongest keys of the pinned query. A click on a key moves the window to it. */
 export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
   const { context, store } = props;
   const list = useRef<HTMLElement>(null);
@@ -311,34 +313,28 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
     assign(context.state, { token: null, key: null });
     frame?.querySelector<HTMLElement>(".av-plot")?.focus();
   };
-  if (!reply || !linePlot || !plan) return null;
-  const query = reply.rows[0];
-  const { series } = linePlot.lines;
-  const { quantity } = linePlot;
-  // Signed numbers may have any magnitude, so their limit is relative to the maximum.
-  const minWeight = MIN_LISTED * (quantity.signed ? quantity.maximum : 1);
-  const { text } = plan.keys;
-  const numListed = reply.matrices.length > 1 ? KEYS_PER_LIST : reply.k;
-  const show = (key: number): void => {
+  const show = (key: number): void =>
     batch(() => {
       store.jumpTo("key", key);
       assign(context.state, { key });
     });
-  };
+  if (!reply || !linePlot || !plan) return null;
+  const query = reply.rows[0];
+  const { quantity, lines } = linePlot;
+  const { signed } = quantity;
+  // Signed numbers may have any magnitude, so their limit is relative to the maximum.
+  const minWeight = MIN_LISTED * (signed ? quantity.maximum : 1);
+  const numListed = reply.matrices.length > 1 ? KEYS_PER_LIST : reply.k;
+  const all = strongestKeys(reply, query, false) ?? [];
   return (
     <section
       class="av-strongest"
       aria-label="Strongest keys in the whole text"
       ref={list}
-      onKeyDown={(event) => {
-        if (event.key !== "Escape") return;
-        event.preventDefault();
-        event.stopPropagation();
-        close();
-      }}
+      onKeyDown={(event) => runKey(event, { Escape: close })}
     >
       <span class="av-muted">
-        {quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest keys"} of{" "}
+        {signed ? `Largest ${pluralOf(quantity)}` : "Strongest keys"} of{" "}
         {quoted(plan.queries.text[query] ?? "")} ({query}) in the whole text:
       </span>
       <button
@@ -350,35 +346,40 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
       >
         ×
       </button>
-      {reply.matrices.map((matrix, m) => {
-        const keys = [...matrix.keys.slice(0, numListed)].filter(
-          (key, i) => key >= 0 && (i === 0 || Math.abs(matrix.weights[i] as number) >= minWeight),
-        );
-        const total = totalWeight(matrix, 0) || 1;
-        const sum = keys.reduce((all, _, i) => all + (matrix.weights[i] as number), 0);
-        const share = quantity.signed ? "" : `together ${formatShare(sum / total)} of its weight`;
+      {reply.matrices.map((matrix, index) => {
+        const { name = "" } = lines.series[index] ?? {};
+        const listed = all
+          .filter(({ series }) => series === index)
+          .slice(0, numListed)
+          .filter(({ value }, i) => i === 0 || Math.abs(value) >= minWeight);
+        const sum = listed.reduce((total, { value }) => total + value, 0);
+        const share = formatShare(sum / (totalWeight(matrix, 0) || 1));
+        const note = signed ? "" : `together ${share} of its weight`;
         return (
-          <div class="av-row av-options" key={series[m]?.name}>
-            <b style={{ color: seriesTextColor(linePlot, m) }}>{series[m]?.name}</b>
-            {keys.map((key, i) => (
-              <button
-                type="button"
-                class="av-chip"
-                key={key}
-                aria-pressed={plan.key === key}
-                aria-label={`Key ${key}, ${quoted(text[key] ?? "")}, ${writtenSmall(quantity, matrix.weights[i] as number)}: show it`}
-                onClick={() => show(key)}
-              >
-                {quoted(text[key] ?? "")} <span class="av-muted">{key}</span>{" "}
-                {writtenSmall(quantity, matrix.weights[i] as number)}
-              </button>
-            ))}
-            <span class="av-muted">{keys.length === 0 ? `no ${quantity.name}` : share}</span>
+          <div class="av-row av-options" key={name}>
+            <b style={{ color: seriesTextColor(linePlot, index) }}>{name}</b>
+            {listed.map(({ key, value }) => {
+              const text = quoted(plan.keys.text[key] ?? "");
+              const weight = writtenSmall(quantity, value);
+              return (
+                <button
+                  type="button"
+                  class="av-chip"
+                  key={key}
+                  aria-pressed={plan.key === key}
+                  aria-label={`Key ${key}, ${text}, ${weight}: show it`}
+                  onClick={() => show(key)}
+                >
+                  {text} <span class="av-muted">{key}</span> {weight}
+                </button>
+              );
+            })}
+            <span class="av-muted">{listed.length === 0 ? `no ${quantity.name}` : note}</span>
           </div>
         );
       })}
-      {series.length > MAX_LISTS && (
-        <span class="av-muted">and {series.length - MAX_LISTS} more heads</span>
+      {lines.series.length > MAX_LISTS && (
+        <span class="av-muted">and {lines.series.length - MAX_LISTS} more heads</span>
       )}
     </section>
   );

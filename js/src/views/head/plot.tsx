@@ -3,13 +3,8 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { hitTest } from "../../draw/marks";
-import {
-  actionsOf,
-  findShortcut,
-  recordShortcuts,
-  runKey,
-  type Shortcut,
-} from "../../ui/controls/keys";
+import { actionsOf, runKey, type Shortcut } from "../../ui/controls/keys";
+import { findShortcut, recordShortcuts } from "../../ui/controls/shortcuts";
 import { effectText } from "../../ui/effects/effects";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { printable } from "../../draw/marks";
 import { Switch } from "../../ui/controls/fields";
+import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { OrderControl, PairControl } from "../../ui/frame/frame";
 import { answerStart } from "../../ui/generated-token/state";
 import { pairOf, pairRange } from "../../ui/pairs";
@@ -51,12 +52,9 @@ function Queries({
       strip.current?.querySelector<HTMLButtonElement>("[aria-pressed='true']")?.focus(),
     );
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (step === undefined) return;
-    choose(token + step, true);
-    event.preventDefault();
-    event.stopPropagation();
+  const actions: KeyActions = {
+    ArrowRight: () => choose(token + 1, true),
+    ArrowLeft: () => choose(token - 1, true),
   };
   const page = (by: number): void => {
     paged.value = { token, start: Math.max(first, Math.min(end - numShown, start + by)) };
@@ -66,7 +64,7 @@ function Queries({
     <fieldset class="av-row av-queries" aria-label="Query">
       <span class="av-label">Query</span>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles arrow keys of the buttons inside. */}
-      <div class="av-tokens" ref={strip} onKeyDown={onKeyDown}>
+      <div class="av-tokens" ref={strip} onKeyDown={(event) => runKey(event, actions)}>
         {start > first && (
           <button
             type="button"

@@ -2,7 +2,8 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { actionsOf, recordShortcuts, runKey, type Shortcut } from "../../ui/controls/keys";
+import { actionsOf, runKey, type Shortcut } from "../../ui/controls/keys";
+import { recordShortcuts } from "../../ui/controls/shortcuts";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { formatWeight, quoted } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";

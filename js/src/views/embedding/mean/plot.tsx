@@ -3,6 +3,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { sceneOf } from "../../../draw/marks";
+import { type KeyActions, runKey } from "../../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign, same } from "../../../ui/view/state";
@@ -78,29 +79,24 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     const x = left + ((column + 0.5) * cellsWidth) / columns;
     point({ row, column }, x, top + ((row + 0.5) * cellsHeight) / rows);
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey || event.altKey) return;
+  const go = (down: number, across: number) => (event: KeyboardEvent) => {
     const far = event.shiftKey ? 8 : 1;
-    const steps: Record<string, () => void> = {
-      ArrowUp: () => move(-far, 0),
-      ArrowDown: () => move(far, 0),
-      ArrowLeft: () => move(0, -far),
-      ArrowRight: () => move(0, far),
-      "[": () => store.neighbour(-1, 0),
-      "]": () => store.neighbour(1, 0),
-      PageUp: () => store.neighbour(-1, 0),
-      PageDown: () => store.neighbour(1, 0),
-      ",": () => store.neighbour(0, -1),
-      ".": () => store.neighbour(0, 1),
-      o: () => assign(context.state, { enlarged: false }),
-      // The first Escape hides the cursor. The next one shows the points.
-      Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { content: "plot" })),
-    };
-    const step = steps[event.key];
-    if (!step) return;
-    step();
-    event.preventDefault();
-    event.stopPropagation();
+    move(far * down, far * across);
+  };
+  const actions: KeyActions = {
+    ArrowUp: go(-1, 0),
+    ArrowDown: go(1, 0),
+    ArrowLeft: go(0, -1),
+    ArrowRight: go(0, 1),
+    "[": () => store.neighbour(-1, 0),
+    "]": () => store.neighbour(1, 0),
+    PageUp: () => store.neighbour(-1, 0),
+    PageDown: () => store.neighbour(1, 0),
+    ",": () => store.neighbour(0, -1),
+    ".": () => store.neighbour(0, 1),
+    o: () => assign(context.state, { enlarged: false }),
+    // The first Escape hides the cursor. The next one shows the points.
+    Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { content: "plot" })),
   };
 
   return (
@@ -119,7 +115,12 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
         plot={plot}
         hint={hint.value}
         width={width}
-        events={{ onPointerMove, onPointerLeave: leave, onKeyDown, onBlur: leave }}
+        events={{
+          onPointerMove,
+          onPointerLeave: leave,
+          onBlur: leave,
+          onKeyDown: (event: KeyboardEvent) => runKey(event, actions),
+        }}
       />
     </div>
   );

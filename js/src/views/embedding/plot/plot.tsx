@@ -3,6 +3,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { type KeyActions, runKey } from "../../../ui/controls/keys";
 import { type Hint, ScenePlot } from "../../../ui/plot/plot";
 import { useFingers } from "../../../ui/plot/touch";
 import { counted, quoted } from "../../../ui/text/captions";
@@ -216,11 +217,7 @@ export function EmbeddingPlot(props: PlotProps) {
   };
 
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey || event.altKey) return;
-    if (!handleKey(props, event.key, event.shiftKey)) return;
-    pointer.value = null;
-    event.preventDefault();
-    event.stopPropagation();
+    if (runKey(event, plotActions(props))) pointer.value = null;
   };
 
   const hint = useComputed<Hint | null>(() => {
@@ -308,12 +305,7 @@ function Problem(props: PlotProps & { words: string }) {
       // biome-ignore lint/a11y/noNoninteractiveTabindex: keys lead on to other heads.
       tabIndex={0}
       style={{ height: `${Math.min(320, plot.room.value.height)}px` }}
-      onKeyDown={(event) => {
-        if (event.metaKey || event.ctrlKey || event.altKey) return;
-        if (!handleKey(props, event.key, event.shiftKey)) return;
-        event.preventDefault();
-        event.stopPropagation();
-      }}
+      onKeyDown={(event) => runKey(event, plotActions(props))}
     >
       No plot: {words}.
     </div>
@@ -403,14 +395,14 @@ function stepBack(room: PlotProps): void {
   else leave(room);
 }
 
-/** Run the action of a key. Return false if the key has no action. */
-function handleKey(room: PlotProps, key: string, shift: boolean): boolean {
+/** Return the actions of the keys. */
+function plotActions(room: PlotProps): KeyActions {
   const { context, store, plot } = room;
-  const actions: Record<string, () => void> = {
-    ArrowLeft: () => (shift ? push(room, -STEP, 0) : moveAlongText(room, -1, false)),
-    ArrowRight: () => (shift ? push(room, STEP, 0) : moveAlongText(room, 1, false)),
-    ArrowUp: () => (shift ? push(room, 0, -STEP) : moveAlongText(room, 0, true)),
-    ArrowDown: () => (shift ? push(room, 0, STEP) : moveAlongText(room, 0, true)),
+  return {
+    ArrowLeft: ({ shiftKey }) => (shiftKey ? push(room, -STEP, 0) : moveAlongText(room, -1, false)),
+    ArrowRight: ({ shiftKey }) => (shiftKey ? push(room, STEP, 0) : moveAlongText(room, 1, false)),
+    ArrowUp: ({ shiftKey }) => (shiftKey ? push(room, 0, -STEP) : moveAlongText(room, 0, true)),
+    ArrowDown: ({ shiftKey }) => (shiftKey ? push(room, 0, STEP) : moveAlongText(room, 0, true)),
     "+": () => zoomBy(room, NEARER),
     "=": () => zoomBy(room, NEARER),
     "-": () => zoomBy(room, 1 / NEARER),
@@ -429,9 +421,6 @@ function handleKey(room: PlotProps, key: string, shift: boolean): boolean {
     f: () => context.root.querySelector<HTMLInputElement>(".av-find input")?.focus(),
     Escape: () => stepBack(room),
   };
-  const action = actions[key];
-  action?.();
-  return action !== undefined;
 }
 
 export function PlotTools(props: PlotProps) {
