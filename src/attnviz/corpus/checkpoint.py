@@ -11,8 +11,6 @@ import hashlib
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,14 +73,13 @@ def _stable_repr(value: Any) -> str:
     return repr(value)
 
 
-@dataclass
 class Checkpoint:
     """File to which the totals are saved while texts are read.
 
-    Attributes
+    Parameters
     ----------
-    path : Path
-        Path of the file.
+    path : path-like
+        Path of the file. If the file exists and `resume` is False, FileExistsError is raised.
     arguments : mapping of str to str
         Arguments of the call, which must be the same in the call that continues.
     inputs : callable
@@ -90,37 +87,26 @@ class Checkpoint:
         to the values that belong to this text.
     count : int
         Number of texts.
+    resume : bool
+        Whether to continue from the file if it exists.
     """
 
-    path: Path
-    arguments: Mapping[str, str]
-    inputs: Callable[[int], Mapping[str, Any]]
-    count: int
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         path: Any,
         arguments: Mapping[str, str],
         inputs: Callable[[int], Mapping[str, Any]],
         count: int,
         *,
         resume: bool,
-    ) -> Checkpoint:
-        """Return the checkpoint at `path`.
-
-        Raise FileExistsError if the file exists and `resume` is False.
-        """
-        file = add_suffix(as_path("checkpoint", path, "file"))
-        if file.exists() and not resume:
+    ) -> None:
+        self._path = add_suffix(as_path("checkpoint", path, "file"))
+        if self._path.exists() and not resume:
             raise FileExistsError(
                 f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "
                 "another path."
             )
-        return cls(file, arguments, inputs, count)
-
-    def __post_init__(self) -> None:
-        """Note the time, for `save_if_due`."""
+        self._arguments, self._inputs, self._count = arguments, inputs, count
         self._saved = time.monotonic()
 
     def restored(self, new: Totals) -> Totals:
@@ -128,17 +114,17 @@ class Checkpoint:
 
         If the file does not exist, write `new` to the file and return `new`.
         """
-        if not self.path.exists():
+        if not self._path.exists():
             self.save(new)
             return new
-        totals, call = read_totals(self.path)
+        totals, call = read_totals(self._path)
         if call is None:
             raise ValueError(
-                f"checkpoint={str(self.path)!r} contains statistics that are not a checkpoint. "
+                f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
         pairs: dict[str, tuple[Any, Any]]
-        pairs = {name: (call.get(name), value) for name, value in self.arguments.items()}
+        pairs = {name: (call.get(name), value) for name, value in self._arguments.items()}
         for name in ("edges", "seed", "columns"):
             pairs[name] = getattr(totals.settings, name), getattr(new.settings, name)
         if new.weights:
@@ -148,8 +134,8 @@ class Checkpoint:
         for name, (saved, value) in pairs.items():
             if saved != value:
                 raise ValueError(
-                    f"checkpoint={str(self.path)!r}: {name} is {short_repr(saved)} in the file but "
-                    f"{short_repr(value)} in this call. Pass the same {name} or another file."
+                    f"checkpoint={str(self._path)!r}: {name} is {short_repr(saved)} in the file "
+                    f"but {short_repr(value)} in this call. Pass the same {name} or another file."
                 )
         self._check_inputs(call["inputs"], totals)
         return totals
@@ -162,16 +148,16 @@ class Checkpoint:
         for index in map(int, saved):
             if not any(start <= index < stop for start, stop in totals.texts):
                 continue
-            values = self._fingerprints(index) if index < self.count else {"texts": 0}
+            values = self._fingerprints(index) if index < self._count else {"texts": 0}
             for argument, value in values.items():
                 if saved[str(index)][argument] != value:
                     raise ValueError(
-                        f"checkpoint={str(self.path)!r} was made with different {argument}. Pass "
+                        f"checkpoint={str(self._path)!r} was made with different {argument}. Pass "
                         f"the same {argument} or another file."
                     )
 
     def _fingerprints(self, index: int) -> dict[str, int]:
-        return {name: fingerprint(value) for name, value in self.inputs(index).items()}
+        return {name: fingerprint(value) for name, value in self._inputs(index).items()}
 
     def save_if_due(self, totals: Totals) -> None:
         """Save if the last save was more than `_SECONDS_BETWEEN_SAVES` seconds ago."""
@@ -180,7 +166,7 @@ class Checkpoint:
 
     def save(self, totals: Totals) -> None:
         """Save `totals` with the arguments and with fingerprints of some texts."""
-        indices = np.unique(np.linspace(0, self.count - 1, _NUM_FINGERPRINTS).round().astype(int))
+        indices = np.unique(np.linspace(0, self._count - 1, _NUM_FINGERPRINTS).round().astype(int))
         inputs = {str(index): self._fingerprints(index) for index in indices.tolist()}
-        write_totals(self.path, totals, {**self.arguments, "inputs": inputs})
+        write_totals(self._path, totals, {**self._arguments, "inputs": inputs})
         self._saved = time.monotonic()

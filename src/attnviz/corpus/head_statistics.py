@@ -229,7 +229,7 @@ def head_statistics(
     saver = None
     if checkpoint is not None:
         same = {argument: short_repr(given.get(argument)) for argument in _SAME_ARGUMENTS}
-        saver = Checkpoint.open(checkpoint, same, inputs.of_text, count, resume=resume)
+        saver = Checkpoint(checkpoint, same, inputs.of_text, count, resume=resume)
         statistics._totals = saver.restored(statistics._totals)
     of_part = _part_indices(part, count)
     indices = [

@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Unpack
@@ -266,16 +266,10 @@ class _Reader:
     @cached_property
     def _padding(self) -> int:
         """Token id for padding. Any id is suitable that is in the model's vocabulary."""
-        tokenizer = self._encoder.tokenizer(required=False)
-        table = None
-        with suppress(NotImplementedError):
-            table = self._model.get_input_embeddings()
-        vocabulary_size = getattr(getattr(table, "weight", None), "shape", (math.inf,))[0]
         config = self._model.config.get_text_config()
-        for source in (config, tokenizer):
-            padding = getattr(source, "pad_token_id", None)
-            if isinstance(padding, int) and 0 <= padding < vocabulary_size:
-                return padding
+        padding = getattr(config, "pad_token_id", None)
+        if isinstance(padding, int) and 0 <= padding < getattr(config, "vocab_size", 0):
+            return padding
         return 0
 
     def window(
@@ -419,7 +413,6 @@ class _Reader:
             for entry in batch:
                 self._read_alone(entry)
             return
-        halves: list[Sequence[_Entry]] = []
         try:
             if self._read_together(batch):
                 return
@@ -427,17 +420,13 @@ class _Reader:
             raise
         except (MemoryError, torch.OutOfMemoryError):
             middle = len(batch) // 2
-            halves = [batch[:middle], batch[middle:]]
+            self._read(batch[:middle])
+            self._read(batch[middle:])
+            return
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
             # One text or the combination of texts caused the error. Reading each text alone shows
             # which.
-            halves = []
-        for entry in batch:
-            entry.record = None
-        for half in halves:
-            self._read(half)
-        if halves:
-            return
+            pass
         for entry in batch:
             self._read_alone(entry)
         # If a text also raised an error alone, the text was the cause, and further batches are
@@ -480,6 +469,7 @@ class _Reader:
         return False
 
     def _read_alone(self, entry: _Entry) -> None:
+        entry.record = None
         with self._errors_of(entry):
             entry.record = self._record_alone(entry)
         entry.batch = None

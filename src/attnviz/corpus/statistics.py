@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -412,26 +412,15 @@ class HeadStatistics:
         require_pandas()
         import pandas as pd
 
-        parts = []
-        for name in self.stack_names:
-            stack = self.stack(name)
-            heads = [
-                (layer, head) for layer in stack.layers for head in range(stack.num_heads(layer))
-            ]
-            for score in stack.score_names:
-                part = pd.DataFrame(heads, columns=["layer", "head"])
-                part.insert(0, "stack", name)
-                part["score"] = score
-                part["mean"] = np.concatenate(stack.mean(score))
-                part["standard_error"] = np.concatenate(stack.standard_error(score))
-                baseline = stack.baseline(score)
-                part["baseline"] = np.nan if baseline is None else np.concatenate(baseline)
-                part["texts"] = np.concatenate(stack.counts(score))
-                parts.append(part)
-        if not parts:
-            columns = ["stack", "layer", "head", "score", "mean", "standard_error", "baseline"]
-            return pd.DataFrame(columns=[*columns, "texts"])
-        return pd.concat(parts, ignore_index=True)
+        rows = [
+            (name, layer, head, score, *of_head)
+            for name in self.stack_names
+            for score in self.stack(name).score_names
+            for layer, of_layer in self.stack(name)._numbers_by_layer(score)
+            for head, of_head in enumerate(of_layer)
+        ]
+        columns = ["stack", "layer", "head", "score", "mean", "standard_error", "baseline", "texts"]
+        return pd.DataFrame(rows, columns=columns)
 
     def _token_facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
         classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
@@ -913,6 +902,14 @@ class StackStatistics:
             If the layer does not exist.
         """
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
+
+    def _numbers_by_layer(self, score: str) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
+        """Yield each layer with the mean, error, baseline and number of texts of its heads."""
+        means = self.mean(score)
+        baselines = self.baseline(score) or [np.full(len(mean), np.nan) for mean in means]
+        numbers = (means, self.standard_error(score), baselines, self.counts(score))
+        for layer, of_layer in zip(self.layers, zip(*numbers, strict=True), strict=True):
+            yield layer, zip(*of_layer, strict=True)
 
     def _head_slice(self, layer: int) -> slice:
         """Return the slice of the heads of a layer among the heads of all layers of the stack."""

@@ -328,23 +328,21 @@ class Totals:
         )
 
     def _check_same(self, other: Totals) -> None:
-        for name in ("edges", "seed", "columns"):
-            first, second = getattr(self.settings, name), getattr(other.settings, name)
+        pairs = {
+            name: (getattr(self.settings, name), getattr(other.settings, name))
+            for name in ("edges", "seed", "columns")
+        }
+        # The model and its weights may be unknown.
+        if self.model and other.model:
+            pairs["model"] = self.model, other.model
+        if self.weights and other.weights:
+            pairs["weights of the model"] = self.weights, other.weights
+        for name, (first, second) in pairs.items():
             if first != second:
                 raise ValueError(
-                    f"the statistics differ in {name}: {short_repr(first)} and "
-                    f"{short_repr(second)}. Make both with the same {name}."
+                    f"the statistics or the record differ in {name}: {short_repr(first)} and "
+                    f"{short_repr(second)}. Add only statistics and records with the same {name}."
                 )
-        if None not in (self.model, other.model) and self.model != other.model:
-            raise ValueError(
-                f"the statistics belong to model {self.model!r}, and the other statistics or the "
-                f"record to {other.model!r}. Make statistics for each model."
-            )
-        if self.weights and other.weights and self.weights != other.weights:
-            raise ValueError(
-                f"the statistics of {self.model!r} and {other.model!r} belong to models with "
-                "different weights. Add statistics of the same model."
-            )
         for name in self.stacks.keys() & other.stacks.keys():
             first, second = self.stacks[name], other.stacks[name]
             if (first.layers, first.heads_per_layer) != (second.layers, second.heads_per_layer):

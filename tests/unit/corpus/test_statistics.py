@@ -416,9 +416,7 @@ class TestAdding:
     def test_statistics_of_different_corpora_are_not_added(self) -> None:
         record = causal_record(5)
         base = statistics_of(record)
-        with pytest.raises(
-            ValueError, match="'made', and the other statistics or the record to 'other'"
-        ):
+        with pytest.raises(ValueError, match="differ in model: 'made' and 'other'"):
             base.add(record_of(shares(1, 8, 8), model="other"))
         with pytest.raises(ValueError, match="stack 'self' has layers 0, 2 with 4 heads, and"):
             base.add(record_of(shares(1, 8, 8)))
@@ -426,7 +424,7 @@ class TestAdding:
             base.add(record, 0)
         with pytest.raises(ValueError, match="differ in edges: 100 and 7"):
             base + HeadStatistics(edges=7)
-        with pytest.raises(ValueError, match="models with different weights"):
+        with pytest.raises(ValueError, match="differ in weights of the model: '1' and '2'"):
             HeadStatistics("a", weights="1") + HeadStatistics("a", weights="2")
         assert base.texts == 1
 
