@@ -111,7 +111,7 @@ def _gemma3(tokenizer: Any) -> Made:
 
 def _qwen_processor(tokenizer: Any) -> Any:
     class OfImages(transformers.Qwen2VLProcessor):  # type: ignore[misc]
-        """A processor without videos, which would need torchvision."""
+        """A processor of texts and images. Videos would need torchvision."""
 
         def __init__(
             self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None

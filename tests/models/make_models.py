@@ -110,7 +110,7 @@ def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
     """Return a tiny float32 model of a kind. Calls with equal arguments return equal models."""
     name, config = _KINDS[kind]
     if kind == "gemma2" and implementation is None:
-        # Older versions of transformers choose SDPA, which has no soft cap.
+        # For Gemma 2, older versions of transformers choose SDPA, which has no soft cap.
         implementation = "eager"
     factor = _FACTORS.get(kind, 10.0)
     return built(name, config | settings, factor=factor, implementation=implementation)

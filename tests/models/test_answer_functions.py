@@ -1,6 +1,6 @@
 """The argument `answer` may be a function of the model's output.
 
-Effects on the number that this function returns equal those in plain forwards.
+Effects on the number that this function returns equal those from plain forwards of the model.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_a_view_measures_a_function() -> None:
     assert record is not None
     measured = [record.effect.before, record.effect.after]
     assert measured == pytest.approx([before, after], abs=1e-5)
-    # The browser and an exported page contain only the name of the function.
+    # The browser and an exported HTML page get only the name of the function.
     assert view.get_state("answer")["answer"]["function"] == "start_of_span"
     assert "the value of start_of_span goes from" in view.to_html()
     view.answer = lambda output: 2 * start_of_span(output)

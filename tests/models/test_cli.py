@@ -30,7 +30,7 @@ def data_of(file: str | Path) -> dict[str, Any]:
 
 
 def page_of(*arguments: str | Path) -> dict[str, Any]:
-    """Run a command that writes a page, and return the page's data."""
+    """Run a command that writes an HTML page, and return the data in the page."""
     assert main([*map(str, arguments), "-o", "x.html"]) == 0
     return data_of("x.html")
 

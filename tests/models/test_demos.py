@@ -28,7 +28,8 @@ from train_demos.vocabulary import WORDS
 
 HOME = Path(demos.__file__).parent
 
-# For each demo model and stack, the field of the model's output that has the weights.
+# For each demo model, the kinds of attention ("stacks") in its record, and for each kind the field
+# of the model's output that contains the weights.
 STACKS = {
     "decoder": {"self": "attentions"},
     "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},
@@ -226,7 +227,7 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
     if name == "vision":
         assert model.config.id2label[int(outputs.logits.argmax())] == "triangle"
     elif name != "decoder":
-        # The model predicts each token of the target as the most likely token.
+        # Each token of the target is the model's most likely prediction.
         assert tokens.predictions
         assert all(item.token == item.candidates[0] for item in tokens.predictions)
     if name == "vision-language":

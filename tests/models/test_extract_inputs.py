@@ -100,10 +100,10 @@ def test_a_target_of_a_decoder_continues_the_prompt(gpt2: Any, byte_tokenizer: A
 def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: Any) -> None:
     model = make_model(kind)
     record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
-    # The decoder reads the target shifted by one token, as in training.
     encoded = piece_tokenizer("The cat sat", return_tensors="pt")
     labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
     start = model.config.decoder_start_token_id
+    # The decoder reads the target shifted by one token, as in training.
     decoder_ids = [start, *labels[0, :-1].tolist()]
     assert record.stacks["decoder"].query_tokens.ids == tuple(decoder_ids)
     assert list(record.stacks) == ["encoder", "decoder", "cross"]

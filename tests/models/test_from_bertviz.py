@@ -38,7 +38,7 @@ VIEWS: dict[str, type[RecordView]] = {
 }
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-# For each notebook of BertViz, the kind of a tiny model and the fixture of its tokenizer.
+# For each notebook of BertViz, the kind of a tiny model and the name of its tokenizer fixture.
 NOTEBOOKS = {
     "gpt2": ("gpt2", "byte_tokenizer"),
     "bert": ("bert", "word_tokenizer"),
@@ -85,7 +85,7 @@ def code_of(cell: str) -> str:
 
 
 def first_cells() -> list[str]:
-    """Return the page's code for the first cell of a notebook, for BertViz and for attnviz."""
+    """Return the document's code for the first cell of a notebook, for BertViz and for attnviz."""
     document = DOCUMENT.read_text(encoding="utf-8")
     table = re.search(r"\| BertViz \| attnviz \|\n.+\n((?:\|.+\n)+)", document)
     assert table is not None
@@ -102,7 +102,7 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
-    """Variables that the page's code for `head_view` and `model_view` uses, by name."""
+    """Variables that the document's code for `head_view` and `model_view` uses, by name."""
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
         # Only eager attention returns the weights that BertViz needs.
@@ -126,7 +126,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
-    """Variables that the page's code for neuron views uses, by library and then by name."""
+    """Variables that the document's code for neuron views uses, by library and name."""
     model, tokenizer = trained_bert(checkpoint_folder)
     ours = {
         "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
@@ -139,7 +139,7 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], dict[str, dict[str, Any]]]:
-    """Return a function that returns variables for the page's code, by library and then by name.
+    """Return a function that returns variables for the document's code, by library and name.
 
     The function gets the name of the BertViz function that the code is about.
     """
@@ -151,7 +151,7 @@ def names(
     exec(block[1], imported)  # noqa: S102 - the document's own imports
 
     def make(function: str) -> dict[str, dict[str, Any]]:
-        # BertViz must return the page instead of displaying it.
+        # BertViz must return the HTML page instead of displaying it.
         returning = functools.partial(function_of_bertviz(function), html_action="return")
         theirs = {function.rpartition(".")[2]: returning}
         if function == "neuron_view.show":
@@ -188,7 +188,7 @@ def test_both_columns_draw_the_same(
     drawn = parameters_of(eval(row.bertviz, available["bertviz"]).data)  # noqa: S307 - the document's
     ours = eval(row.attnviz, available["attnviz"])  # noqa: S307
     if isinstance(ours, str):
-        # The code returns an exported page, of which only the tokens are compared here.
+        # The code returns an HTML page, of which only the tokens are compared here.
         (entry,) = drawn["attention"]
         (stack,) = data_of(ours)["description"]["stacks"]
         assert stack["query_tokens"]["text"] == [make_visible(text) for text in entry["left_text"]]
@@ -234,7 +234,7 @@ def test_cells_of_notebooks_draw_the_same(
 
 
 def parameters_of(html: str) -> dict[str, Any]:
-    """Return the parameters in a page of BertViz: weights, tokens and settings."""
+    """Return the parameters in an HTML page of BertViz: weights, tokens and settings."""
     start = re.search(r"(?:const params = |window\.bertviz_params = )(?=\{)", html)
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
@@ -258,7 +258,7 @@ def compare_settings(drawn: Mapping[str, Any], view: RecordView) -> None:
 
 
 def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
-    """Compare the texts and weights of BertViz's page with those of a view."""
+    """Compare the tokens and weights in BertViz's HTML page with those of a view."""
     # Leave out entries for parts of a pair of texts, such as "Sentence A -> Sentence B".
     entries = [entry for entry in drawn["attention"] if "->" not in str(entry["name"])]
     assert {STACKS.get(str(entry["name"]), "self") for entry in entries} == set(view.record.stacks)
@@ -269,7 +269,7 @@ def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
         for number, theirs in zip(stack.layers, entry["attn"], strict=True):
             ours = stack.weights(layer=number)
             if len(theirs) < len(ours):
-                # BertViz's page contains only the heads that it shows.
+                # BertViz's HTML page contains only the heads that it shows.
                 ours = ours[getattr(view, "include_heads", None)]
             # T5 does not scale its logits down, so they are large and have large rounding errors.
             np.testing.assert_allclose(ours, theirs, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Outputs of heads, and measures of them, equal those computed from the model's own modules."""
+"""Outputs of heads, and their norms, equal those computed from the model's own modules."""
 
 from __future__ import annotations
 

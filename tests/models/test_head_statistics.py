@@ -1,4 +1,4 @@
-"""`head_statistics` computes scores and roles of heads, and resumes from a checkpoint."""
+"""`head_statistics` computes scores and roles ("induction", ...), and resumes a checkpoint."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Raise an exception in the thread of an extraction, as some time limits do."""
+    """Raise an asynchronous exception in the thread of an extraction, as some time limits do."""
     subject = extractions["spooled"]
     results: list[object] = []
 

@@ -1,4 +1,4 @@
-"""`intervene`, `attribute` and all other functions that measure an answer refuse bad input."""
+"""Functions that measure an answer, such as a difference of two logits, refuse bad input."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def assert_same(record: Any, alone: Any) -> None:
 def test_each_text_of_a_batch_is_changed_at_its_own_tokens(
     kind: str, side: str, byte_tokenizer: Any
 ) -> None:
-    """The changed key “the” has another position in each text."""
+    """The key “the”, which the knockout removes, has another position in each text."""
     model = make_model(kind)
     changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
     options = {"tokenizer": byte_tokenizer}
@@ -124,7 +124,7 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 def test_several_changes_keep_their_order() -> None:
     """A knockout that renormalizes keeps its key at weight 0, even if `SetWeights` follows.
 
-    If ``renormalize=False``, a later `SetWeights` gives the key weight again.
+    If ``renormalize=False``, a later `SetWeights` makes the weight positive again.
     """
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])

@@ -98,7 +98,7 @@ def test_each_step_equals_a_forward_without_a_cache_by_hand(
     assert record.effect.after == pytest.approx(first.effect.after, abs=1e-5)
 
 
-#: Changes of each stack of an encoder-decoder model.
+#: Changes of the encoder, the decoder and the cross-attention of an encoder-decoder model.
 EACH_STACK = [
     av.Knockout(keys=3, stack="cross"),
     av.Knockout(queries=[0, 3], keys=[4, 6], layers=1, stack="cross"),

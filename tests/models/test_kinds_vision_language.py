@@ -74,7 +74,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """Layer 0 mixes the patches of a window (4 x 4), so one changed patch changes all 16."""
+    """Layer 0 mixes the 16 patches of a window: one changed patch changes 16 queries of layer 1."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)

@@ -78,8 +78,8 @@ def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> ND
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
     """Return one array (heads, `count`, `count`) with the weights of all windows.
 
-    `own` has the weights of each window, (windows, heads, queries, keys). `windows` is a result of
-    `patches_by_window`. Weights of padding are left out.
+    `own` has the weights of each window, (windows, heads, queries, keys). `windows` has the numbers
+    of the patches in each window, or -1 for padding. Weights of padding are left out.
     """
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
@@ -149,7 +149,7 @@ def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, 
 
 
 def test_windows_are_stored_compactly() -> None:
-    """The mask stores the number of the window of each patch."""
+    """The mask stores one window number for each patch."""
     stack = extract(swin(), pixels(32, 48)).stacks["vision stage 1"]
     attention = stack.attention(0)
     assert isinstance(attention, QueryKeyAttention)

@@ -48,7 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
                 break
             except Exception:
-                # On a busy machine, Ray may not start within its limit of 30 s.
+                # On a busy machine, Ray may not start within its limit of 30 s. Then try again.
                 ray.shutdown()
                 if not tries_left:
                     raise

@@ -41,7 +41,7 @@ def test_the_code_of_the_readme_runs_after_a_plain_installation(
 
 def test_a_record_has_the_size_in_the_table_of_limits(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
-    # One of the 12 layers of GPT-2 has 12 heads of 64 dimensions.
+    # Queries and keys of one of GPT-2's 12 layers: 12 heads, 1024 tokens, 64 dimensions.
     vectors = torch.randn(2, 1, 12, 1024, 64, generator=torch.Generator().manual_seed(0))
     tokens = [f"t{index}" for index in range(1024)]
     for dtype, bytes_each in ((torch.float32, 4), (torch.bfloat16, 2)):

@@ -81,7 +81,7 @@ def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     base, _ = av.demos.load("decoder")
     assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
-    # The page warns of this comparison: `model` equals `adapted`, because peft changes `model`.
+    # The recipe warns of this comparison: `model` equals `adapted`, because peft changes `model`.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
     assert max(distances.max() for distances in trapped.distance()) == 0
     assert "disable_adapter" in trapped.notes[0]
@@ -97,7 +97,7 @@ def test_training(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     assert best[-1] > 0.7
     path = Path("record.safetensors")
     names["records"][60].save(path)
-    # The page says 16 kB, to which the file adds tokens and checksums.
+    # The recipe says 16 kB, to which the file adds tokens and checksums.
     assert 16_384 <= path.stat().st_size < 24_000
 
 
@@ -124,7 +124,7 @@ def test_model_families(
         (t5, t5[1]),
     ):
         assert_own(record, reference(model, arguments), peak=0.0)
-    # Check what the page says about each model.
+    # Check what the recipe says about each model.
     record = gpt_oss[2]
     assert any("sink" in note for note in record.notes)
     for layer, sinks in enumerate(module.self_attn.sinks for module in gpt_oss[0].model.layers):

@@ -1,4 +1,4 @@
-"""Copies of a text with different changes have the same answers in a batch as in single runs."""
+"""Copies of a text with different changes give the same logits in a batch as in single runs."""
 
 from __future__ import annotations
 

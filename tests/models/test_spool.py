@@ -232,7 +232,7 @@ def test_a_disk_without_space_raises_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama")
-    # 3 layers, 4 query heads and 2 key heads, 12 dimensions, 10 tokens, 4 bytes per number.
+    # Size of the record: 3 layers, 4 query and 2 key heads, 12 dimensions, 10 tokens, 4 bytes.
     needed = 3 * 6 * 12 * 10 * 4
     # Without free memory, a record can still be written to disk.
     monkeypatch.setattr(memory, "free_memory", lambda _: 0)

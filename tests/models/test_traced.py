@@ -27,7 +27,7 @@ CLASSES = {
 
 
 def model_of(model_type: str) -> Any:
-    """Return a tiny model of a type in `CLASSES`. Every call returns the same parameters."""
+    """Return a tiny model of a type in `CLASSES`. Its parameters are the same in every call."""
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
     settings = relative if model_type.startswith("deberta") else {}
     return tiny_model(model_type, CLASSES[model_type], settings)

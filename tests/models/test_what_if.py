@@ -172,9 +172,9 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     answer = ask(view, av.Ablate(*head))
     one, two = (decoder[1].decode([int(token_id)]) for token_id in (winner, other))
     assert answer["measure"] == f"logit of “{one}” minus logit of “{two}” after “the”"
-    # Logits are about 20, so float32 has rounding errors of up to 1e-5.
     effect = effect_in(view)
     for value, logits in ((effect.before, before), (effect.after, after)):
+        # Logits are about 20, so float32 has rounding errors of up to 1e-5.
         assert value == pytest.approx(float(logits[winner] - logits[other]), abs=1e-4)
     assert (effect.after < 0) == (first != winner)
 
@@ -318,7 +318,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
 def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
     ask(view, HEAD)
     ask(view, EDGE, HEAD)
-    # The pair was only cut together with another change, so its own effect is unknown.
+    # The pair was only cut (`Knockout`) together with another change, so its own effect is unknown.
     assert data_of_pair(view)["cuts"] == []
     ask(view, EDGE)
     cut = {
@@ -339,7 +339,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
-    """Request the weights of the run with `view.changes`, and return the stacks in the reply."""
+    """Request the weights of the model run with `view.changes`. Return the stacks in the reply."""
     header = reply_of(view, "changed", {"changes": as_json(*view.changes)}).header
     stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
     return stacks
@@ -406,7 +406,7 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     assert names == ["self", run["stacks"]["self"]["after"], run["stacks"]["self"]["difference"]]
     assert run["changes"] == data["state"]["changes"] == as_json(EDGE)
     assert (data["state"]["run"], data["state"]["stack"]) == ("difference", "self")
-    # The browser can also request a page of the changed run.
+    # The browser can also request an HTML page of the changed run.
     request = {"part": 0, "state": {**view.state, "changes": as_json(EDGE), "run": "after"}}
     assert reply_of(view, "page", request).header["parts"] == 1
 

@@ -60,7 +60,7 @@ def arguments_of(kind: str) -> dict[str, torch.Tensor]:
 
 
 def sharpen(model: Any, factor: float, inside: str = "") -> None:
-    """Multiply the projections in `_SHARPENED` whose path contains `inside` by `factor`."""
+    """Scale projections by `factor`: those in `_SHARPENED` whose path contains `inside`."""
     with torch.no_grad():
         for path, module in model.named_modules():
             name, weight = path.rpartition(".")[2], getattr(module, "weight", None)
@@ -85,7 +85,8 @@ def _eager(model: Any) -> Any:
 def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
     """Return the weights that the model itself returns with eager attention.
 
-    The result has, for each stack, an array (examples, heads, queries, keys) for each layer.
+    The result has, for each stack ("self", "encoder", "cross", ...), an array (examples, heads,
+    queries, keys) for each layer.
     """
     outputs = _run(_eager(model), arguments, output_attentions=True)
     only_images = "pixel_values" in arguments and "input_ids" not in arguments
@@ -180,5 +181,5 @@ def changed_queries(
         attention = changed_stack.attention(layer)
         assert isinstance(attention, QueryKeyAttention)
         queries.append(attention.queries.numpy())
-    # Queries that do not depend on the changed pixels are equal bit for bit.
+    # Queries that do not depend on the changed pixels are equal bit for bit, without a tolerance.
     return set(np.flatnonzero((queries[0] != queries[1]).any(axis=(0, 2))).tolist())

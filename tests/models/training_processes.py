@@ -1,4 +1,7 @@
-"""torchrun starts this script in two processes for `test_training.py`."""
+"""torchrun starts this script in two processes for `test_training.py`.
+
+Each process trains models without and with an `AttentionCallback`, and writes the losses.
+"""
 
 from __future__ import annotations
 
