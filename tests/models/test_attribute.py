@@ -293,7 +293,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     unembedding = model.lm_head.weight.detach()
     towards = norm.weight.detach() * (unembedding[PAIR[0]] - unembedding[PAIR[1]])
     if kind == "gpt2":
-        # GPT-2's norm subtracts the mean before it scales. Llama's does not.
+        # GPT-2's norm subtracts the mean before it scales. Llama's norm does not.
         towards = towards - towards.mean()
         scale = (stream.var(unbiased=False) + norm.eps).sqrt()
     else:

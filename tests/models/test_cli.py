@@ -149,7 +149,7 @@ def test_a_saved_record_needs_no_model(failure: Failure) -> None:
     record = extract(model, "the cat sat", tokenizer=tokenizer, name="my/odd: model")
     record.save("a.safetensors")
     assert main(["matrix-view", "a.safetensors", "--token", "cat"]) == 0
-    # The slash in the model's name is replaced, because it would mean a folder.
+    # The slash in the model's name is replaced, because a slash separates folders.
     assert data_of("my-odd-model-matrix-view.html")["state"]["token"] == 1
     assert "model is a record" in failure("head-view", "a.safetensors", "the cat")
     assert "none.safetensors" in failure("head-view", "none.safetensors")

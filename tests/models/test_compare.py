@@ -40,7 +40,7 @@ def test_two_texts_differ_as_the_models_own_weights(minilm: tuple[Any, Any]) -> 
 
 
 def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> None:
-    """A PEFT model and its base model share parameters, so comparing them shows no difference."""
+    """A PEFT model and its base model share parameters, so a comparison shows no difference."""
     model, tokenizer = minilm
     comparison = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
     (note,) = comparison.notes

@@ -1,6 +1,6 @@
 """`place` moves queries and keys of a `Corpus` so that an embedding plot can show both together.
 
-The moved vectors give the model's own weights. If they do not, `Corpus.caveats` names the reason.
+The moved vectors give the model's own weights. If weights differ, `Corpus.caveats` has a reason.
 """
 
 from __future__ import annotations

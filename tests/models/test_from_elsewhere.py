@@ -136,8 +136,8 @@ class Lens:
             logits = torch.einsum("bqhd,bkhd->bhqk", queries, keys) / 8**0.5
             pattern = logits.masked_fill(ahead, -torch.inf).softmax(dim=-1)
             vectors = {"rot_q": queries, "rot_k": keys} if rotary else {"q": queries, "k": keys}
-            # In a rotary model, "q" and "k" are not rotated, so they do not give the weights. Here,
-            # they are wrong in another way: "q" has the keys, and "k" the queries in reverse.
+            # In a rotary model, "q" and "k" are not rotated and do not give the weights. Here, "q"
+            # has the keys and "k" the reversed queries, which do not give the weights either.
             stored = {"q": keys, "k": queries.flip(1), "pattern": pattern, **vectors}
             for name, tensor in stored.items():
                 self.cache[f"blocks.{layer}.attn.hook_{name}"] = tensor

@@ -167,7 +167,7 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
             yield av.token_effects(model, inputs, removal=removal, **options).values
         method: Any
         for method in ("gradient", "knockout gradient", "integrated gradients", "direct"):
-            # BERT normalizes after each layer, so the method "direct" refuses it.
+            # BERT normalizes after each layer, so the method "direct" refuses BERT.
             if kind == "gpt2" or method != "direct":
                 record = av.attribute(model, inputs, method=method, **options)
                 yield record.stack().weights(layer=1)

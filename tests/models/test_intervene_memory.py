@@ -35,7 +35,7 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Return a function that sets the free memory in bytes, as attnviz reads it (None: unknown)."""
+    """Return a function that sets the free bytes of memory that attnviz reads (None: unknown)."""
 
     def set_free(count: int | None) -> None:
         monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)

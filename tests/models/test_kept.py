@@ -273,5 +273,5 @@ def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     model = make_model("gpt2")
     record = extract(model, IDS, device=None)
     assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
-    # Slices of the output of `c_attn` would keep all of it in memory, including the values.
+    # Slices of the result of `c_attn` would keep the whole result in memory, with the values.
     assert record_bytes(record) == record_bytes(extract(model, IDS))

@@ -46,9 +46,9 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
     """A changed patch changes one query in layer 0 of the vision tower: that of its row and column.
 
-    A token of the text model stands for a square of patches, and its name is the row and column of
-    the square. If attention in the tower is turned off, a changed patch changes only the query of
-    its square.
+    In the text model, a token of the image stands for a square of patches, and its name is the row
+    and column of the square. If attention in the tower is turned off, a changed patch changes only
+    the query of its square.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)

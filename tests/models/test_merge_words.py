@@ -25,7 +25,8 @@ SECOND = "Hydroelectricity was reintroduced."
 def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
     """Return the number of each token's word. `offsets` has the start and end of each token.
 
-    A word is a run of tokens of letters and digits without spaces, or any other single token.
+    A word is a run of tokens of letters and digits with no space between the tokens, or any other
+    single token.
     """
     number, numbers = 0, [0]
     for (_, stop), (start, end) in pairwise(offsets):
