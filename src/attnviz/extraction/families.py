@@ -196,7 +196,7 @@ def frames_per_patch(config: Any) -> int:
 
 
 def frames_in_pixels(config: Any) -> int:
-    """Return the number of frames in one row of ``pixel_values``, if each row is a patch."""
+    """Return the number of frames that a patch covers in ``pixel_values``, (patches, values)."""
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 

@@ -86,7 +86,7 @@ class LayerChange:
 #: Path of a module, and the number of its run within a forward, from 0.
 ModuleRun = tuple[str, int]
 
-#: Changes of one example in a forward.
+#: Changes of one example in a forward, by the run of the module whose attention changes.
 ForwardChange = Mapping[ModuleRun, LayerChange]
 
 

@@ -248,7 +248,7 @@ class SelfCheck:
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = self._choose_rows(attention, len(attentions), is_foreign=is_foreign)
-            # All rows of a batch may be one example.
+            # If the model joins all rows of a batch to one example, the tensor has a single entry.
             actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
             values = None
             if call.value is not None:
@@ -420,7 +420,10 @@ def _of_heads(tensor: torch.Tensor, heads: slice, num_heads: int) -> torch.Tenso
 
 
 def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Multiply the matrices of each head. Each matrix of `right` serves equally many heads."""
+    """Multiply the matrices of each head.
+
+    Each matrix of `right` is shared by the same number of consecutive heads of `left`.
+    """
     grouped = left.reshape(len(left), right.shape[1], -1, left.shape[-1])
     return (grouped @ right).view(*left.shape[:-1], right.shape[-1])
 

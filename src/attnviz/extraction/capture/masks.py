@@ -166,7 +166,7 @@ def _is_flash(call: AttentionCall) -> bool:
 
 
 def _is_causal(call: AttentionCall) -> bool:
-    """Whether the attention function itself hides later keys, without a mask argument for them."""
+    """Whether the attention function masks later keys itself, without a mask argument."""
     # Eager and flex attention receive every mask as an argument.
     if call.implementation in ("eager", "flex_attention"):
         return False

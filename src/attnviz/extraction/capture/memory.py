@@ -201,7 +201,8 @@ def layer_sizes(
                         size.head_dim,
                         lengths,
                         dtype,
-                        # Modules whose parameters are offloaded to disk compute on the CPU.
+                        # Parameters that are offloaded to disk have the device "meta". Their
+                        # modules compute on the CPU.
                         torch.device("cpu") if device.type == "meta" else device,
                         as_weights=isinstance(entry.module, nn.MultiheadAttention),
                         stack_numbers=tuple(sorted(stack_numbers)),
@@ -235,7 +236,7 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# Estimated size of a layer's activations for each token, in vectors of the model's width.
+# Estimated size of a layer's activations for each token, as a number of vectors of the model's width.
 _VECTORS_PER_TOKEN = 16
 
 

@@ -100,8 +100,8 @@ def _notes_on_layers(
 def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, str]:
     """Return the paths of the outermost module lists that contain captured attention over text.
 
-    The value of a path is the scope of its layer numbers in a sentence, such as " of stack self".
-    It is empty if the record has only one stack.
+    The value of a path is a phrase that follows its layer numbers in a sentence, such as " of stack
+    self". It is empty if the record has only one stack.
     """
     lists: dict[str, str] = {}
     for name, layers in stacks.items():

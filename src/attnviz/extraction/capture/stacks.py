@@ -52,9 +52,9 @@ class StackLayers:
 
     @property
     def windows(self) -> list[tuple[int, ...]]:
-        """Number of queries in each window, for each layer. Empty for a layer without windows.
+        """Number of queries in each window, for each layer. A query attends only to its window.
 
-        A query attends only to keys of its window.
+        The tuple of a layer without windows is empty.
         """
         return [
             tuple(call[0].num_queries for call in run.calls) if len(run.calls) > 1 else ()
@@ -92,7 +92,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
         # If the numbers of queries and keys differ, the keys are other tokens than the queries (as
-        # in a resampler), so the layer is cross-attention. Virtual keys do not count.
+        # in a resampler), so the layer is cross-attention. Virtual keys of an adapter do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()

@@ -106,7 +106,7 @@ class ChangedSteps:
         self._masks = MaskReader()
 
     def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:
-        """Return the positions of a call's queries and keys in the text."""
+        """Return the rows and columns of the text's attention matrix that a call computes."""
         first = self._offset if stack in MORE_QUERIES else 0
         queries = first + num_queries
         if stack not in MORE_KEYS:

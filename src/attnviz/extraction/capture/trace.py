@@ -288,9 +288,9 @@ def _follow(
     kwargs: Mapping[str, Any],
     result: torch.Tensor,
 ) -> _Logits | None:
-    """Return the logits that a torch function computes from known logits.
+    """Return the logits that a torch function computes from traced logits.
 
-    Return None if no argument has known logits, or if the effect of the function is unknown.
+    Return None if no argument of the function is traced logits, or if its effect is unknown.
     """
     traced = trace.logits
     positions = [position for position, arg in enumerate(args) if id(arg) in traced]

@@ -184,7 +184,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        # By default, the new tokens get the prompt's last value, as in masks.
+        # By default, repeat the value of the prompt's last token. This is right for masks.
         if isinstance(value, torch.Tensor) and value.shape == ids.shape:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
