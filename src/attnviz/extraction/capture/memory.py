@@ -236,7 +236,7 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# Estimated size of a layer's activations for each token, as a number of vectors of the model's width.
+# Estimated size of a layer's activations for each token: a number of vectors of the model's width.
 _VECTORS_PER_TOKEN = 16
 
 
