@@ -27,10 +27,9 @@ from attnviz.interventions.attributed import (
     NormAttribution,
     uniform_share_of_first,
 )
-from attnviz.interventions.changes import Ablate
+from attnviz.interventions.changes import Ablate, StackLayer
 from attnviz.interventions.direct import direct_gradients
 from attnviz.interventions.example import Example, check_options
-from attnviz.interventions.plan import StackLayer
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.record.attention import LayerAttention

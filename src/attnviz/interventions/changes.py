@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.change import LayerChange
+from attnviz.extraction.capture.change import ForwardChange, LayerChange, ModuleRun
 from attnviz.record.attention import (
     DerivedAttention,
     LayerAttention,
@@ -35,6 +35,11 @@ from attnviz.utils.arguments import (
     format_named,
     short_repr,
 )
+
+#: Name of a stack, and number of a layer in it.
+StackLayer = tuple[str, int]
+#: For each layer of each stack, the run of its attention module.
+ModuleRuns = Mapping[StackLayer, ModuleRun]
 
 Numbers = int | Iterable[int] | None
 Flags = NDArray[np.bool_]
@@ -555,6 +560,47 @@ def layer_change(
         change._of_layer(stack, layer) for change in changes if layer in change._layers_of(stack)
     ]
     return reduce(LayerChange.then, parts) if parts else None
+
+
+def plan_of(
+    changes: Sequence[Change], outline: AttentionRecord, module_runs: ModuleRuns
+) -> ForwardChange:
+    """Return what `changes` change in each run of an attention module.
+
+    `outline` has all layers of the model, as from `outline_of`. Raise TypeError, ValueError or
+    IndexError if a change cannot be applied.
+    """
+    by_stack = changes_by_stack(changes, outline)
+    plan = {}
+    for (name, number), module_run in module_runs.items():
+        change_of_layer = layer_change(by_stack.get(name, ()), outline.stack(name), number)
+        if change_of_layer is not None:
+            plan[module_run] = change_of_layer
+    return plan
+
+
+def changes_by_stack(
+    changes: Sequence[Change], outline: AttentionRecord
+) -> dict[str, list[Change]]:
+    """Group changes by the stack to which they apply. Raise ValueError if a stack is missing."""
+    by_stack: dict[str, list[Change]] = {}
+    for change in changes:
+        if change.stack is None and len(outline.stacks) > 1:
+            raise ValueError(
+                f"{type(change).__name__}: stack is required. Pass one of "
+                f"{', '.join(map(repr, outline.stacks))}."
+            )
+        by_stack.setdefault(outline.stack(change.stack).name, []).append(change)
+    return by_stack
+
+
+def identity_of(change: ForwardChange) -> ForwardChange:
+    """Return changes that overwrite the same outputs with values from the unchanged weights.
+
+    A run with these changes differs from the unchanged run only by rounding errors, which are the
+    noise of the effect.
+    """
+    return {module_run: layer_change.identity for module_run, layer_change in change.items()}
 
 
 # Change classes that a view can make, with the fields of their JSON form. All forms also have the

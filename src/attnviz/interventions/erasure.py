@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.example import Example
-from attnviz.interventions.removal import Removal, TokenRemover, read_removal
+from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
@@ -142,12 +141,10 @@ def erasure_curve(
     >>> effects = av.token_effects(model, "a b c a b", tokenizer=tokenizer)       # doctest: +SKIP
     >>> av.erasure_curve(model, "a b c a b", effects, tokenizer=tokenizer)        # doctest: +SKIP
     """
-    removal = read_removal(removal, options)
-    random_orders = whole_number(
-        "random_orders", random_orders, 2, hint="of random orders, 20 or so"
-    )
+    hint = "of random orders, 20 or so"
+    random_orders = whole_number("random_orders", random_orders, 2, hint=hint)
     text = TokenRemover(
-        Example.one(model, inputs, target, None, options), removal, answer, position
+        model, inputs, target, options, removal=removal, answer=answer, position=position
     )
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
@@ -292,9 +289,8 @@ def sufficient_tokens(
     >>> model, tokenizer = av.demos.load("decoder")                                # doctest: +SKIP
     >>> av.sufficient_tokens(model, "a b c a b", tokenizer=tokenizer).texts        # doctest: +SKIP
     """
-    removal = read_removal(removal, options)
     text = TokenRemover(
-        Example.one(model, inputs, target, None, options), removal, answer, position
+        model, inputs, target, options, removal=removal, answer=answer, position=position
     )
     measured, before = text.runner.answer, text.runner.before
     if measured.of_hidden_states or before <= 0:
@@ -302,35 +298,27 @@ def sufficient_tokens(
             f"answer={short_repr(answer)}: {measured.measure} is {before:.4g}. Pass an answer that "
             "is more likely than the other token, or a function that is above 0."
         )
+    exact = len(text.choice) <= _EXACT
     with show_progress("tokens", shown=progress):
-        return _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
+        kept, value = _smallest(text) if exact else _spared(text)
+    positions = tuple(sorted(kept))
+    return SufficientTokens(positions, text.tokens, value, before, exact, measured.measure)
 
 
-def _sufficient(
-    text: TokenRemover, kept: Sequence[int], value: float, *, exact: bool
-) -> SufficientTokens:
-    return SufficientTokens(
-        tuple(sorted(kept)),
-        text.tokens,
-        value,
-        text.runner.before,
-        exact,
-        text.runner.answer.measure,
-    )
-
-
-def _smallest(text: TokenRemover) -> SufficientTokens:
+def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:
+    """Return the smallest sufficient set of tokens, and the answer with only these tokens."""
     for size in range(text.num_kept, len(text.choice)):
         kept = list(combinations(text.choice, size))
         gone = [tuple(token for token in text.choice if token not in subset) for subset in kept]
         values = text.answers(gone, f"sets of {size}")
         best = int(np.argmax(values))
         if values[best] > 0:
-            return _sufficient(text, kept[best], values[best], exact=True)
-    return _sufficient(text, text.choice, text.runner.before, exact=True)
+            return kept[best], values[best]
+    return text.choice, text.runner.before
 
 
-def _spared(text: TokenRemover) -> SufficientTokens:
+def _spared(text: TokenRemover) -> tuple[Sequence[int], float]:
+    """Remove tokens one after the other. Return the remaining tokens, and the answer with them."""
     kept, value = list(text.choice), text.runner.before
     gone: list[int] = []
     while len(kept) > text.num_kept:
@@ -340,4 +328,4 @@ def _spared(text: TokenRemover) -> SufficientTokens:
             break
         value = values[best]
         gone.append(kept.pop(best))
-    return _sufficient(text, kept, value, exact=False)
+    return kept, value

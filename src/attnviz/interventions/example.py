@@ -72,15 +72,12 @@ class Example:
         options: RecordOptions,
     ) -> Example:
         """Return the only example of `inputs`. Raise ValueError if there are several examples."""
-        examples, many = examples_of(inputs)
-        if many and len(examples) != 1:
-            raise ValueError(
-                f"inputs has {len(examples)} examples. Pass one at a time, such as inputs[0]."
-            )
-        made, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
-        if len(made) != 1:
-            raise ValueError(f"inputs is a batch of {len(made)} examples. Pass one at a time.")
-        return made[0]
+        examples, _ = examples_of(inputs)
+        if len(examples) == 1:
+            made, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
+            if len(made) == 1:
+                return made[0]
+        raise ValueError("inputs has several examples. Pass one at a time, such as inputs[0].")
 
     @classmethod
     def several(
@@ -106,10 +103,14 @@ class Example:
         made: list[Example] = []
         for example in examples:
             encode = partial(encoder.encode, *example, settings)
-            size = encode().size
-            many = many or size > 1
-            made += [cls(loaded, encoder, title, encode, index) for index in range(size)]
-        return made, many
+            made += cls._of_batch(loaded, encoder, title, encode)
+        return made, many or len(made) > 1
+
+    @classmethod
+    def _of_batch(
+        cls, loaded: Loaded, encoder: Encoder, title: str, encode: Callable[[], Batch]
+    ) -> list[Example]:
+        return [cls(loaded, encoder, title, encode, index) for index in range(encode().size)]
 
     def other_examples(self, inputs: Any) -> list[Example]:
         """Return other examples for the same model and with the same decoder input."""
@@ -117,11 +118,7 @@ class Example:
         made: list[Example] = []
         for example in examples_of(inputs)[0]:
             encode = partial(self.encoder.encode, example, None, ids)
-            size = encode().size
-            made += [
-                Example(self.loaded, self.encoder, self._title, encode, index)
-                for index in range(size)
-            ]
+            made += self._of_batch(self.loaded, self.encoder, self._title, encode)
         return made
 
     def _encoded(self) -> Batch:

@@ -25,8 +25,10 @@ from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import (
     Ablate,
     Change,
+    changes_by_stack,
     description_of,
     for_generation,
+    identity_of,
     keeps_row_sums,
     layer_change,
     with_means,
@@ -34,8 +36,7 @@ from attnviz.interventions.changes import (
 from attnviz.interventions.effect import Effect, effect_of
 from attnviz.interventions.example import Example, answering_stack
 from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
-from attnviz.interventions.plan import changes_by_stack, identity_of, outline_of_layer
-from attnviz.interventions.runner import Runner
+from attnviz.interventions.runner import Runner, outline_of_layer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -76,22 +77,7 @@ def intervene(
 ) -> ChangedRecord: ...
 
 
-@overload
-def intervene(
-    model: Any,
-    inputs: list[str] | list[tuple[str, str]],
-    changes: Change | Iterable[Change],
-    *,
-    answer: Any = None,
-    position: int | str | None = None,
-    target: Sequence[str] | None = None,
-    decoder_input_ids: Any = None,
-    progress: bool = True,
-    **options: Unpack[RecordOptions],
-) -> list[ChangedRecord]: ...
-
-
-# Inputs of other types can be one example or several, so the type of the result is Any.
+# Other inputs can be one example or several, so the type of the result is Any.
 @overload
 def intervene(
     model: Any,

@@ -8,8 +8,8 @@ import torch
 
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.interventions.changes import ModuleRuns, StackLayer
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
-from attnviz.interventions.plan import ModuleRuns, StackLayer
 
 #: For each run of an attention module, the sum of each head's outputs over all tokens, (heads,
 #: value_dim), float64, and the number of tokens.

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.example import NOT_KEPT, Example, check_options
 from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
 from attnviz.record.tokens import Tokens
@@ -20,21 +21,10 @@ from attnviz.utils.arguments import short_repr
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 
 
-def read_removal(value: Any, options: Any) -> Removal:
-    """Return the argument `removal` after a check.
-
-    Raise ValueError for an unknown kind of removal, and TypeError for unsupported `options`.
-    """
-    if value not in get_args(Removal):
-        valid = ", ".join(map(repr, get_args(Removal)))
-        raise ValueError(f"removal={short_repr(value)} must be one of {valid}")
-    check_options(options, refused=NOT_KEPT)
-    removal: Removal = value
-    return removal
-
-
 class TokenRemover:
     """Measurement of a model's answer to one example after tokens are removed.
+
+    The parameters are those of `attnviz.token_effects`.
 
     Attributes
     ----------
@@ -50,8 +40,21 @@ class TokenRemover:
     """
 
     def __init__(
-        self, example: Example, removal: Removal, answer: Any, position: int | str | None
+        self,
+        model: Any,
+        inputs: Any,
+        target: str | None,
+        options: RecordOptions,
+        *,
+        removal: Removal,
+        answer: Any,
+        position: int | str | None,
     ) -> None:
+        if removal not in get_args(Removal):
+            valid = ", ".join(map(repr, get_args(Removal)))
+            raise ValueError(f"removal={short_repr(removal)} must be one of {valid}")
+        check_options(options, refused=NOT_KEPT)
+        example = Example.one(model, inputs, target, None, options)
         virtual = example.loaded.virtual
         if virtual is not None and not virtual.only_keys:
             raise NotImplementedError(

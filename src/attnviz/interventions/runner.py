@@ -30,9 +30,11 @@ from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.answer import Answer, answer_of, reading_of
-from attnviz.interventions.changes import Change
+from attnviz.interventions.changes import Change, ModuleRuns, plan_of
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
-from attnviz.interventions.plan import ModuleRuns, module_runs_of, outline_of, plan_of
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
@@ -424,6 +426,49 @@ def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
 
     undo.add(partial(_put_back, own, own.__dict__.get("forward")))
     own.forward = forward
+
+
+def module_runs_of(forward: Forward) -> ModuleRuns:
+    """Return the run of the attention module of each layer of each stack."""
+    return {
+        (name, number): (run.name, run.turn)
+        for name, layers in forward.stacks.items()
+        for number, run in zip(layers.examples[0], layers.runs, strict=True)
+    }
+
+
+def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
+    """Return a record with the layers, heads and tokens of a forward, but without its attention.
+
+    Changes are checked and described with this record, which takes almost no memory.
+    """
+    made = {}
+    for name, layers in forward.stacks.items():
+        if name not in record.stacks:
+            continue
+        tokens = record.stack(name)
+        kept = {
+            number: outline_of_layer(
+                run.num_heads,
+                len(tokens.query_tokens),
+                len(tokens.key_tokens),
+                vectors=run.dtype is not None,
+            )
+            for number, run in zip(layers.examples[0], layers.runs, strict=True)
+        }
+        made[name] = AttentionStack(name, kept, tokens.query_tokens, tokens.key_tokens)
+    return AttentionRecord(made, model=record.model, images=record.images)
+
+
+def outline_of_layer(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAttention:
+    """Return an attention layer in which only the shape matters. Its arrays take almost no memory.
+
+    `vectors` is whether the layer has queries and keys, or only weights.
+    """
+    one = torch.zeros(1, 1, 1)
+    if not vectors:
+        return StoredWeights(one.expand(heads, queries, keys))
+    return QueryKeyAttention(one.expand(heads, queries, 1), one.expand(heads, keys, 1), scale=1.0)
 
 
 class _Blocks:

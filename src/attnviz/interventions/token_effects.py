@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.example import Example
-from attnviz.interventions.removal import Removal, TokenRemover, read_removal
+from attnviz.interventions.removal import Removal, TokenRemover
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.progress import show_progress
 
@@ -123,10 +122,10 @@ def token_effects(
     >>> model, tokenizer = av.demos.load("decoder")                               # doctest: +SKIP
     >>> av.token_effects(model, "a b c a b", tokenizer=tokenizer).values          # doctest: +SKIP
     """
-    removal = read_removal(removal, options)
-    example = Example.one(model, inputs, target, None, options)
     with show_progress("token effects", shown=progress):
-        text = TokenRemover(example, removal, answer, position)
+        text = TokenRemover(
+            model, inputs, target, options, removal=removal, answer=answer, position=position
+        )
         answers = text.answers([(token,) for token in text.choice], "tokens")
     runner, values = text.runner, np.full(len(text.tokens), np.nan)
     values[text.choice] = np.array(answers) - runner.before

@@ -140,14 +140,10 @@ def check_weights(
         )
     largest = max(largest, -smallest)
     if largest > maximum * _ROUNDING:
-        if signed:
-            raise ValueError(
-                f"{label}: some numbers have the absolute value {largest:.4g}, which exceeds the "
-                f"maximum {maximum:.4g} of the stack. The record was changed. Create it again."
-            )
         raise ValueError(
-            f"{label}: some weights are {largest:.4g}, which exceeds the maximum {maximum:.4g}. "
-            "Create the record with normalized=False if this is intended."
+            f"{label}: some numbers have the absolute value {largest:.4g}, which exceeds the "
+            f"maximum {maximum:.4g} of the stack. If the record was changed, create it again. For "
+            "weights above 1, create it with normalized=False."
         )
 
 
@@ -179,7 +175,7 @@ def encode(
     ------
     ValueError
         If a weight is NaN, infinite or larger than `maximum`. If a weight is negative and `signed`
-        is False. If `precision` is unknown.
+        is False.
 
     Examples
     --------
@@ -198,11 +194,9 @@ def encode(
             data = zlib.compress(planes.tobytes(), 1)
             return Encoded(shape, "float32-deflated", maximum, 0.0, data)
         return Encoded(shape, "float32", maximum, 0.0, exact.tobytes())
-    if precision == "uint8":
-        codes, error = encode_bytes(weights, maximum, signed=signed)
-        encoding: Encoding = "int8-sqrt" if signed else "uint8-sqrt"
-        return Encoded(shape, encoding, maximum, error, codes.tobytes())
-    raise ValueError(f'precision={precision!r} must be "uint8" or "float32"')
+    codes, error = encode_bytes(weights, maximum, signed=signed)
+    encoding: Encoding = "int8-sqrt" if signed else "uint8-sqrt"
+    return Encoded(shape, encoding, maximum, error, codes.tobytes())
 
 
 def encode_bytes(
@@ -247,10 +241,8 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
     elif encoded.encoding == "uint8-sqrt":
         codes = np.frombuffer(encoded.data, np.uint8).astype(np.float32)
         values = (encoded.maximum * (codes / TOP_CODE) ** 2).astype(np.float32)
-    elif encoded.encoding == "int8-sqrt":
+    else:
         codes = np.frombuffer(encoded.data, np.int8).astype(np.float32)
         roots = codes / TOP_SIGNED_CODE
         values = (encoded.maximum * roots * np.abs(roots)).astype(np.float32)
-    else:
-        raise ValueError(f"encoding {encoded.encoding!r} is unknown")
     return values.reshape(encoded.shape)

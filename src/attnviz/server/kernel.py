@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from cachetools import LRUCache
 
-from attnviz.server.protocol import Reply
+from attnviz.server.base import BaseServer
 
 _logger = logging.getLogger(__name__)
 
@@ -28,27 +28,12 @@ _MAX_IDS = 256
 _MAX_CHARACTERS = 2_000
 
 
-class Server(Protocol):
-    """Interface of an object that answers requests about a record or a corpus."""
-
-    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Return the answer, or the progress of an unfinished answer.
-
-        After a reply with the progress, the browser must send the request again.
-        """
-        ...
-
-    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop the work on the answer to a request with this name and these arguments."""
-        ...
-
-
 class KernelChannel:
     """Channel that answers requests one at a time.
 
     Parameters
     ----------
-    server : Server
+    server : BaseServer
         Server that computes the answers.
     send : callable
         Function that sends a message (a dict) and its buffers (a list of bytes) to the browser.
@@ -60,7 +45,7 @@ class KernelChannel:
 
     def __init__(
         self,
-        server: Server,
+        server: BaseServer,
         send: Callable[[dict[str, Any], list[bytes]], None],
         record: int = 0,
     ) -> None:
@@ -110,19 +95,19 @@ class KernelChannel:
         # Report the interrupt in the view, so that the user knows that the interrupt stopped a view
         # and not a cell.
         except KeyboardInterrupt:
-            message_text = "The kernel was interrupted. Nothing was changed."
-            self._send({"attnviz": "error", "id": identifier, "message": message_text}, [])
-            return
+            problem = "The kernel was interrupted. Nothing was changed."
         # Catch every exception, because the view waits for a reply or an error.
         except Exception as error:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
-            self._send({"attnviz": "error", "id": identifier, "message": _error_message(error)}, [])
+            problem = _error_message(error)
+        else:
+            # Store unfinished replies, so that they can be cancelled.
+            if "pending" in reply.header or "parts" in reply.header:
+                self._pending[identifier] = (name, arguments)
+            buffers = [] if reply.data is None else [reply.data]
+            self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)
             return
-        # Store unfinished replies, so that they can be cancelled.
-        if "pending" in reply.header or "parts" in reply.header:
-            self._pending[identifier] = (name, arguments)
-        buffers = [] if reply.data is None else [reply.data]
-        self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)
+        self._send({"attnviz": "error", "id": identifier, "message": problem}, [])
 
 
 def _error_message(error: Exception) -> str:

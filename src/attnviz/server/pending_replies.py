@@ -94,9 +94,10 @@ class PendingReplies:
         """
         pending = self._find_or_begin(request, answer)
         if pending is None:
-            return _progress_reply(
-                ReplyProgress(doing="waiting for other replies", progress=0.0, seconds_left=None)
+            waiting = ReplyProgress(
+                doing="waiting for other replies", progress=0.0, seconds_left=None
             )
+            return Reply(PendingHeader(pending=waiting))
         done = False
         try:
             done = pending.job.run_for(REPLY_SECONDS if seconds is None else seconds)
@@ -110,13 +111,12 @@ class PendingReplies:
         progress = pending.job.progress
         if progress is None:
             raise RuntimeError("a reply stopped before its first step")
-        return _progress_reply(
-            ReplyProgress(
-                doing=progress.doing,
-                progress=float(min(1.0, progress.done / max(1, progress.total))),
-                seconds_left=pending.job.seconds_left,
-            )
+        share = ReplyProgress(
+            doing=progress.doing,
+            progress=float(min(1.0, progress.done / max(1, progress.total))),
+            seconds_left=pending.job.seconds_left,
         )
+        return Reply(PendingHeader(pending=share))
 
     def cancel(self, request: object) -> None:
         """If the reply to `request` is pending, stop its computation and free its memory."""
@@ -161,7 +161,3 @@ class PendingReplies:
 
 def _same(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
-
-
-def _progress_reply(progress: ReplyProgress) -> Reply:
-    return Reply(PendingHeader(pending=progress))

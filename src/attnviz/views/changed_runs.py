@@ -25,15 +25,16 @@ from attnviz.interventions.changes import (
     Change,
     HideTokens,
     Knockout,
+    StackLayer,
     change_for_view,
     change_from_json,
     change_to_json,
     description_of,
+    identity_of,
 )
 from attnviz.interventions.effect import Effect, effect_of, share_of
 from attnviz.interventions.example import Example
 from attnviz.interventions.intervene import ChangedRecord, changed_record, changed_stacks
-from attnviz.interventions.plan import StackLayer, identity_of
 from attnviz.interventions.projection import ProjectedValues
 from attnviz.interventions.runner import Runner
 from attnviz.record.difference import DifferenceAttention

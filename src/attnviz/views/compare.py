@@ -121,7 +121,7 @@ class CompareView(TokenWindows, RecordView):
         self._compared = comparison
         # One record with the stacks of all members and their differences.
         self._members = with_layers(comparison.record(), include_layers)
-        self._described = _restrict_layers(comparison.describe(), comparison, self._members)
+        self._described = _describe(comparison, self._members)
         self._members.model = _model_of(comparison)
         super().__init__(comparison.a, include_layers=include_layers, **traits)
         self.set_trait("comparison", self._described)
@@ -153,25 +153,13 @@ class CompareView(TokenWindows, RecordView):
         named = {name for name, value in values.items() if value is not None}
         if named & {"layer", "heads"}:
             return None
-        name = values.get("stack")
-        stack = self._stack_named(self._record.stack().name if name is None else name)
-        most_different = self._most_different(stack, stack.layers, _first_member(values))
-        if most_different is None:
-            return None
-        layer, head, distance, rounding = most_different
-        return {
-            "stack": stack.name,
-            "layer": layer,
-            "head": head,
-            "member": _first_member(values),
-            "distance": distance,
-            "rounding": rounding,
-        }
+        stack = self._stack_named(values.get("stack") or self._record.stack().name)
+        return self._most_different(stack, stack.layers, _first_member(values))
 
     def _most_different(
         self, stack: AttentionStack, layers: Iterable[int], member: int
-    ) -> tuple[int, int, float, float | None] | None:
-        """Return layer, head, distance and rounding error of the head that differs most.
+    ) -> dict[str, Any] | None:
+        """Return the head that differs most, in the form of the trait `opening`.
 
         This is the head, in the given layers, whose distance exceeds its rounding error most.
         Return None if no distance exceeds its rounding error.
@@ -179,18 +167,16 @@ class CompareView(TokenWindows, RecordView):
         description = self._described["stacks"][stack.name]
         if not 0 < member < len(description["distances"]):
             return None
-        best: tuple[float, tuple[int, int, float, float | None]] | None = None
+        best, most = None, 0.0
         for layer in layers:
             index = stack.layers.index(layer)
             rounding = description["rounding"][member]
             for head, distance in enumerate(description["distances"][member][index]):
                 floor = rounding[index][head] if rounding is not None else None
-                if distance is None or distance <= (floor or 0.0):
-                    continue
-                beyond = distance - (floor or 0.0)
-                if best is None or beyond > best[0]:
-                    best = (beyond, (layer, head, distance, floor))
-        return None if best is None else best[1]
+                if distance is not None and distance - (floor or 0.0) > most:
+                    most = distance - (floor or 0.0)
+                    best = {"layer": layer, "head": head, "distance": distance, "rounding": floor}
+        return None if best is None else {"stack": stack.name, "member": member, **best}
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         self._shown_member = _first_member(values)
@@ -207,7 +193,7 @@ class CompareView(TokenWindows, RecordView):
         )
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
-            "heads": [0] if most_different is None else [most_different[1]],
+            "heads": [0] if most_different is None else [most_different["head"]],
             "top_k": None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3,
         }
 
@@ -228,7 +214,7 @@ class CompareView(TokenWindows, RecordView):
         return self._members
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        return {**state, "comparison": _round_distances(self._described)}
+        return {**state, "comparison": self._described}
 
     @traitlets.observe("member")
     def _remember_member(self, change: Mapping[str, Any]) -> None:
@@ -278,25 +264,6 @@ def _check_comparison(comparison: object) -> None:
         )
 
 
-def _round_distances(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Round distances and rounding errors to `_DIGITS` significant digits, for a smaller page."""
-
-    def rounded(scores: list[list[float | None]] | None) -> list[list[float | None]] | None:
-        return scores and [
-            [None if score is None else float(f"{score:.{_DIGITS}g}") for score in row]
-            for row in scores
-        ]
-
-    stacks = {
-        name: {
-            **description,
-            **{key: [*map(rounded, description[key])] for key in ("distances", "rounding")},
-        }
-        for name, description in described["stacks"].items()
-    }
-    return {**described, "stacks": stacks}
-
-
 def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
     """Return the queries and keys that each member lacks, as positions in the aligned tokens.
 
@@ -314,13 +281,13 @@ def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[i
     ]
 
 
-def _restrict_layers(
-    described: Mapping[str, Any], comparison: Comparison, shown: AttentionRecord
-) -> dict[str, Any]:
-    """Restrict the description of a comparison to the layers of the record `shown`.
+def _describe(comparison: Comparison, shown: AttentionRecord) -> dict[str, Any]:
+    """Describe a comparison for the browser, with only the layers of the record `shown`.
 
-    Add the tokens that members lack (see `_missing_tokens`).
+    Distances and rounding errors have `_DIGITS` significant digits, for a smaller page. The
+    description also has the tokens that members lack (see `_missing_tokens`).
     """
+    described = comparison.describe()
     stacks = {}
     for name, description in described["stacks"].items():
         member = description["members"][0]
@@ -329,16 +296,16 @@ def _restrict_layers(
         layers = comparison.a.stack(name).layers
         indices = [layers.index(layer) for layer in shown.stack(member).layers]
 
-        def select(values: list[Any], indices: list[int] = indices) -> list[Any]:
-            return [
-                scores if scores is None else [scores[index] for index in indices]
-                for scores in values
+        def rounded(scores: Any, indices: list[int] = indices) -> Any:
+            return scores and [
+                [score and float(f"{score:.{_DIGITS}g}") for score in scores[index]]
+                for index in indices
             ]
 
         stacks[name] = {
             **description,
-            "distances": select(description["distances"]),
-            "rounding": select(description["rounding"]),
+            "distances": [*map(rounded, description["distances"])],
+            "rounding": [*map(rounded, description["rounding"])],
             "missing": _missing_tokens(comparison, name),
         }
     return {**described, "stacks": stacks}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import traitlets
 
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import MAX_NUMBERS, short_repr
+from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import (
     Notes,
     Row,
@@ -166,11 +165,6 @@ def _read(
     Scores without a stack name belong to `stack`, except results of `attnviz.head_effects`, which
     contain the name of one of `stacks`. `trait` is the name of the trait in error messages.
     """
-    if isinstance(scores, str) and trait == "scores":
-        raise traitlets.TraitError(
-            f"scores={short_repr(scores)} is a string. Pass numbers, or order={short_repr(scores)} "
-            "for a pattern."
-        )
     named = by_name(scores)
     for name in ("number", "pinned"):
         if name in named:
@@ -183,8 +177,11 @@ def _read(
         return _rows(what, value, value.standard_errors, own)
 
     checked = read_scores(trait, scores, stack, stacks, read)
-    effects = {name: value for name, value in named.items() if note_of(value, "head") is not None}
-    averages = {name: one for name, one in effects.items() if one.standard_errors is not None}
+    averages = {
+        name: value
+        for name, value in named.items()
+        if note_of(value, "head") and value.standard_errors is not None
+    }
     errors = read_scores("score_errors", averages, stack, stacks, read_errors)
     return _GivenScores(checked, notes_of(scores, "head"), errors)
 
@@ -199,13 +196,9 @@ def _rows(what: str, scores: Any, rows: Any, stack: AttentionStack | None) -> _S
     if stack is not None and layers is not None and set(stack.layers) <= set(layers):
         rows = [rows[layers.index(layer)] for layer in stack.layers]
     shape = "(layers, heads)"
-    try:
-        separate = list(islice(rows, MAX_NUMBERS))
-    except TypeError:
-        raise traitlets.TraitError(
-            f"{what} must be numbers, {shape}. Got {type(rows).__name__}"
-        ) from None
-    checked = [row_of(what, shape, row) for row in separate]
+    if not isinstance(rows, Iterable):
+        raise traitlets.TraitError(f"{what} must be numbers, {shape}. Got {type(rows).__name__}")
+    checked = [row_of(what, shape, row) for row in rows]
     num_heads = [] if stack is None else list(stack.heads_per_layer)
     if stack is not None and [len(row) for row in checked] != num_heads:
         got = ", ".join(str(len(row)) for row in checked[:8])

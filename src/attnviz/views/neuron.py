@@ -76,24 +76,11 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         stacks = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
         if not stacks:
             raise ValueError(
-                f"NeuronView needs queries and keys, but this record has none: {_reason(record)}, "
-                "or use HeadView, ModelView or MatrixView."
+                "NeuronView needs queries and keys, but this record has none. Records that were "
+                "created from weights, words (merge_words) and signed numbers have none. Pass the "
+                "record of attnviz.extract(model, inputs), or use HeadView, ModelView or "
+                "MatrixView."
             )
         if len(stacks) == len(record.stacks):
             return record
         return derive_record(record, stacks)
-
-
-def _reason(record: AttentionRecord) -> str:
-    if any(stack.merged for stack in record.stacks.values()):
-        return (
-            "its tokens are merged into words, whose weights are sums and means over tokens. Pass "
-            "the record before merge_words()"
-        )
-    signed = next((stack for stack in record.stacks.values() if stack.signed), None)
-    if signed is not None:
-        return (
-            f"its numbers ({signed.measure}) are signed, and do not come from one query and one "
-            "key. Pass the record of weights from which they were computed"
-        )
-    return "it was created from weights. Create it with attnviz.extract(model, inputs)"

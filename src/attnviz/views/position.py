@@ -7,7 +7,6 @@ to the traits of other views.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Protocol, Self, TypeVar
@@ -17,7 +16,7 @@ import traitlets
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import as_list, resolve_negative, short_repr, whole_numbers
+from attnviz.utils.arguments import as_list, resolve_negative, short_repr
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, ResolvedIndex
@@ -94,13 +93,7 @@ class HeadsView(View):
 
     def __init__(self, **traits: Any) -> None:
         stack = self._stack_named(traits.setdefault("stack", self._first_stack()))
-        layer = resolve_negative(traits.get("layer", stack.layers[0]), stack.layers)
-        try:
-            traits["layer"] = operator.index(layer)
-        except TypeError:
-            raise traitlets.TraitError(
-                f"layer={short_repr(layer)}: expected an int, the number of a layer"
-            ) from None
+        traits["layer"] = resolve_negative(traits.get("layer", stack.layers[0]), stack.layers)
         # Set stack and layer first, because heads are looked up in the layer and tokens in the
         # stack.
         position = {"stack": traits["stack"], "layer": traits["layer"]}
@@ -317,11 +310,6 @@ class PositionedView(HeadsView):
                 setattr(self, name, None)
 
     def _stack_named(self, name: str) -> AttentionStack:
-        if not isinstance(name, str):
-            raise traitlets.TraitError(
-                f"stack={short_repr(name)} must be the name of a stack, such as "
-                f"{self.record.stack().name!r}"
-            )
         try:
             return self.record.stack(name)
         except KeyError as error:
@@ -349,16 +337,4 @@ _Shown = TypeVar("_Shown", bound=_Layered)
 
 def with_layers(record: _Shown, include_layers: int | Iterable[int] | None) -> _Shown:
     """Return a record or corpus with only the layers `include_layers`. None keeps all layers."""
-    if include_layers is None:
-        return record
-    include_layers = as_list(include_layers)
-    if isinstance(include_layers, str) or not isinstance(include_layers, Iterable):
-        raise TypeError(
-            "include_layers must be numbers of layers, such as [0, 1]. Got "
-            f"{short_repr(include_layers)}"
-        )
-    hint = "numbers of layers, such as [0, 1]"
-    try:
-        return record.only(whole_numbers("include_layers", include_layers, hint=hint))
-    except IndexError as error:
-        raise IndexError(f"include_layers: {error}") from None
+    return record if include_layers is None else record.only(include_layers)

@@ -14,11 +14,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from attnviz.utils.arguments import MAX_NUMBERS, short_repr
-
-# Maximum number of entries in `Numbers`. It is large, because a lasso may select all points of a
-# corpus.
-_MAX_POINTS = 100_000_000
+from attnviz.utils.arguments import short_repr
 
 
 def _plain(number: Any) -> Any:
@@ -31,23 +27,14 @@ def _plain(number: Any) -> Any:
     return int(number) if isinstance(number, bool) else number
 
 
-def _entries(name: str | None, value: Any, max_entries: int = MAX_NUMBERS) -> Any:
-    """Convert a tuple, set, range or array to a list. Return other values unchanged.
-
-    Raise TraitError if the sequence has too many entries. For example, a range can have more
-    entries than fit into memory.
-    """
+def _entries(value: Any) -> Any:
+    """Convert a tuple, set, range or array to a list. Return other values unchanged."""
     value = _plain(value)
-    is_array = not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist")
-    if not is_array and not isinstance(value, (list, tuple, set, frozenset, range)):
+    if not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist"):
+        value = value.tolist()
+    if not isinstance(value, (list, tuple, set, frozenset, range)):
         return value
-    # Cut a range first, because len() raises an error if it has more than sys.maxsize entries.
-    counted = value[: max_entries + 1] if isinstance(value, range) else value
-    if len(counted) > max_entries:
-        raise traitlets.TraitError(
-            f"{name}={short_repr(value)} has more than {max_entries:,} entries"
-        )
-    return [_plain(entry) for entry in (value.tolist() if is_array else value)]
+    return [_plain(entry) for entry in value]
 
 
 class Index(traitlets.Int):  # type: ignore[type-arg]
@@ -120,7 +107,7 @@ class Numbers(traitlets.List):  # type: ignore[type-arg]
     """List trait for numbers of heads or points, which also accepts ranges, sets and arrays."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        return super().validate(obj, _entries(self.name, value, _MAX_POINTS))
+        return super().validate(obj, _entries(value))
 
 
 class ResolvedIndex(Index):
@@ -134,10 +121,6 @@ class ResolvedIndex(Index):
         value = _plain(value)
         if isinstance(value, int | str):
             value = obj.resolve_number(self.name, value)
-        if value is not None and not isinstance(value, int):
-            raise traitlets.TraitError(
-                f"{self.name}={short_repr(value)}: expected an int, a whole number"
-            )
         return super().validate(obj, value)
 
 
@@ -146,7 +129,7 @@ class Heads(Numbers):
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert the value to a list of non-negative numbers."""
-        value = _entries(self.name, value)
+        value = _entries(value)
         # traitlets puts a string into a list before it calls this method. Undo this.
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
             value = value[0]
@@ -165,7 +148,7 @@ class Keys(traitlets.List):  # type: ignore[type-arg]
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert texts of tokens and negative numbers to positions."""
-        value = _entries(self.name, value)
+        value = _entries(value)
         if isinstance(value, int):
             value = [value]
         if isinstance(value, list):

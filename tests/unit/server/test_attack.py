@@ -20,7 +20,8 @@ from numpy.testing import assert_allclose
 import attnviz as av
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.server import pending_replies, row_normalizers
-from attnviz.server.kernel import KernelChannel, Server
+from attnviz.server.base import BaseServer
+from attnviz.server.kernel import KernelChannel
 from attnviz.server.protocol import Reply
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from attnviz.utils.progress import STEP, report
@@ -111,7 +112,7 @@ def page(state: Mapping[str, Any]) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def servers() -> dict[str, Server]:
+def servers() -> dict[str, BaseServer]:
     """Return servers of a record of a long text, a record with many heads, and a corpus."""
     small = vectors(HEADS, 8, 4)
     many = av.AttentionRecord.from_qk([small], [small], words(8), causal=True)
@@ -123,7 +124,7 @@ def servers() -> dict[str, Server]:
 
 
 def assert_bounded(
-    server: Server, name: str, arguments_: Any, counted: list[int]
+    server: BaseServer, name: str, arguments_: Any, counted: list[int]
 ) -> dict[str, Any]:
     """Send a request, assert that the cost is bounded, and return the reply or error message."""
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
@@ -149,7 +150,7 @@ REQUESTS += [("corpus", kind) for kind in CORPUS_REQUESTS.classes]
 
 @pytest.mark.parametrize(("server_name", "name"), REQUESTS)
 def test_the_cost_of_a_reply_is_bounded(
-    servers: dict[str, Server], counted: list[int], server_name: str, name: str
+    servers: dict[str, BaseServer], counted: list[int], server_name: str, name: str
 ) -> None:
     server, chosen = servers[server_name], random.Random(name)  # noqa: S311 - no secret
     request = (CORPUS_REQUESTS if server_name == "corpus" else RECORD_REQUESTS).classes[name]
@@ -179,7 +180,7 @@ STRONGEST = LAYER | {"k": 1, "combine": "mean", "leave_out": [], "pair": "all"}
     ],
 )
 def test_long_work_is_divided_into_bounded_steps(
-    servers: dict[str, Server],
+    servers: dict[str, BaseServer],
     counted: list[int],
     server_name: str,
     name: str,
