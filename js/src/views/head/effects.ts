@@ -15,8 +15,8 @@ const THICK = 9;
 export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const { layout, palette, effects } = linePlot;
   const column = layout.key;
-  if (!effects || !column.effects) return [];
-  const { start, size } = column.effects;
+  if (!effects || !layout.effects) return [];
+  const { start, size } = layout.effects;
   const standing = layout.orientation === "horizontal";
   const thick = Math.max(1, Math.min(THICK, layout.step - 3));
   const font = fontOf({ size: HEADING_SIZE, font: "text" });

@@ -7,54 +7,14 @@
  * are measured in the direction from the queries to the keys.
  */
 
-import type { Description, Range } from "../../client/protocol";
+import type { Description } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import { aspectRatios } from "../../draw/patches";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
-import { type Orientation, type Plan, type Side, tokensOf, windowOf } from "./state";
-
-/** Queries or keys of the window, with their positions. */
-export interface Column {
-  side: Side;
-  window: Range;
-  labels: Label[];
-  /** Number of tokens per label. It is 1, or more if tokens are too close to have a label each. */
-  every: number;
-  /** Font size of the labels. */
-  size: number;
-  /** Position of the labels across the plot. */
-  anchor: number;
-  /** Position of the ends of the lines across the plot. */
-  edge: number;
-  /** Whether labels are rotated, because they are too wide. Always false in a vertical layout. */
-  rotated: boolean;
-  /**
-   * Index in the window of the first token that the model generated. A gap precedes this token.
-   * Null if the window shows only the prompt or only the answer.
-   */
-  answerIndex: number | null;
-  /** Position across the plot at which bars of weights start. */
-  barStart: number;
-  /** Maximum length of these bars. It is negative beside queries, where bars extend backwards. */
-  barReach: number;
-  /** Position and length across the plot of effect bars. Omitted for queries. */
-  effects?: { start: number; size: number };
-}
-
-export interface Layout {
-  orientation: Orientation;
-  width: number;
-  height: number;
-  /** Distance between neighbouring tokens along the plot. */
-  step: number;
-  /** Centre of the first token along the plot. */
-  first: number;
-  query: Column;
-  key: Column;
-}
+import { type Orientation, type Plan, SIDES, type Side, tokensOf, windowOf } from "./state";
 
 /** Arguments of `layOut`. */
 export interface LayoutInput {
@@ -115,7 +75,7 @@ export function staysLevel(label: Label, step: number): boolean {
 
 /** Return the centre of a token along the plot. `index` counts from the start of the window. */
 export function positionOf(
-  layout: Layout,
+  layout: Pick<Layout, "first" | "step">,
   index: number,
   column: Pick<Column, "answerIndex">,
 ): number {
@@ -170,12 +130,11 @@ function labelsOf(input: LayoutInput, side: Side, { step, size, limit }: TokenSi
   });
 }
 
-/** Return the room of labels across the plot, and whether the labels are rotated. */
-function labelRoomOf(
-  { orientation }: LayoutInput,
-  labels: Label[],
-  { step, size }: TokenSize,
-): { rotated: boolean; depth: number } {
+/**
+ * Return the room of labels across the plot, and whether the labels are rotated because they are
+ * too wide. In a vertical layout, they never are.
+ */
+function labelRoomOf({ orientation }: LayoutInput, labels: Label[], { step, size }: TokenSize) {
   const largest = (sizes: number[], least: number): number =>
     sizes.reduce((most, one) => Math.max(most, one), least);
   const widths = labels.map(({ width }) => width);
@@ -233,28 +192,42 @@ function divideWidth({ width, printed = false, barSides }: LayoutInput, fixed: n
   return linesBeside(bars, short > 0 ? MIN_NARROW_LINES : minLines);
 }
 
+/** Return the part of a column that does not depend on the other column. */
+function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize) {
+  const labels = labelsOf(input, side, tokenSize);
+  return {
+    side,
+    window: windowOf(input.plan, side),
+    labels,
+    /** Font size of the labels. */
+    size: tokenSize.size,
+    ...labelRoomOf(input, labels, tokenSize),
+    /**
+     * Index in the window of the first token that the model generated. A gap precedes this token.
+     * Null if the window shows only the prompt or only the answer.
+     */
+    answerIndex: answerIndexOf(input, side),
+  };
+}
+
 /** Lay out two columns. In this order: bars, queries, lines, keys, effect bars, bars. */
-export function layOut(input: LayoutInput): Layout {
+export function layOut(input: LayoutInput) {
   const { plan, orientation, width, printed = false } = input;
   const { queryWindow, keyWindow } = plan;
   const vertical = orientation === "vertical";
   const small = vertical && width < SMALL;
   const gap = small ? 7 : GAP;
-  const ofSides = <Value>(of: (side: Side) => Value): Record<Side, Value> => ({
-    query: of("query"),
-    key: of("key"),
-  });
-  const answer = ofSides((side) => answerIndexOf(input, side));
-  const answerGap = answer.query === null && answer.key === null ? 0 : ANSWER_GAP;
+  const hasAnswer = SIDES.some((side) => answerIndexOf(input, side) !== null);
+  const answerGap = hasAnswer ? ANSWER_GAP : 0;
   const margin = vertical ? HEADING : printed ? 48 : 74;
   const count = Math.max(1, queryWindow[1] - queryWindow[0], keyWindow[1] - keyWindow[0]);
   const tokenSize = tokenSizeOf(input, count, width - margin - GAP - answerGap);
-  const { step, size } = tokenSize;
-  const labels = ofSides((side) => labelsOf(input, side, tokenSize));
-  const room = ofSides((side) => labelRoomOf(input, labels[side], tokenSize));
+  const { step } = tokenSize;
+  const query = columnOf(input, "query", tokenSize);
+  const key = columnOf(input, "key", tokenSize);
   const effects = !input.effects ? 0 : small ? NARROW_EFFECTS : EFFECTS;
   const beside = effects > 0 ? effects + gap : 0;
-  const fixed = room.query.depth + room.key.depth + 6 * gap + beside;
+  const fixed = query.depth + key.depth + 6 * gap + beside;
   // Bars of signed numbers are on both sides of an axis.
   const more = plan.stack.signed ? 30 : 0;
   const { lines, bars } = vertical
@@ -264,19 +237,14 @@ export function layOut(input: LayoutInput): Layout {
   const start = vertical ? Math.max(0, (width - used) / 2) + gap : 20;
   const barGap = vertical ? gap : gap / 2;
   const queryBars = start + bars.query;
-  const queryAnchor = queryBars + barGap + room.query.depth;
+  const queryAnchor = queryBars + barGap + query.depth;
   const keyAnchor = queryAnchor + 2 * gap + lines;
-  const keyEffects = keyAnchor + room.key.depth + barGap;
+  const keyEffects = keyAnchor + key.depth + barGap;
   const keyBars = keyEffects + beside;
   const end = margin + count * step + answerGap;
-  const every = vertical && step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1;
-  const column = (side: Side) => ({
-    ...{ side, every, size, window: windowOf(plan, side), labels: labels[side] },
-    ...{ rotated: room[side].rotated, answerIndex: answer[side] },
-  });
   const hasBars = bars.query + bars.key > 0;
   return {
-    ...{ orientation, step, first: margin + step / 2 },
+    orientation,
     // If effect bars or the tokens of a horizontal layout do not fit into `width`, the view
     // scrolls, and a figure is wider than requested.
     ...(vertical
@@ -285,20 +253,32 @@ export function layOut(input: LayoutInput): Layout {
           height: end + 8 + (hasBars ? AXIS_HEIGHT : 0),
         }
       : { width: Math.max(width, end + GAP), height: keyBars + bars.key + 24 }),
+    /** Distance between neighbouring tokens along the plot, and centre of the first token. */
+    step,
+    first: margin + step / 2,
+    /** Number of tokens per label. It is more than 1 if tokens are too close to have a label each. */
+    every: vertical && step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1,
     query: {
-      ...column("query"),
+      ...query,
+      /** Positions across the plot: of the labels, and of the ends of the lines. */
       anchor: queryAnchor,
       edge: queryAnchor + gap,
+      /** Start and maximum length of bars across the plot. Bars beside queries extend backwards. */
       barStart: queryBars,
       barReach: -bars.query,
     },
     key: {
-      ...column("key"),
+      ...key,
       anchor: keyAnchor,
       edge: keyAnchor - gap,
       barStart: keyBars,
       barReach: bars.key,
-      ...(effects > 0 && { effects: { start: keyEffects, size: effects } }),
     },
+    /** Position and length across the plot of effect bars beside the keys, or null without them. */
+    effects: effects > 0 ? { start: keyEffects, size: effects } : null,
   };
 }
+
+export type Layout = ReturnType<typeof layOut>;
+/** Queries or keys of the window, with their positions. */
+export type Column = Layout["query"];

@@ -231,11 +231,11 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
       (lit ? front : marks).push(...patchMarks(linePlot, column, look));
       return;
     }
-    if (offset % column.every !== 0 && !lit) return;
+    if (offset % layout.every !== 0 && !lit) return;
     const text = {
       ...({ kind: "text", text: label.text, font: "token", bold, struck } as const),
       fill: (faded || special.has(index)) && !lit ? palette.muted : palette.ink,
-      size: lit && column.every > 1 ? 11 : column.size,
+      size: lit && layout.every > 1 ? 11 : column.size,
     };
     const level = !column.rotated || staysLevel(label, layout.step);
     if (!level && standsUpright(label.text)) front.push(...uprightText(text, middle, column));

@@ -7,7 +7,8 @@ import { same } from "../../ui/view/state";
 import type { Combine, LeaveOut, Weights } from "./lines";
 
 export type Orientation = "vertical" | "horizontal";
-export type Side = "query" | "key";
+export const SIDES = ["query", "key"] as const;
+export type Side = (typeof SIDES)[number];
 
 /** Traits of the head view, named as in Python. */
 export interface HeadState extends RecordState {
