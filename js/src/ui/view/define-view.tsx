@@ -8,7 +8,7 @@
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import { KernelChannel, type MessageModel, recordNumber } from "../../client/kernel";
-import { type PageData, PageTransport } from "../../client/page";
+import type { PageData } from "../../client/page";
 import type { Description } from "../../client/protocol";
 import { Source } from "../../client/source";
 import type { Transport } from "../../client/transport";
@@ -88,11 +88,8 @@ export interface ViewDefinition<S extends RecordState> {
   hash: HashFields<S>;
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
-  /**
-   * Create the transport of an exported page, if its data is not one record. Default:
-   * `PageTransport`.
-   */
-  pageTransport?: ((data: PageData) => Transport) | undefined;
+  /** Create the transport of an exported page. Undefined in the bundle of a widget. */
+  pageTransport: ((data: PageData) => Transport) | undefined;
   /**
    * Convert the reply to the request "describe" to the description of a record. Default: the reply
    * is this description.
@@ -284,13 +281,7 @@ function fromPage(
   data: PageData,
   { pageTransport, described }: Pick<ViewDefinition<RecordState>, "pageTransport" | "described">,
 ): Source {
-  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
-    ? noSource()
-    : new Source(
-        pageTransport ? pageTransport(data) : new PageTransport(data),
-        undefined,
-        described,
-      );
+  return pageTransport ? new Source(pageTransport(data), undefined, described) : noSource();
 }
 
 function noSource(): never {

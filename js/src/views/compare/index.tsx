@@ -7,6 +7,7 @@
 import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { recordTransport } from "../../client/page";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { useExports } from "../../ui/exports/exports";
@@ -246,6 +247,7 @@ const view = defineView<CompareState>({
   },
   css: headGridCss + MATRIX_CSS + panesCss + css,
   component: CompareView,
+  pageTransport: recordTransport,
 });
 
 export const openPage = view.openPage;

@@ -2,6 +2,7 @@
 
 import { computed, effect, type ReadonlySignal, signal, useComputed } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { recordTransport } from "../../client/page";
 import type { Figure } from "../../draw/figure";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
@@ -207,6 +208,7 @@ const view = defineView<DashboardState>({
   hash: RECORD_HASH,
   css: HEAD_CSS + MODEL_CSS + MATRIX_CSS + panesCss + dashboardCss,
   component: Dashboard,
+  pageTransport: recordTransport,
 });
 
 export const openPage = view.openPage;

@@ -6,6 +6,7 @@
 import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
+import { recordTransport } from "../../client/page";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports/exports";
@@ -189,6 +190,7 @@ const view = defineView<HeadState>({
   hash: RECORD_HASH,
   css: whatIfCss,
   component: HeadViewWithWhatIf,
+  pageTransport: recordTransport,
 });
 
 export const { openPage } = view;

@@ -5,6 +5,7 @@
 
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
+import { recordTransport } from "../../client/page";
 import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
@@ -137,6 +138,7 @@ const view = defineView<HeatMapState>({
   hash: RECORD_HASH,
   css: css + whatIfCss,
   component: MatrixView,
+  pageTransport: recordTransport,
 });
 
 export const { openPage } = view;

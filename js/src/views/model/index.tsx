@@ -6,6 +6,7 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { recordTransport } from "../../client/page";
 import { signColor } from "../../ui/colors/color-scales";
 import { ColorLegend } from "../../ui/colors/legend";
 import type { Palette } from "../../ui/colors/palette";
@@ -453,6 +454,7 @@ const view = defineView<ModelState>({
   hash: RECORD_HASH,
   css: MODEL_CSS + whatIfCss,
   component: ModelView,
+  pageTransport: recordTransport,
 });
 
 export const { openPage } = view;

@@ -5,6 +5,7 @@
  */
 
 import { useMemo } from "preact/hooks";
+import { recordTransport } from "../../client/page";
 import { ColorLegend } from "../../ui/colors/legend";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
@@ -104,6 +105,7 @@ const view = defineView<NeuronState>({
   hash: RECORD_HASH,
   css,
   component: NeuronView,
+  pageTransport: recordTransport,
 });
 
 export const { openPage } = view;
