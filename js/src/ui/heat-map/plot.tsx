@@ -1,13 +1,14 @@
 /** Heat map on two canvases, with pointer and keyboard control and a tooltip. */
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { actionsOf, runKey, type Shortcut } from "../controls/keys";
 import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
 import { roundedTo, writtenError } from "../exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { useFingers } from "../plot/touch";
+import { useZoomWheel } from "../plot/wheel";
 import {
   plainNumber,
   type Quantity,
@@ -253,23 +254,12 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     if (!cell) pointer.value = null;
   });
 
-  // Prevent the browser from zooming the page. This needs a listener that is not passive. Without
-  // Ctrl, the wheel scrolls the notebook.
-  useEffect(() => {
-    const element = plot.current;
-    if (!element) return;
-    const onWheel = (event: WheelEvent): void => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      event.stopPropagation();
-      wheel.current += event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
-      if (Math.abs(wheel.current) < WHEEL_STEP) return;
-      zoomAt(event, wheel.current < 0);
-      wheel.current = 0;
-    };
-    element.addEventListener("wheel", onWheel, { passive: false });
-    return () => element.removeEventListener("wheel", onWheel);
-  }, []);
+  useZoomWheel(plot, (by, event) => {
+    wheel.current += by;
+    if (Math.abs(wheel.current) < WHEEL_STEP) return;
+    zoomAt(event, wheel.current < 0);
+    wheel.current = 0;
+  });
 
   const isMovable = (): boolean => {
     const viewport = store.viewport.peek();

@@ -25,19 +25,22 @@ import {
 } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { follow, same } from "../../ui/view/state";
-import type {
-  Caveat,
-  Corpus,
-  Lines,
-  Method,
-  Placing,
-  Projecting,
-  ProjectionWork,
+import {
+  type Aggregate,
+  type Caveat,
+  type Corpus,
+  type Lines,
+  type Method,
+  meanError,
+  type Placing,
+  type Projecting,
+  type ProjectionWork,
 } from "./client/requests";
-import { type MeanCaptionInput, meanStoreOf } from "./mean/store";
+import { binCaption, largestOf } from "./mean/marks";
+import { meanStoreOf } from "./mean/store";
 import { type EmbeddingState, placingOf, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
-import { stepsInWords, trustInWords } from "./trust";
+import { trustInWords } from "./trust";
 
 type Context = ViewContext<EmbeddingState>;
 
@@ -225,9 +228,13 @@ export function sentenceOf(context: Context, store: EmbeddingStore, live = true)
   }
   const where = capital(headName(at));
   if (state.content === "aggregate") {
-    const mean = meanStoreOf(context, store).captionInput.value;
-    if (mean)
-      return `${where}: mean weight by position. Largest, ${mean.at}: ${formatSmall(mean.weight)}.`;
+    const { aggregate, current } = meanStoreOf(context, store);
+    const mean = current.value ? aggregate.value : null;
+    const largest = mean && largestOf(mean);
+    if (largest) {
+      const [positions] = binCaption(mean, largest);
+      return `${where}: mean weight by position. Largest, ${positions}: ${formatSmall(largest.weight)}.`;
+    }
     const none = problemOf(context, store) ?? noMean(context, store);
     return none
       ? `${where}: ${none}, so there is no mean weight.`
@@ -257,8 +264,11 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   if (!corpus || !selection) return "";
   const [chosen, enlarged] = [store.chosen.value, state.enlarged.value];
   if (enlarged && state.content.value === "aggregate") {
-    const mean = meanStoreOf(context, store).captionInput.value;
-    return mean ? aggregateInWords(mean) : "";
+    const { aggregate, current, textsAt } = meanStoreOf(context, store);
+    const mean = current.value ? aggregate.value : null;
+    return mean && largestOf(mean)
+      ? aggregateInWords(mean, textsAt({ row: mean.rows - 1, column: 0 }))
+      : "";
   }
   const plotted = problemOf(context, store) === null;
   const [trust, now] = enlarged ? [store.headTrust.value, store.projection.value] : [null, null];
@@ -311,15 +321,6 @@ export function methodOf(context: Context, store: EmbeddingStore): string {
   const projecting = { ...projectedAs(state, store), lift: placing.lift };
   const how = methodInWords(projecting, true, waitsForFrame(store));
   return `By ${how}; ${words}.${remarkInWords(store.projection.value?.work ?? null)}`;
-}
-
-/**
- * Return the correlation of distance with q·k for the original vectors, for the placed vectors and
- * on the plot. Return "" if it is not measured.
- */
-export function trustStepsOf(store: EmbeddingStore): string {
-  const trust = store.headTrust.value;
-  return trust ? stepsInWords(trust) : "";
 }
 
 /** Return the summary for screen readers. */
@@ -387,25 +388,38 @@ export function placingInWords(
   return parts.join(", ");
 }
 
-/** Return the number of texts and queries in a mean, the size of its bins, and its precision. */
-export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">): string {
-  const { texts, ofTexts, queries, ofQueries, bin } = input;
+/** Return the number of positions in the widest bin. */
+function widest(edges: readonly number[]): number {
+  return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
+}
+
+/**
+ * Return the number of texts and queries in a mean, the size of its bins, and its precision.
+ *
+ * @param numInLastRow number of texts that are long enough to reach the last row, or null if
+ *   unknown.
+ */
+export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): string {
+  const { texts, of_texts: ofTexts, queries, of_queries: ofQueries } = mean;
   const of =
     texts < ofTexts ? `${counted(texts)} of ${several(ofTexts, "text")}` : several(texts, "text");
   const sample =
     queries < ofQueries
       ? `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`
       : "";
+  const [down, across] = [widest(mean.query_edges), widest(mean.key_edges)];
   const bins =
-    Math.max(...bin) > 1 ? ` A cell is the mean over at most ${bin[0]} × ${bin[1]} positions.` : "";
+    Math.max(down, across) > 1
+      ? ` A cell is the mean over at most ${down} × ${across} positions.`
+      : "";
   const long =
-    texts < 2 || input.numInLastRow === texts
+    texts < 2 || numInLastRow === texts
       ? ""
-      : input.numInLastRow === null
+      : numInLastRow === null
         ? "; few texts reach the last positions"
-        : `; ${counted(input.numInLastRow)} of them ${input.numInLastRow === 1 ? "reaches" : "reach"} the last row`;
-  const exact =
-    input.error > 0 ? ` Means are exact to ${plainNumber(roundedUp(input.error))}.` : "";
+        : `; ${counted(numInLastRow)} of them ${numInLastRow === 1 ? "reaches" : "reach"} the last row`;
+  const error = meanError(mean, largestOf(mean)?.weight ?? 0);
+  const exact = error > 0 ? ` Means are exact to ${plainNumber(roundedUp(error))}.` : "";
   return `Mean over ${of}${sample}${long}.${bins}${exact}`;
 }
 

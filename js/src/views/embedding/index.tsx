@@ -21,7 +21,7 @@ import { MeanPlot } from "./mean/plot";
 import { overviewScene } from "./overview/marks";
 import { EmbeddingOverview, OverviewOrder } from "./overview/overview";
 import { createOverviewStore } from "./overview/store";
-import { EmbeddingPlot, type PlotProps, PlotTools } from "./plot/plot";
+import { EmbeddingPlot, type PlotProps, PlotTools, plotShortcuts } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
 import { EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./state";
 import { createEmbeddingStore, type EmbeddingStore } from "./store";
@@ -50,25 +50,6 @@ const ALL_KEYS = [
   ["Ctrl-wheel", "on a head: open it"],
 ] as const;
 
-const ONE_KEYS = [
-  ...WORDS,
-  ["← →", "previous, next token of the text"],
-  ["↑ ↓", "the token’s query, its key"],
-  ["[ ]", "previous, next layer"],
-  [", .", "previous, next head"],
-  ["+ −", "zoom in, zoom out; all the way out: all heads"],
-  ["Shift-arrows", "move the plot, or rotate it"],
-  ["Home", "show all points"],
-  ["l", "drag draws a lasso, on or off"],
-  ["Shift-drag", "draw a lasso"],
-  ["Alt-drag", "move a 3D plot"],
-  ["Ctrl-wheel", "zoom at the pointer"],
-  ["two fingers", "zoom"],
-  ["f", "find tokens"],
-  ["Esc", "clear the lasso, then the point, then show all heads"],
-  ["o", "all heads"],
-] as const;
-
 const MEAN_KEYS = [
   ["↑ ↓ ← →", "move over the bins, with Shift by eight"],
   ["[ ]", "previous, next layer"],
@@ -76,12 +57,6 @@ const MEAN_KEYS = [
   ["Esc", "leave the bin, then show the points"],
   ["o", "all heads"],
 ] as const;
-
-/** Return the terms and keyboard shortcuts that the help lists for the current content. */
-function keysOf({ enlarged, content: shown }: Pick<EmbeddingState, "enlarged" | "content">) {
-  if (!enlarged) return ALL_KEYS;
-  return shown === "aggregate" ? MEAN_KEYS : ONE_KEYS;
-}
 
 /**
  * Minimum width of the view, in pixels, for text beside the plot. In a narrower view the text is
@@ -128,7 +103,8 @@ export function EmbeddingView({ context }: { context: Context }) {
   );
   const entries = useExports(context, embeddingExports(context, store, drawnScenes));
   const summary = useComputed(() => summaryOf(context, store));
-  const enlarged = state.enlarged.value;
+  const room = { context, store, plot };
+  const [enlarged, aggregated] = [state.enlarged.value, state.content.value === "aggregate"];
   const words = problemOf(context, store) === null ? "" : "no plot";
   useFocusFollowing(context, enlarged, `${enlarged} ${state.content.value} ${words}`);
   useSignOfChange(context);
@@ -139,7 +115,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       subtitle={subtitleOf(context, store)}
       summary={summary}
       exports={entries}
-      keys={keysOf({ enlarged, content: state.content.value })}
+      keys={enlarged ? (aggregated ? MEAN_KEYS : [...WORDS, ...plotShortcuts(room)]) : ALL_KEYS}
       choose="none"
       // Heads, text and lasso refer to the old stack, so clear them.
       onStack={() => ({ heads: [], text: null, selected: [] })}
@@ -157,7 +133,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       footer={<EmbeddingFooter context={context} store={store} />}
     >
       {enlarged ? (
-        <OneHead room={{ context, store, plot }} beside={beside.value} width={plotWidth.value} />
+        <OneHead room={room} beside={beside.value} width={plotWidth.value} />
       ) : (
         <EmbeddingOverview context={context} store={store} overview={overview} />
       )}

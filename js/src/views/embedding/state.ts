@@ -116,13 +116,7 @@ export function projectingOf(state: Projecting): Projecting {
 }
 
 /** Projection of the small plots. It does not depend on the method for the enlarged head. */
-export const OVERVIEW_PROJECTING: Projecting = {
-  method: "pca",
-  dimensions: 2,
-  perplexity: EMBEDDING_DEFAULTS.perplexity,
-  neighbors: EMBEDDING_DEFAULTS.neighbors,
-  seed: EMBEDDING_DEFAULTS.seed,
-};
+export const OVERVIEW_PROJECTING = projectingOf(EMBEDDING_DEFAULTS);
 
 /** Target size of one overview reply, in bytes. */
 const BYTES_AT_ONCE = 500_000;

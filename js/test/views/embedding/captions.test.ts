@@ -12,9 +12,9 @@ import {
   summaryOf,
   workInWords,
 } from "../../../src/views/embedding/captions";
-import type { HeadTrust, Lines } from "../../../src/views/embedding/client/requests";
+import type { Aggregate, HeadTrust, Lines } from "../../../src/views/embedding/client/requests";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
-import { formatCorrelation, stepsInWords, trustInWords } from "../../../src/views/embedding/trust";
+import { formatCorrelation, trustInWords } from "../../../src/views/embedding/trust";
 import { sentences } from "../../builders";
 import { until, useFakeClock } from "../../dom";
 import { corpusWith, Kernel, type Setup, setUp } from "./kernel";
@@ -24,7 +24,7 @@ const PLACING = { scaling: "norms", translate: true, lift: false } as const;
 
 describe("trust", () => {
   const trust: HeadTrust = {
-    ...{ head: 3, before: -0.312, placed: -0.553, plot: -0.6149, recall: 0.38 },
+    ...{ head: 3, plot: -0.6149, recall: 0.38 },
     ...{ recall_baseline: 0.09, num_queries: 512, num_total: 5000 },
   };
   sentences({
@@ -35,9 +35,7 @@ describe("trust", () => {
       .join(" "),
     "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to; 38% of a query’s ten strongest keys are among its ten nearest (chance 9%).":
       trustInWords(trust),
-    "r of the original vectors −0.31, as placed −0.55, on the plot −0.61. Measured on 512 of 5,000 queries.":
-      stepsInWords(trust),
-    "": trustInWords(undefined) + stepsInWords({ ...trust, before: null }),
+    "": trustInWords(undefined),
   });
 });
 
@@ -52,13 +50,14 @@ describe("coverage", () => {
     "": explainedInWords(null) + explainedInWords([Number.NaN, 0]),
   });
 
-  const mean = {
-    ...{ texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, numInLastRow: null, error: 0 },
-    bin: [4, 2] as [number, number],
+  const mean: Aggregate = {
+    ...{ layer: 0, head: 0, rows: 1, columns: 1, query_edges: [0, 4], key_edges: [0, 2] },
+    ...{ texts: 12, of_texts: 800, queries: 64, of_queries: 512 },
+    weights: Float32Array.of(0.5),
   };
   sentences({
     "Mean over 12 of 800 texts, 64 of their 512 queries; few texts reach the last positions. A cell is the mean over at most 4 × 2 positions.":
-      aggregateInWords(mean),
+      aggregateInWords(mean, null),
   });
 
   const lines: Lines = {

@@ -3,11 +3,12 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { sceneOf } from "../../../draw/marks";
-import { type KeyActions, runKey } from "../../../ui/controls/keys";
+import { actionsOf, runKey } from "../../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign, same } from "../../../ui/view/state";
 import { sentenceOf } from "../captions";
+import { headShortcuts } from "../plot/plot";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";
 import { type Bin, binAt, binCaption, hoverMarks, meanMarks } from "./marks";
@@ -79,25 +80,21 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     const x = left + ((column + 0.5) * cellsWidth) / columns;
     point({ row, column }, x, top + ((row + 0.5) * cellsHeight) / rows);
   };
-  const go = (down: number, across: number) => (event: KeyboardEvent) => {
-    const far = event.shiftKey ? 8 : 1;
-    move(far * down, far * across);
-  };
-  const actions: KeyActions = {
-    ArrowUp: go(-1, 0),
-    ArrowDown: go(1, 0),
-    ArrowLeft: go(0, -1),
-    ArrowRight: go(0, 1),
-    "[": () => store.neighbour(-1, 0),
-    "]": () => store.neighbour(1, 0),
-    PageUp: () => store.neighbour(-1, 0),
-    PageDown: () => store.neighbour(1, 0),
-    ",": () => store.neighbour(0, -1),
-    ".": () => store.neighbour(0, 1),
+  const arrow =
+    (down: number, across: number) =>
+    ({ shiftKey }: KeyboardEvent) =>
+      move(shiftKey ? 8 * down : down, shiftKey ? 8 * across : across);
+  const actions = {
+    ...actionsOf(headShortcuts(store)),
+    ArrowUp: arrow(-1, 0),
+    ArrowDown: arrow(1, 0),
+    ArrowLeft: arrow(0, -1),
+    ArrowRight: arrow(0, 1),
     o: () => assign(context.state, { enlarged: false }),
     // The first Escape hides the cursor. The next one shows the points.
     Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { content: "plot" })),
   };
+  const onKeyDown = (event: KeyboardEvent): boolean => runKey(event, actions);
 
   return (
     <div class="av-aggregate" style={{ width: `${width}px`, maxWidth: "100%" }}>
@@ -115,12 +112,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
         plot={plot}
         hint={hint.value}
         width={width}
-        events={{
-          onPointerMove,
-          onPointerLeave: leave,
-          onBlur: leave,
-          onKeyDown: (event: KeyboardEvent) => runKey(event, actions),
-        }}
+        events={{ onPointerMove, onPointerLeave: leave, onKeyDown, onBlur: leave }}
       />
     </div>
   );

@@ -4,13 +4,14 @@
  */
 
 import type { RefObject } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
 import { Choice } from "../../../ui/controls/fields";
 import type { HeadIndex, ScoredHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import { BY_ROLE } from "../../../ui/head-grid/head-roles";
 import type { Hint } from "../../../ui/plot/plot";
+import { useZoomWheel } from "../../../ui/plot/wheel";
 import { headName } from "../../../ui/text/captions";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
@@ -179,27 +180,16 @@ function useZoomIn(
   empty: boolean,
 ): void {
   const wheel = useRef<{ by: number; at: string }>({ by: 0, at: "" });
-  // The listener is not passive, because it must keep a pinch from zooming the whole page. A wheel
-  // event without Ctrl or Meta scrolls as usual.
-  useEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const onWheel = (event: WheelEvent): void => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const head = headOfCell(event, overview.heads.id);
-      const at = head ? headKey(head) : "";
-      const by = event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
-      wheel.current = { at, by: at === wheel.current.at ? wheel.current.by + by : by };
-      if (head && wheel.current.by < -ZOOM_IN) {
-        wheel.current = { by: 0, at: "" };
-        overview.open(head);
-      }
-    };
-    element.addEventListener("wheel", onWheel, { passive: false });
-    return () => element.removeEventListener("wheel", onWheel);
-  }, [empty]);
+  const zoom = (by: number, event: WheelEvent): void => {
+    const head = headOfCell(event, overview.heads.id);
+    const at = head ? headKey(head) : "";
+    wheel.current = { at, by: at === wheel.current.at ? wheel.current.by + by : by };
+    if (head && wheel.current.by < -ZOOM_IN) {
+      wheel.current = { by: 0, at: "" };
+      overview.open(head);
+    }
+  };
+  useZoomWheel(box, zoom, [empty]);
 }
 
 /**

@@ -3,9 +3,10 @@
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { type KeyActions, runKey } from "../../../ui/controls/keys";
+import { actionsOf, runKey, type Shortcut } from "../../../ui/controls/keys";
 import { type Hint, ScenePlot } from "../../../ui/plot/plot";
 import { useFingers } from "../../../ui/plot/touch";
+import { useZoomWheel } from "../../../ui/plot/wheel";
 import { counted, quoted } from "../../../ui/text/captions";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
@@ -106,22 +107,11 @@ export function EmbeddingPlot(props: PlotProps) {
     return { x: event.clientX - (box?.left ?? 0), y: event.clientY - (box?.top ?? 0) };
   };
 
-  // The listener is not passive, because it must keep a pinch from zooming the whole page. A wheel
-  // event without Ctrl or Meta scrolls the notebook as usual.
-  useEffect(() => {
-    const target = element.current;
-    if (!target) return;
-    const onWheel = (event: WheelEvent): void => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const by = event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
-      pointer.value = null;
-      zoomBy(props, Math.exp(-Math.max(-90, Math.min(90, by)) * WHEEL), positionOf(event));
-    };
-    target.addEventListener("wheel", onWheel, { passive: false });
-    return () => target.removeEventListener("wheel", onWheel);
-  }, [problem === null]);
+  const onWheel = (by: number, event: WheelEvent): void => {
+    pointer.value = null;
+    zoomBy(props, Math.exp(-Math.max(-90, Math.min(90, by)) * WHEEL), positionOf(event));
+  };
+  useZoomWheel(element, onWheel, [problem === null]);
 
   // Dragging does not move a two-dimensional plot while it shows all points. A finger then scrolls
   // the page instead.
@@ -217,7 +207,7 @@ export function EmbeddingPlot(props: PlotProps) {
   };
 
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (runKey(event, plotActions(props))) pointer.value = null;
+    if (runKey(event, actionsOf(plotShortcuts(props)))) pointer.value = null;
   };
 
   const hint = useComputed<Hint | null>(() => {
@@ -305,7 +295,7 @@ function Problem(props: PlotProps & { words: string }) {
       // biome-ignore lint/a11y/noNoninteractiveTabindex: keys lead on to other heads.
       tabIndex={0}
       style={{ height: `${Math.min(320, plot.room.value.height)}px` }}
-      onKeyDown={(event) => runKey(event, plotActions(props))}
+      onKeyDown={(event) => runKey(event, actionsOf(plotShortcuts(props)))}
     >
       No plot: {words}.
     </div>
@@ -321,7 +311,7 @@ export interface PlotProps {
 /** Movement in pixels of an arrow key with Shift. */
 const STEP = 40;
 /** Zoom factor of the keys + and −. */
-const NEARER = 1.5;
+const ZOOM = 1.5;
 /** A zoom below this shows all heads instead. */
 export const LEAVE_AT = 0.62;
 
@@ -395,32 +385,57 @@ function stepBack(room: PlotProps): void {
   else leave(room);
 }
 
-/** Return the actions of the keys. */
-function plotActions(room: PlotProps): KeyActions {
+/** Return the rows of keys that show another head. */
+export function headShortcuts(store: EmbeddingStore): Shortcut[] {
+  const to = (layers: number, heads: number) => () => store.neighbour(layers, heads);
+  const [up, down] = [to(-1, 0), to(1, 0)];
+  return [
+    ["[ ]", "previous, next layer", { "[": up, PageUp: up, "]": down, PageDown: down }],
+    [", .", "previous, next head", { ",": to(0, -1), ".": to(0, 1) }],
+  ];
+}
+
+/** Return the keys of the plot of one head. */
+export function plotShortcuts(room: PlotProps): Shortcut[] {
   const { context, store, plot } = room;
-  return {
-    ArrowLeft: ({ shiftKey }) => (shiftKey ? push(room, -STEP, 0) : moveAlongText(room, -1, false)),
-    ArrowRight: ({ shiftKey }) => (shiftKey ? push(room, STEP, 0) : moveAlongText(room, 1, false)),
-    ArrowUp: ({ shiftKey }) => (shiftKey ? push(room, 0, -STEP) : moveAlongText(room, 0, true)),
-    ArrowDown: ({ shiftKey }) => (shiftKey ? push(room, 0, STEP) : moveAlongText(room, 0, true)),
-    "+": () => zoomBy(room, NEARER),
-    "=": () => zoomBy(room, NEARER),
-    "-": () => zoomBy(room, 1 / NEARER),
-    _: () => zoomBy(room, 1 / NEARER),
-    Home: plot.fit,
-    "[": () => store.neighbour(-1, 0),
-    PageUp: () => store.neighbour(-1, 0),
-    "]": () => store.neighbour(1, 0),
-    PageDown: () => store.neighbour(1, 0),
-    ",": () => store.neighbour(0, -1),
-    ".": () => store.neighbour(0, 1),
-    l: () => {
-      plot.tool.value = plot.tool.peek() === "lasso" ? "move" : "lasso";
-    },
-    o: () => leave(room),
-    f: () => context.root.querySelector<HTMLInputElement>(".av-find input")?.focus(),
-    Escape: () => stepBack(room),
+  const arrow =
+    (dx: number, dy: number) =>
+    ({ shiftKey }: KeyboardEvent) =>
+      shiftKey ? push(room, dx * STEP, dy * STEP) : moveAlongText(room, dx, dy !== 0);
+  const zoomIn = () => zoomBy(room, ZOOM);
+  const zoomOut = () => zoomBy(room, 1 / ZOOM);
+  const lasso = () => {
+    plot.tool.value = plot.tool.peek() === "lasso" ? "move" : "lasso";
   };
+  const find = () => context.root.querySelector<HTMLInputElement>(".av-find input")?.focus();
+  return [
+    [
+      "← →",
+      "previous, next token of the text",
+      { ArrowLeft: arrow(-1, 0), ArrowRight: arrow(1, 0) },
+    ],
+    ["↑ ↓", "the token’s query, its key", { ArrowUp: arrow(0, -1), ArrowDown: arrow(0, 1) }],
+    ...headShortcuts(store),
+    [
+      "+ −",
+      "zoom in, zoom out; all the way out: all heads",
+      { "+": zoomIn, "=": zoomIn, "-": zoomOut, _: zoomOut },
+    ],
+    ["Shift-arrows", "move the plot, or rotate it"],
+    ["Home", "show all points", { Home: plot.fit }],
+    ["l", "drag draws a lasso, on or off", { l: lasso }],
+    ["Shift-drag", "draw a lasso"],
+    ["Alt-drag", "move a 3D plot"],
+    ["Ctrl-wheel", "zoom at the pointer"],
+    ["two fingers", "zoom"],
+    ["f", "find tokens", { f: find }],
+    [
+      "Esc",
+      "clear the lasso, then the point, then show all heads",
+      { Escape: () => stepBack(room) },
+    ],
+    ["o", "all heads", { o: () => leave(room) }],
+  ];
 }
 
 export function PlotTools(props: PlotProps) {
@@ -505,10 +520,10 @@ export function PlotTools(props: PlotProps) {
 function ZoomTools(props: PlotProps) {
   return (
     <fieldset class="av-embedding-group" aria-label="Zoom">
-      <Tool label="Zoom in" onClick={() => zoomBy(props, 1.5)}>
+      <Tool label="Zoom in" onClick={() => zoomBy(props, ZOOM)}>
         +
       </Tool>
-      <Tool label="Zoom out" onClick={() => zoomBy(props, 1 / 1.5)}>
+      <Tool label="Zoom out" onClick={() => zoomBy(props, 1 / ZOOM)}>
         −
       </Tool>
       <Tool label="Fit: show all points" onClick={props.plot.fit}>
