@@ -50,8 +50,7 @@ def test_all_heads_are_drawn_with_their_trust(show: Show, corpus: av.Corpus) -> 
         # The view shows two decimals and the minus sign U+2212.
         caption = f"r {trust['plot']:.2f}".replace("-", "−")
         assert cell.evaluate("cell => cell.nextElementSibling.textContent") == caption
-        for step in ("before", "placed", "plot"):
-            assert float(row[f"r_{step}"]) == pytest.approx(trust[step], abs=1e-4)
+        assert float(row["r_plot"]) == pytest.approx(trust["plot"], abs=1e-4)
     for layer in range(LAYERS):
         thumbnails = pixels(root, f".av-embedding-overview canvas[data-row='{layer}']")
         assert inked(thumbnails, "query").any()

@@ -122,7 +122,7 @@ def test_missing_packages_raise_before_a_model_runs(monkeypatch: pytest.MonkeyPa
     ("options", "message", "max_forwards"),
     [
         ({"color": "foo"}, "color='foo' must be one of 'type'.* 'position'.* 'ends'", 0),
-        ({"dimensions": 7}, "dimensions=7 must be from 2 to 3", 0),
+        ({"dimensions": 7}, "'dimensions' trait .* should not be greater than 3", 0),
         ({"layer": 1, "heads": [9]}, r"heads=\[9\]: layer 1 of stack 'self' has heads 0 to 3", 1),
         ({"include_layers": [9]}, r"include_layers: layers=\[9\]", 1),
     ],

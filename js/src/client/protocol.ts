@@ -835,12 +835,9 @@ export interface TrustRequest {
 export interface HeadTrustFigures {
   head: number;
   /**
-   * Correlation between the distance of a query and a key and their product `q . k`, averaged over
-   * queries. `before` uses the vectors of the model, `placed` the placed vectors, and `plot` the
-   * plot.
+   * Correlation between the distance of a query and a key on the plot and their product `q . k`,
+   * averaged over queries.
    */
-  before: number | null;
-  placed: number | null;
   plot: number | null;
   /** Share of a query's ten strongest keys that are among its ten nearest keys on the plot. */
   recall: number | null;

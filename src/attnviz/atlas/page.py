@@ -32,8 +32,6 @@ MAX_BYTES = 5_000_000
 #: larger table would be unreadable.
 MAX_CLASSES = 24
 
-# Maximum number of pages that are made, each with fewer edges, until one is small enough.
-_MAX_TRIES = 12
 _MAX_ROWS = 12
 _STATIC_NOTE = (
     f"\n<p>This table shows at most {_MAX_ROWS} roles. All heads, their scores and their "
@@ -95,19 +93,12 @@ def make_atlas_page(
         for stack in stacks.values()
         for sampled in (False, True)
     )
-    for _ in range(_MAX_TRIES):
+    while max_edges > 1:
         # The size is not proportional to the number of edges, because edges share tokens. So this
         # estimate of the largest number of edges that fits may be too large, and is repeated.
         share = (max_bytes - min_bytes) / max(1, len(page.encode()) - min_bytes)
         max_edges = min(max_edges - 1, int(max_edges * share))
-        if max_edges < 1:
-            break
-        page = page_of(
-            {
-                name: stack_statistics.with_edges(max_edges)
-                for name, stack_statistics in stacks.items()
-            }
-        )
+        page = page_of({name: stack.with_edges(max_edges) for name, stack in stacks.items()})
         if len(page.encode()) <= max_bytes:
             return page
     return smallest

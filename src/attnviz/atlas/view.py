@@ -107,7 +107,7 @@ class AtlasView(HeadsView):
     offsets = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True)
     query_search = traitlets.Unicode("").tag(sync=True)
     key_search = traitlets.Unicode("").tag(sync=True)
-    text = Index(None, allow_none=True).tag(sync=True)
+    text = Index(None, allow_none=True, min=0).tag(sync=True)
     edge = Numbers(traitlets.Int(), None, allow_none=True).tag(sync=True)
 
     def __init__(self, statistics: HeadStatistics, **traits: Any) -> None:
@@ -306,12 +306,9 @@ class AtlasView(HeadsView):
     def _validate_statistic(self, proposal: Mapping[str, Any]) -> str:
         name, value = proposal["trait"].name, proposal["value"]
         # The statistics of all stacks are valid, because `stack` may change in the same update.
-        valid = ["number"] if name == "order" else []
-        valid.append("role")
-        for stack in self._statistics.stack_names:
-            for score in self._statistics.stack(stack).score_names:
-                if score not in valid:
-                    valid.append(score)
+        stacks = map(self._statistics.stack, self._statistics.stack_names)
+        scores = dict.fromkeys(score for stack in stacks for score in stack.score_names)
+        valid = [*(["number"] if name == "order" else []), "role", *scores]
         if value not in valid:
             raise traitlets.TraitError(
                 f"{name}={short_repr(value)} must be one of {', '.join(map(repr, valid))}"
@@ -336,13 +333,6 @@ class AtlasView(HeadsView):
                 f"edge={short_repr(value)} must be [query, key], positions in the text, or None"
             )
         return pair
-
-    @traitlets.validate("text")
-    def _validate_text(self, proposal: Mapping[str, Any]) -> int | None:
-        text: int | None = proposal["value"]
-        if text is not None and text < 0:
-            raise traitlets.TraitError(f"text={text!r} must be at least 0, the number of a text")
-        return text
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._statistics!r}>"

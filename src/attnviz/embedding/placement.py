@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus, LayerVectors
-from attnviz.utils.arguments import whole_number
 
 Scaling = Literal["norms", "none"]
 _Numbers = NDArray[np.float64]
@@ -45,11 +44,6 @@ class Placing:
         Therefore the nearest key of a query is the key with the largest product ``q . k``, the
         second nearest key has the second largest product, and so on, for any c.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an option has an invalid type or value.
-
     Examples
     --------
     >>> Placing(scaling="norms", lift=True)
@@ -59,16 +53,6 @@ class Placing:
     scaling: Scaling = "norms"
     translate: bool = True
     lift: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise an error for invalid values."""
-        if self.scaling not in get_args(Scaling):
-            raise ValueError(
-                f"scaling={self.scaling!r} must be one of {', '.join(map(repr, get_args(Scaling)))}"
-            )
-        for name, value in (("translate", self.translate), ("lift", self.lift)):
-            if not isinstance(value, bool):
-                raise TypeError(f"{name}={value!r} must be True or False")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +98,7 @@ def place(
     corpus: Corpus,
     stack: str | None,
     layer: int,
-    placing: Placing | None = None,
+    placing: Placing = Placing(),
     heads: Sequence[int] | None = None,
 ) -> Placed:
     """Place the queries and keys of a layer's heads in one space.
@@ -127,8 +111,8 @@ def place(
         Name of a stack. None is the first stack.
     layer : int
         Number of the layer, as the model counts it.
-    placing : Placing, optional
-        Options of the placement. By default ``Placing()``.
+    placing : Placing, default Placing()
+        Options of the placement.
     heads : sequence of int, optional
         Numbers of the heads, as the model counts them. All by default.
 
@@ -138,8 +122,6 @@ def place(
 
     Raises
     ------
-    TypeError
-        If `corpus` is not a Corpus, or `placing` is not a Placing.
     IndexError
         If the layer or a head does not exist.
 
@@ -150,12 +132,6 @@ def place(
     >>> plots.coordinates.shape                                             # doctest: +SKIP
     torch.Size([12, 9994, 2])
     """
-    check_corpus(corpus)
-    placing = Placing() if placing is None else placing
-    if not isinstance(placing, Placing):
-        raise TypeError(
-            f"placing={placing!r} must be a Placing, such as Placing(scaling='norms', lift=True)"
-        )
     vectors = corpus.vectors(stack, layer, heads)
     queries, keys = vectors.queries, vectors.keys
     if placing.scaling == "none":
@@ -176,15 +152,6 @@ def place(
     finite = _finite_heads(queries, keys)
     factors[~finite.numpy()] = np.nan
     return Placed(vectors.heads, queries, keys, factors)
-
-
-def check_corpus(corpus: object) -> None:
-    """Raise TypeError if the argument is not a Corpus. The message says how to create one."""
-    if not isinstance(corpus, Corpus):
-        raise TypeError(
-            f"corpus must be a Corpus, got {type(corpus).__name__}. Create one with "
-            "attnviz.extract_corpus(model, texts) or attnviz.Corpus([record, ...])."
-        )
 
 
 def problems(placed: Placed) -> list[str | None]:
@@ -234,11 +201,6 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
         Projected queries and keys, with mean 0. If the vectors have fewer entries than
         `dimensions`, the remaining coordinates are 0.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `dimensions` is not an integer of at least 1.
-
     Notes
     -----
     The directions are eigenvectors of the covariance of all points (Hotelling 1933). The sign of an
@@ -254,7 +216,6 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     >>> plots.coordinates.shape
     torch.Size([2, 6, 2])
     """
-    dimensions = whole_number("dimensions", dimensions, 1, hint="2 or 3 for a plot")
     num_heads, num_queries, size = placed.queries.shape
     num_points = num_queries + placed.keys.shape[1]
     finite = _finite_heads(placed.queries, placed.keys)

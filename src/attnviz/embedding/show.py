@@ -10,11 +10,10 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_list, given_arguments, refuse_arguments, whole_numbers
-from attnviz.views.position import is_looked_up, with_layers
+from attnviz.views.position import with_layers
 from attnviz.views.show import show
 
-# Traits whose valid values depend on the corpus. Only their types are checked before the model
-# reads the texts.
+# Traits whose valid values depend on the corpus.
 _OF_CORPUS = frozenset(
     {
         *("stack", "layer", "heads", "token", "key", "text", "selected"),
@@ -181,17 +180,10 @@ def _corpus_of(
 
 def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:
     """Raise an error for trait values that no corpus with these columns would allow."""
-    EmbeddingView.check_names(traits)
     view = _without_browser(SimpleNamespace(column_names=tuple(columns)))
-    own = EmbeddingView.class_traits()
     for name, value in traits.items():
-        trait: Any = own[name]
-        if value is None and trait.allow_none:
-            continue
-        if name in _OF_CORPUS:
-            if not is_looked_up(name, value):
-                trait.validate(view, value)
-        else:
+        trait: Any = EmbeddingView.class_traits()[name]
+        if name not in _OF_CORPUS and not (value is None and trait.allow_none):
             trait._validate(view, value)
 
 

@@ -17,21 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.placement import Placed, check_corpus, problems
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.utils.arguments import whole_number
 from attnviz.utils.threads import map_threads, torch_threads
 
 #: Number of strongest keys, and number of nearest keys, that neighbour recall compares.
 NEIGHBOURS = 10
 
-#: Queries, (heads, num_queries, dimensions), and keys, (heads, num_keys, dimensions), in one space.
-_QueriesKeys = tuple[torch.Tensor, torch.Tensor]
-
 # Maximum number of distances to compute at once. This many fit into the processor's cache.
 _DISTANCES = 320_000
-# Number of figures of a head: three correlations, recall and the baseline of recall.
-_FIGURES = 5
 # Relative tolerance, about ten times the rounding error of float32. Points whose distance is at
 # most this share of the plot's side have the same position. Products that differ by at most this
 # share of their largest possible size are equal.
@@ -46,12 +39,10 @@ class HeadTrust:
 
     Attributes
     ----------
-    before, placed, plot : float or None
-        Correlation between distance and product ``q . k`` (Pearson), averaged over queries, from -1
-        (the best) to 1. `before` uses distances between the vectors of the model, `placed` between
-        the placed vectors (scaled, translated and lifted) in all dimensions, and `plot` between
-        points on the plot. Queries are excluded if their keys all have the same distance, or have
-        fewer than three different products. None if no query remains.
+    plot : float or None
+        Correlation between distance on the plot and product ``q . k`` (Pearson), averaged over
+        queries, from -1 (the best) to 1. Queries are excluded if their keys all have the same
+        distance, or have fewer than three different products. None if no query remains.
     recall : float or None
         Share of a query's ten keys with the largest ``q . k`` that are among its ten nearest keys
         on the plot, averaged over queries. Only queries with more than ten keys count. None if no
@@ -64,8 +55,6 @@ class HeadTrust:
         Number of measured queries, and number of all queries.
     """
 
-    before: float | None
-    placed: float | None
     plot: float | None
     recall: float | None
     recall_baseline: float | None
@@ -77,7 +66,7 @@ def measure_trust(
     corpus: Corpus,
     stack: str | None,
     layer: int,
-    placed: Placed,
+    heads: Sequence[int],
     coordinates: torch.Tensor,
     *,
     max_queries: int = 512,
@@ -93,10 +82,10 @@ def measure_trust(
         Name of a stack. None is the first stack.
     layer : int
         Number of the layer, as the model counts it.
-    placed : Placed
-        Points of some heads of the layer, from `attnviz.embedding.placement.place`.
+    heads : sequence of int
+        Numbers of the heads, as the model counts them.
     coordinates : Tensor
-        Coordinates of the same points on the plots of these heads, (heads, points, dimensions). All
+        Coordinates of the points on the plots of these heads, (heads, points, dimensions). All
         queries come before all keys.
     max_queries : int, default 512
         Maximum number of queries to measure. They are chosen at random, and are the same for every
@@ -107,13 +96,7 @@ def measure_trust(
     Returns
     -------
     list of (HeadTrust or None)
-        One entry per head of `placed`. It is None if `attnviz.embedding.placement.problems` reports
-        a problem for the head, or if its coordinates are not finite.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `max_queries` is not a positive integer, or `coordinates` do not fit the points.
+        One entry per head. It is None if the vectors or the coordinates of the head are not finite.
 
     Notes
     -----
@@ -134,48 +117,29 @@ def measure_trust(
     >>> vectors = torch.arange(80.0).sin().view(1, 20, 4)
     >>> record = av.AttentionRecord.from_qk([vectors], [vectors], [f"t{i}" for i in range(20)])
     >>> corpus = av.Corpus([record])
-    >>> placed = place(corpus, "self", 0)
-    >>> plots = principal_components(placed)
-    >>> trust = measure_trust(corpus, "self", 0, placed, plots.coordinates)
-    >>> trust[0].num_queries, trust[0].recall > trust[0].recall_baseline
+    >>> plots = principal_components(place(corpus, "self", 0))
+    >>> [trust] = measure_trust(corpus, "self", 0, [0], plots.coordinates)
+    >>> trust.num_queries, trust.recall > trust.recall_baseline
     (20, True)
     """
-    check_corpus(corpus)
-    max_queries = whole_number(
-        "max_queries", max_queries, 1, hint="the number of queries to measure"
-    )
     points = corpus.points(stack)
-    if coordinates.dim() != 3 or coordinates.shape[:2] != (len(placed.heads), len(points)):
-        raise ValueError(
-            f"coordinates must be (heads, points, dimensions), here ({len(placed.heads)}, "
-            f"{len(points)}, 2) or 3; got {tuple(coordinates.shape)}"
-        )
     count = min(max_queries, points.num_queries)
     rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
     with torch_threads(1):
-        blocks = list(_own_pairs(corpus, stack, layer, placed.heads, np.sort(rows)))
-        vectors = corpus.vectors(stack, layer, placed.heads)
-        plots = coordinates.float()
-        spaces = _Spaces(
-            (vectors.queries, vectors.keys),
-            (placed.queries, placed.keys),
-            (plots[:, : points.num_queries], plots[:, points.num_queries :]),
-        )
-        why_empty = problems(placed)
-    sums = np.zeros((_FIGURES, 2, len(placed.heads)))
+        blocks = list(_own_pairs(corpus, stack, layer, heads, np.sort(rows)))
+        vectors = corpus.vectors(stack, layer, heads)
+        spaces = _Spaces(vectors.queries, vectors.keys, coordinates.float())
+    # The axes are the figures (correlation, recall and its baseline), sum and count, and heads.
+    sums = np.zeros((3, 2, len(heads)))
     for block_sums in map_threads(lambda number: _sums(spaces, blocks[number]), len(blocks)):
         sums += block_sums
     results: list[HeadTrust | None] = []
-    for head, why in enumerate(why_empty):
-        if why is not None or not bool(torch.isfinite(plots[head]).all()):
-            results.append(None)
-            continue
-        before, placed_in, plot, recall, baseline = (
+    for head, is_finite in enumerate(spaces.finite):
+        plot, recall, baseline = (
             total / says if says else None for total, says in sums[:, :, head].tolist()
         )
-        results.append(
-            HeadTrust(before, placed_in, plot, recall, baseline, count, points.num_queries)
-        )
+        trust = HeadTrust(plot, recall, baseline, count, points.num_queries)
+        results.append(trust if is_finite else None)
     return results
 
 
@@ -239,56 +203,25 @@ def _allowed(
 
 
 class _Spaces:
-    """Points of some heads in three spaces: model vectors, placed vectors and the plot."""
+    """Points of some heads in two spaces: the vectors of the model, and the plot.
 
-    def __init__(self, raw: _QueriesKeys, placed: _QueriesKeys, plot: _QueriesKeys) -> None:
-        # Subtracting the mean key changes all products of a query by the same number. This changes
-        # neither their order nor correlations with them, and reduces rounding errors.
-        self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=1, keepdim=True)
-        self._longest = torch.linalg.vector_norm(raw[1], dim=2).amax(dim=1)
-        self._spaces = [_Space(raw), _Space(placed)]
-        self._plot = plot
-        both = torch.cat(plot, dim=1)
-        #: Distance up to which two points on the plot have the same position, (heads,).
-        self.same_position = _TOLERANCE * (both.amax(dim=1) - both.amin(dim=1)).amax(dim=1)
-
-    def products(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
-        """Return the products of queries with the centred keys, (heads, rows, keys)."""
-        return self.queries[:, rows] @ self.keys[:, keys].mT
-
-    def size_of_products(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return an upper bound of the absolute products of each query, (heads, rows)."""
-        lengths = torch.linalg.vector_norm(self.queries[:, rows], dim=2)
-        return torch.mul(lengths, self._longest[:, None])
-
-    def distances(self, rows: torch.Tensor, keys: slice) -> list[torch.Tensor]:
-        """Return three arrays of distances, one per space, each (heads, rows, keys)."""
-        # On the plot, subtract the coordinates. This is more exact for near points than the formula
-        # with products, and is fast enough in two or three dimensions.
-        apart = self._plot[0][:, rows, None] - self._plot[1][:, None, keys]
-        on_plot = torch.linalg.vector_norm(apart, dim=3)
-        return [*(space.distances(rows, keys) for space in self._spaces), on_plot]
-
-
-class _Space:
-    """Vectors whose distances are computed by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``.
-
-    The mean key is subtracted from all vectors first, to reduce rounding errors.
+    `queries` and `keys` are (heads, points, dimensions), and so is `plot`, which has all queries
+    before all keys.
     """
 
-    def __init__(self, points: _QueriesKeys) -> None:
-        queries, keys = points
-        mean = keys.mean(dim=1, keepdim=True)
-        self._queries, self._keys = queries - mean, keys - mean
-
-    def distances(self, rows: torch.Tensor, keys: slice) -> torch.Tensor:
-        """Return the distances of some queries to some keys, (heads, rows, keys)."""
-        some_queries, some_keys = self._queries[:, rows], self._keys[:, keys]
-        squares = torch.baddbmm(
-            some_keys.square().sum(dim=2)[:, None], some_queries, some_keys.mT, alpha=-2
-        )
-        squares += some_queries.square().sum(dim=2, keepdim=True)
-        return squares.clamp_min_(0).sqrt_()
+    def __init__(self, queries: torch.Tensor, keys: torch.Tensor, plot: torch.Tensor) -> None:
+        # Subtracting the mean key changes all products of a query by the same number. This changes
+        # neither their order nor correlations with them, and reduces rounding errors.
+        self.queries, self.keys = queries, keys - keys.mean(dim=1, keepdim=True)
+        self.longest = torch.linalg.vector_norm(keys, dim=2).amax(dim=1)
+        self.plot_queries, self.plot_keys = plot.split([queries.shape[1], keys.shape[1]], dim=1)
+        #: Distance up to which two points on the plot have the same position, (heads,).
+        self.same_position = _TOLERANCE * (plot.amax(dim=1) - plot.amin(dim=1)).amax(dim=1)
+        #: Whether all numbers of each head are finite.
+        self.finite = [
+            all(bool(torch.isfinite(numbers[head]).all()) for numbers in (queries, keys, plot))
+            for head in range(len(plot))
+        ]
 
 
 def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
@@ -296,25 +229,27 @@ def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
 
     The result has the shape (figures, 2, heads). The second axis has the sum and the count.
     """
+    rows, keys = block.rows, block.keys
+    queries = spaces.queries[:, rows]
     # Merge the axes of heads and queries into rows, so that a row is one query of one head.
-    products = spaces.products(block.rows, block.keys).flatten(0, 1)
-    distances = [far.flatten(0, 1) for far in spaces.distances(block.rows, block.keys)]
+    products = (queries @ spaces.keys[:, keys].mT).flatten(0, 1)
+    # Subtract the coordinates. This is more exact for near points than the formula with products,
+    # and is fast enough in two or three dimensions.
+    apart = spaces.plot_queries[:, rows, None] - spaces.plot_keys[:, None, keys]
+    distances = torch.linalg.vector_norm(apart, dim=3).flatten(0, 1)
     allowed = block.allowed.flatten(0, 1)
-    size = spaces.size_of_products(block.rows).flatten()[:, None]
-    same_position = spaces.same_position.repeat_interleave(len(block.rows))[:, None]
-    recall, baseline, enough = _recall(products, distances[-1], allowed, size, same_position)
-    figures = [
-        *_correlations(products, distances, allowed, size),
-        (recall, enough),
-        (baseline, enough),
-    ]
+    # Upper bound of the absolute products of each query.
+    size = (torch.linalg.vector_norm(queries, dim=2) * spaces.longest[:, None]).flatten()[:, None]
+    same_position = spaces.same_position.repeat_interleave(len(rows))[:, None]
+    recall, baseline, enough = _recall(products, distances, allowed, size, same_position)
+    correlation = _correlation(products, distances, allowed, size)
     return np.stack(
         [
             torch.stack([torch.where(says, values.double(), 0.0), says.double()])
-            .unflatten(1, (-1, len(block.rows)))
+            .unflatten(1, (-1, len(rows)))
             .sum(dim=2)
             .numpy()
-            for values, says in figures
+            for values, says in (correlation, (recall, enough), (baseline, enough))
         ]
     )
 
@@ -355,34 +290,28 @@ def _recall(
     return overlap / max_overlap, NEIGHBOURS**2 / counts / max_overlap, enough
 
 
-def _correlations(
-    products: torch.Tensor,
-    distances: list[torch.Tensor],
-    allowed: torch.Tensor,
-    size: torch.Tensor,
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield, for each space, the correlation between distance and product in each row.
+def _correlation(
+    products: torch.Tensor, distances: torch.Tensor, allowed: torch.Tensor, size: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the correlation between distance and product in each row, and whether it is defined.
 
-    The second item of each pair says whether the correlation of a row is defined. Both items have
-    the shape (rows,). `products` and `distances` are overwritten.
+    Both results have the shape (rows,). `products` and `distances` are overwritten.
     """
     several = _three_differ(products, _TOLERANCE * size, allowed)
     _centre(products, allowed)
-    product_norm = torch.linalg.vector_norm(products, dim=1)
-    # Largest norm of centred distances, relative to their mean, that rounding errors alone can
-    # cause. If the norm of a row is not larger, its correlation is not defined.
+    mean_size = _centre(distances, allowed)
+    product_norm, distance_norm = (
+        torch.linalg.vector_norm(values, dim=1) for values in (products, distances)
+    )
+    # Largest norm of centred numbers, relative to their size, that rounding errors alone can cause.
+    # If the norm of a row is not larger, its correlation is not defined.
     rounding = _TOLERANCE * products.shape[1] ** 0.5
-    for distance in distances:
-        mean_size = _centre(distance, allowed)
-        distance_norm = torch.linalg.vector_norm(distance, dim=1)
-        # `einsum` would be much slower here, because it computes one matrix product per row.
-        values = (distance * products).sum(dim=1) / (distance_norm * product_norm)
-        is_defined = (
-            several
-            & (distance_norm > rounding * mean_size)
-            & (product_norm > rounding * size[:, 0])
-        )
-        yield values.clamp(-1, 1), is_defined & torch.isfinite(values)
+    # `einsum` would be much slower here, because it computes one matrix product per row.
+    values = (distances * products).sum(dim=1) / (distance_norm * product_norm)
+    is_defined = (
+        several & (distance_norm > rounding * mean_size) & (product_norm > rounding * size[:, 0])
+    )
+    return values.clamp(-1, 1), is_defined & torch.isfinite(values)
 
 
 def _among_first(values: torch.Tensor, same: torch.Tensor) -> torch.Tensor:

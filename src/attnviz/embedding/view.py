@@ -22,7 +22,7 @@ from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.trust import HeadTrust
 from attnviz.pages.figure import FigureArguments
-from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, check_top_keys
+from attnviz.pages.limits import check_file_kind, check_options, check_top_keys
 from attnviz.pages.saved_picture import make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -33,7 +33,6 @@ from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
 from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
 
-_LARGEST_SEED = 2**32 - 1
 _NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust))
 
 
@@ -139,13 +138,13 @@ class EmbeddingView(HeadRoles):
     enlarged = traitlets.Bool(default_value=False).tag(sync=True)
     content = Choice(["plot", "aggregate"], "plot").tag(sync=True)
     method = Choice(["pca", "tsne", "umap"], "pca").tag(sync=True)
-    dimensions = Index(2).tag(sync=True)
+    dimensions = Index(2, min=2, max=3).tag(sync=True)
     scaling = Choice(["norms", "none"], "norms").tag(sync=True)
     translate = traitlets.Bool(default_value=True).tag(sync=True)
     lift = traitlets.Bool(default_value=False).tag(sync=True)
-    perplexity = Index(50).tag(sync=True)
-    neighbors = Index(15).tag(sync=True)
-    seed = Index(0).tag(sync=True)
+    perplexity = Index(50, min=2).tag(sync=True)
+    neighbors = Index(15, min=2).tag(sync=True)
+    seed = Index(0, min=0, max=2**32 - 1).tag(sync=True)
     color = traitlets.Unicode("type").tag(sync=True)
     order = Choice(["number", "correlation", "recall", "role"], "number").tag(sync=True)
     points = Choice(["both", "queries", "keys"], "both").tag(sync=True)
@@ -182,7 +181,6 @@ class EmbeddingView(HeadRoles):
     def to_html(
         self,
         *,
-        precision: PagePrecision = "auto",
         max_mb: float | None = None,
         top_keys: int = 0,
         controls: str | bool | None = None,
@@ -196,8 +194,6 @@ class EmbeddingView(HeadRoles):
 
         Parameters
         ----------
-        precision : {"auto"}
-            Precision of the coordinates, which is always 16 bits.
         max_mb : float, optional
             Maximum size of the page in megabytes. The default is 40.
         top_keys : int, default 0
@@ -224,13 +220,12 @@ class EmbeddingView(HeadRoles):
         >>> page = view.to_html(top_keys=5)              # doctest: +SKIP
         """
         state = with_controls(self.state, controls)
-        return self._embedding_page(state, precision, max_mb, top_keys, wait=True)
+        return self._embedding_page(state, max_mb, top_keys)
 
     def save(
         self,
         path: str | os.PathLike[str],
         *,
-        precision: PagePrecision = "auto",
         max_mb: float | None = None,
         top_keys: int = 0,
         controls: str | bool | None = None,
@@ -244,7 +239,7 @@ class EmbeddingView(HeadRoles):
             ``"x.html"`` writes an interactive page, ``"x.pdf"`` and ``"x.svg"`` vector graphics for
             a paper, and ``"x.png"`` an image of pixels. The last three need an installed Chromium
             or Chrome.
-        precision, max_mb, top_keys : optional
+        max_mb, top_keys : optional
             Options of the page. See `to_html`. Pictures are drawn from a page, so the options apply
             to pictures, too. A picture has attention lines if `top_keys` is positive, one head is
             enlarged and a query is chosen (``enlarged=True``, ``token=...``).
@@ -282,16 +277,13 @@ class EmbeddingView(HeadRoles):
             )
         return self._write(
             path,
-            lambda state: self._embedding_page(
-                with_controls(state, controls), precision, max_mb, top_keys, wait=True
-            ),
+            lambda state: self._embedding_page(with_controls(state, controls), max_mb, top_keys),
             figure,
         )
 
     def snapshot(
         self,
         *,
-        precision: PagePrecision = "auto",
         max_mb: float | None = None,
         top_keys: int = 0,
     ) -> None:
@@ -302,7 +294,7 @@ class EmbeddingView(HeadRoles):
 
         Parameters
         ----------
-        precision, max_mb, top_keys : optional
+        max_mb, top_keys : optional
             Options of the page. See `to_html`. The page is stored in the notebook.
 
         Raises
@@ -317,11 +309,7 @@ class EmbeddingView(HeadRoles):
         >>> view.snapshot(max_mb=6)    # doctest: +SKIP
         """
         controls = self._controls_in_a_frame()
-        self._show_static(
-            lambda: self.to_html(
-                precision=precision, max_mb=max_mb, top_keys=top_keys, controls=controls
-            )
-        )
+        self._show_static(lambda: self.to_html(max_mb=max_mb, top_keys=top_keys, controls=controls))
 
     def page_size(self, top_keys: int = 0) -> int:
         """Return the size of a page.
@@ -371,10 +359,9 @@ class EmbeddingView(HeadRoles):
             One dict per head, with these entries. Figures that cannot be computed are None.
 
             - ``layer``, ``head``: numbers of the layer and the head.
-            - ``before``, ``placed``, ``plot``: correlation between the distance of a query and a
-              key and their product, averaged over queries. The best value is -1. ``before`` uses
-              the vectors of the model, ``placed`` the placed vectors, and ``plot`` the plot. Only
-              keys that the query may attend to are used.
+            - ``plot``: correlation between the distance of a query and a key on the plot and their
+              product, averaged over queries. The best value is -1. Only keys that the query may
+              attend to are used.
             - ``recall``: share of a query's ten strongest keys that are among its ten nearest keys
               on the plot, averaged over queries.
             - ``recall_baseline``: expected recall for random positions.
@@ -435,26 +422,20 @@ class EmbeddingView(HeadRoles):
     def _page(self, state: Mapping[str, Any]) -> str:
         # The browser requests this page. Do not wait for a projection, because a reply must not
         # take minutes.
-        return self._embedding_page(state, "auto", None, 0, wait=False)
+        return self._embedding_page(state, wait=False)
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
-        return self._embedding_page(state, "auto", None, 0, wait=True)
+        return self._embedding_page(state)
 
     def _embedding_page(
         self,
         state: Mapping[str, Any],
-        precision: PagePrecision,
-        max_mb: float | None,
-        top_keys: int,
+        max_mb: float | None = None,
+        top_keys: int = 0,
         *,
-        wait: bool,
+        wait: bool = True,
     ) -> str:
-        if precision != "auto":
-            raise ValueError(
-                f'precision={precision!r} must be "auto": pages of this view have one precision, '
-                "16 bits per coordinate"
-            )
-        limit = check_options(precision, max_mb)
+        limit = check_options("auto", max_mb)
         return make_embedding_page(
             self._answers(),
             state,
@@ -479,16 +460,6 @@ class EmbeddingView(HeadRoles):
         if missing is not None and not self._by_reader:
             raise ImportError(f"method={method!r}: {missing}")
         return cast("str", method)
-
-    @traitlets.validate("dimensions", "perplexity", "neighbors", "seed")
-    def _validate_number(self, proposal: Mapping[str, Any]) -> int:
-        name: str = proposal["trait"].name
-        value: int = proposal["value"]
-        minimum, maximum = {"dimensions": (2, 3), "seed": (0, _LARGEST_SEED)}.get(name, (2, None))
-        if value < minimum or (maximum is not None and value > maximum):
-            bounds = f"{minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
-            raise traitlets.TraitError(f"{name}={value!r} must be {bounds}")
-        return value
 
     @traitlets.validate("order")
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:

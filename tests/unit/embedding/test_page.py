@@ -80,7 +80,6 @@ def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
         ({"max_mb": 0.001}, "the code of the view takes"),
         ({"top_keys": -1}, "top_keys=-1 must be from 0 to 64, the number of keys of each query"),
         ({"top_keys": 2.5}, "top_keys=2.5 must be a whole number, the number of keys"),
-        ({"precision": "float32"}, "precision='float32' must be \"auto\": pages of this view"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -154,15 +154,3 @@ def test_equal_points_and_equal_keys_are_reported(
         assert torch.isfinite(plots.coordinates).all()
         assert np.isfinite(plots.explained).all()
         assert lift or problem == "keys" or not plots.coordinates.any()
-
-
-def test_invalid_arguments_are_refused() -> None:
-    example = corpus([3])
-    with pytest.raises(ValueError, match="scaling='best' must be one of 'norms', 'none'"):
-        Placing("best")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="lift=None must be True or False"):
-        Placing(lift=None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="placing='norms' must be a Placing"):
-        place(example, None, 0, "norms")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="dimensions=0 must be at least 1"):
-        principal_components(place(example, None, 0), 0)

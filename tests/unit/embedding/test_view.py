@@ -28,7 +28,7 @@ MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
         ({"stack": "cross"}, "this corpus has the stacks 'self'"),
         ({"color": "entropy"}, "color='entropy' must be one of 'type', 'position'"),
         ({"selected": [3, 20]}, "there is no point 20; stack 'self' has points 0 to 19"),
-        ({"dimensions": 4}, "dimensions=4 must be from 2 to 3"),
+        ({"dimensions": 4}, "'dimensions' trait"),
         ({"method": "mds"}, "mds"),
     ],
 )

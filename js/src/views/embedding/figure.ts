@@ -17,7 +17,7 @@ import type { Exports } from "../../ui/exports/exports";
 import { scaleBox } from "../../ui/heat-map/legend";
 import { counted, formatNumber, several } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
+import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { meanError } from "./client/requests";
 import type { Coloring } from "./colors";
 import { meanMarks } from "./mean/marks";
@@ -55,12 +55,10 @@ export function figureWords(
 ): Captions {
   const { state, record } = context;
   const enlarged = state.enlarged.peek();
-  const plotted = !enlarged || state.content.peek() === "plot";
   const dots = countDots(scene.back, scene.front);
   const parts = [
     enlarged ? "" : keyInWords(store.trust.peek(), figures),
     coverageOf(context, store, false),
-    enlarged && plotted ? trustStepsOf(store) : "",
     dots > MAX_SHAPE_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
   return {
@@ -263,8 +261,6 @@ function headsCsv(store: EmbeddingStore): string {
       layer,
       head,
       problem,
-      trust?.before ?? null,
-      trust?.placed ?? null,
       trust?.plot ?? null,
       trust?.recall ?? null,
       trust?.recall_baseline ?? null,
@@ -273,7 +269,7 @@ function headsCsv(store: EmbeddingStore): string {
   });
   const columns = [
     ...["stack", "layer", "head", "problem"],
-    ...["r_before", "r_placed", "r_plot", "recall", "recall_baseline", "queries_measured"],
+    ...["r_plot", "recall", "recall_baseline", "queries_measured"],
   ];
   return csvText(columns, rows);
 }

@@ -6,7 +6,7 @@
  * keys that are among its ten nearest keys.
  */
 
-import { capital, counted, formatShare, several } from "../../ui/text/captions";
+import { capital, formatShare } from "../../ui/text/captions";
 import type { HeadTrust } from "./client/requests";
 
 /** Return a correlation with two decimals and a true minus sign: "−0.61". */
@@ -49,21 +49,6 @@ export function trustInWords(trust: HeadTrust | null | undefined): string {
 export const TRUST_HELP =
   "r is the mean over queries of the correlation between distance and q·k: −1 if nearer always " +
   "means a larger q·k, 0 if the two are unrelated.";
-
-/**
- * Return r for the original vectors, for the placed vectors, and on the plot. Return "" if any of
- * them is null.
- */
-export function stepsInWords(trust: HeadTrust): string {
-  const steps = [trust.before, trust.placed, trust.plot];
-  if (steps.some((value) => value === null)) return "";
-  const [before, placed, plot] = steps.map((value) => formatCorrelation(value as number));
-  const measured =
-    trust.num_queries < trust.num_total
-      ? ` Measured on ${counted(trust.num_queries)} of ${several(trust.num_total, "query", "queries")}.`
-      : "";
-  return `r of the original vectors ${before}, as placed ${placed}, on the plot ${plot}.${measured}`;
-}
 
 /**
  * Trust figures by `headKey`, or null for a head without trust figures. A head that is not measured

@@ -71,8 +71,6 @@ export const DESCRIPTION: Description = {
 export function trustFor(layer: number, head: number) {
   return {
     head,
-    before: null,
-    placed: null,
     plot: -layer / 10,
     recall: null,
     recall_baseline: null,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Literal, NotRequired, TypedDict, cast
@@ -176,15 +177,40 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
     """Describe the points of a stack."""
     points = corpus.points(stack)
     same = corpus.same_tokens(stack)
-    sides = [_sides(corpus, stack, index) for index in range(len(corpus.records))]
-    vocabulary = _Vocabulary()
-    for queries, keys in sides:
-        vocabulary.count(queries)
+    # Tokens of the queries and, if they differ, of the keys of each text, and their words.
+    tokens: dict[tuple[int, str], Tokens] = {}
+    for text, record in enumerate(corpus.records):
+        own = record.stack(stack)
+        tokens[text, "queries"] = own.query_tokens
         if not same:
-            vocabulary.count(keys)
+            tokens[text, "keys"] = own.key_tokens
+    words = {
+        (text, side): _words(own, len(corpus.records[text].images))
+        for (text, side), own in tokens.items()
+    }
+    # Different words in the order of their first occurrence.
+    frequency = Counter(word for own in words.values() for word in own)
+    index = {word: number for number, word in enumerate(frequency)}
+    special = {
+        index[word]
+        for key, own in tokens.items()
+        for word, is_special in zip(words[key], own.special, strict=True)
+        if is_special
+    }
+
+    def described(side: str, texts: NDArray[np.int32], positions: NDArray[np.int32]) -> PointTokens:
+        at = list(zip(texts.tolist(), positions.tolist(), strict=True))
+        tokens_of = [index[words[text, side][position]] for text, position in at]
+        return {"text": texts.tolist(), "position": positions.tolist(), "token": tokens_of}
+
     chosen = set(points.texts)
-    grids = _grids(sides, chosen, same=same)
-    described: dict[str, Any] = {
+    grids = [
+        {"text": text, "side": "both" if same else side} | asdict(grid)
+        for (text, side), own in tokens.items()
+        if text in chosen
+        for grid in own.grids
+    ]
+    facts: dict[str, Any] = {
         "num_queries": points.num_queries,
         "num_keys": points.num_keys,
         "total_points": int(points.total_points),
@@ -195,87 +221,32 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         "seed": int(corpus.seed),
         "names": list(corpus.names),
         "text_tokens": [
-            len(queries.shown) if index in chosen else 0 for index, (queries, _) in enumerate(sides)
+            len(words[text, "queries"]) if text in chosen else 0
+            for text in range(len(corpus.records))
         ],
-        "vocabulary": vocabulary.entries,
-        "frequency": vocabulary.frequency,
-        "punctuation": [
-            index for index, entry in enumerate(vocabulary.entries) if is_punctuation(entry)
-        ],
-        "special": sorted(vocabulary.special),
-        "queries": _points_of(points.query_text, points.query_position, sides, 0, vocabulary),
-        "keys": None
-        if same
-        else _points_of(points.key_text, points.key_position, sides, 1, vocabulary),
+        "vocabulary": list(index),
+        "frequency": list(frequency.values()),
+        "punctuation": [number for word, number in index.items() if is_punctuation(word)],
+        "special": sorted(special),
+        "queries": described("queries", points.query_text, points.query_position),
+        "keys": None if same else described("keys", points.key_text, points.key_position),
         "columns": [_column(corpus.column(stack, name)) for name in corpus.column_names],
         "caveats": _caveats(corpus, stack),
         "images": sum(len(record.images) for record in corpus.records),
         **({"grids": grids} if grids else {}),
     }
-    return cast("CorpusPoints", described)
+    return cast("CorpusPoints", facts)
 
 
-class _Vocabulary:
-    """List of different tokens in the order of their first occurrence, with their frequencies."""
-
-    def __init__(self) -> None:
-        self.entries: list[str] = []
-        self.frequency: list[int] = []
-        self.special: set[int] = set()
-        self._indices: dict[str, int] = {}
-
-    def count(self, tokens: _Side) -> None:
-        for text, special in zip(tokens.shown, tokens.tokens.special, strict=True):
-            index = self._indices.setdefault(text, len(self.entries))
-            if index == len(self.entries):
-                self.entries.append(text)
-                self.frequency.append(0)
-            self.frequency[index] += 1
-            if special:
-                self.special.add(index)
-
-    def index(self, text: str) -> int:
-        return self._indices[text]
-
-
-class _Side:
-    """Tokens of the queries, or of the keys, of one text.
-
-    `shown` has the tokens as views show them: the patches of images are named by row and column.
-    """
-
-    def __init__(self, tokens: Tokens, num_images: int) -> None:
-        self.tokens = tokens
-        self.shown = list(tokens.text)
-        for grid in tokens.grids:
-            image = f" of image {grid.image}" if num_images > 1 else ""
-            for index in range(grid.start, grid.stop):
-                row, column = grid.cell(index)
-                self.shown[index] = f"patch {row},{column}{image}"
-
-
-_Sides = Sequence[tuple[_Side, _Side]]
-
-
-def _sides(corpus: Corpus, stack: str, index: int) -> tuple[_Side, _Side]:
-    record = corpus.records[index]
-    attention_stack, images = record.stack(stack), len(record.images)
-    return _Side(attention_stack.query_tokens, images), _Side(attention_stack.key_tokens, images)
-
-
-def _points_of(
-    texts: NDArray[np.int32],
-    positions: NDArray[np.int32],
-    sides: _Sides,
-    side: int,
-    vocabulary: _Vocabulary,
-) -> dict[str, list[int]]:
-    text_list, position_list = texts.tolist(), positions.tolist()
-    tokens = [
-        vocabulary.index(sides[text][side].shown[position])
-        for text, position in zip(text_list, position_list, strict=True)
-    ]
-    return {"text": text_list, "position": position_list, "token": tokens}
+def _words(tokens: Tokens, num_images: int) -> list[str]:
+    """Return tokens as views show them: the patches of images are named by row and column."""
+    words = list(tokens.text)
+    for grid in tokens.grids:
+        image = f" of image {grid.image}" if num_images > 1 else ""
+        for index in range(grid.start, grid.stop):
+            row, column = grid.cell(index)
+            words[index] = f"patch {row},{column}{image}"
+    return words
 
 
 def _column(column: Column) -> dict[str, Any]:
@@ -302,16 +273,3 @@ def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
         for caveat in caveats_of(corpus.attention(stack, layer, 0)):
             layers.setdefault(caveat, []).append(layer)
     return [{"layers": numbers} | asdict(caveat) for caveat, numbers in layers.items()]
-
-
-def _grids(sides: _Sides, chosen: set[int], *, same: bool) -> list[dict[str, Any]]:
-    grids = []
-    for text in sorted(chosen):
-        queries, keys = sides[text]
-        by_side = [("both", queries)] if same else [("queries", queries), ("keys", keys)]
-        grids += [
-            {"text": text, "side": side} | asdict(grid)
-            for side, one in by_side
-            for grid in one.tokens.grids
-        ]
-    return grids

@@ -164,10 +164,9 @@ class HeadTrustFigures(TypedDict):
 
     Attributes
     ----------
-    before, placed, plot : float or None
-        Correlation between the distance of a query and a key and their product ``q . k``, averaged
-        over queries. `before` uses the vectors of the model, `placed` the placed vectors, and
-        `plot` the plot.
+    plot : float or None
+        Correlation between the distance of a query and a key on the plot and their product
+        ``q . k``, averaged over queries.
     recall : float or None
         Share of a query's ten strongest keys that are among its ten nearest keys on the plot.
     recall_baseline : float or None
@@ -177,8 +176,6 @@ class HeadTrustFigures(TypedDict):
     """
 
     head: int
-    before: float | None
-    placed: float | None
     plot: float | None
     recall: float | None
     recall_baseline: float | None
@@ -295,16 +292,16 @@ class EmbeddingAnswers:
 
         An entry is None if the head has no plot by this method yet, or if the plot has a problem.
         """
-        stack, layer, placing = options.stack, options.layer, options.placing
+        stack, layer = options.stack, options.layer
         if options.method != "pca":
             plots = {head: self.plot(options.of(head), start=False) for head in heads}
             projected = {head: plot for head, plot in plots.items() if plot.is_projected}
-            figures = self._measure(stack, layer, placing, projected)
+            figures = self._measure(stack, layer, projected)
             return [figures.get(head) for head in heads]
         keys = {head: options.of(head).key for head in heads}
         missing = [head for head in heads if keys[head] not in self._trust]
-        components = self.plots(stack, layer, missing, placing, options.dimensions)
-        measured = self._measure(stack, layer, placing, dict(zip(missing, components, strict=True)))
+        components = self.plots(stack, layer, missing, options.placing, options.dimensions)
+        measured = self._measure(stack, layer, dict(zip(missing, components, strict=True)))
         self._trust |= {keys[head]: figures for head, figures in measured.items()}
         return [self._trust[key] for key in keys.values()]
 
@@ -410,25 +407,24 @@ class EmbeddingAnswers:
         ]
 
     def _measure(
-        self, stack: str, layer: int, placing: Placing, plots: Mapping[int, Plot]
+        self, stack: str, layer: int, plots: Mapping[int, Plot]
     ) -> dict[int, dict[str, Any] | None]:
         """Measure the trust figures of the plots of some heads. Return them as JSON values."""
         # The limit of pairs reduces the number of queries. If a query has many keys, fewer queries
         # give equally exact figures.
         num_keys = self.corpus.points(stack).num_keys
         max_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, _MAX_PAIRS // num_keys))
-        figures: dict[int, dict[str, Any] | None] = {}
-        for start in range(0, len(plots), _MEASURED_AT_ONCE):
-            heads = list(plots)[start : start + _MEASURED_AT_ONCE]
-            with torch_threads(1):
-                placed = place(self.corpus, stack, layer, placing, heads)
+        figures: dict[int, dict[str, Any] | None] = dict.fromkeys(plots)
+        shown = [head for head, plot in plots.items() if plot.problem is None]
+        for start in range(0, len(shown), _MEASURED_AT_ONCE):
+            heads = shown[start : start + _MEASURED_AT_ONCE]
             coordinates = torch.from_numpy(np.stack([plots[head].coordinates for head in heads]))
             measured = measure_trust(
-                self.corpus, stack, layer, placed, coordinates, max_queries=max_queries
+                self.corpus, stack, layer, heads, coordinates, max_queries=max_queries
             )
             for head, trust in zip(heads, measured, strict=True):
                 figures[head] = None if trust is None else {"head": head} | _rounded(asdict(trust))
-            report("correlations", start + len(heads), len(plots), "head")
+            report("correlations", start + len(heads), len(shown), "head")
         return figures
 
 
