@@ -197,7 +197,7 @@ def test_a_full_disk_raises_and_removes_the_files(
         return write_safetensors(*arguments)
 
     monkeypatch.setattr("attnviz.record.storage.spool.write_safetensors", until_full)
-    with pytest.raises(OSError, match=r"spool='.*x' cannot be written: No space left on device\."):
+    with pytest.raises(OSError, match=r"spool='.*x' cannot be written: No space left on device"):
         extract(make_model("llama"), IDS, spool=tmp_path / "x")
     assert len(written) == 2
     assert names_in(tmp_path) == []

@@ -48,12 +48,6 @@ class Alignment:
         For each unit, the position after its last token in the list, int64, (units,). A unit starts
         at the end of the previous unit. A unit that ends where it starts is empty in the list.
 
-    Raises
-    ------
-    ValueError
-        If positions descend, the last position is not the number of tokens, or the two arrays have
-        different lengths.
-
     Examples
     --------
     >>> import attnviz as av
@@ -68,15 +62,6 @@ class Alignment:
     b: Tokens
     a_ends: Positions
     b_ends: Positions
-
-    def __post_init__(self) -> None:
-        """Raise ValueError if the units do not contain all tokens of both lists."""
-        for name, ends, tokens in (("a", self.a_ends, self.a), ("b", self.b_ends, self.b)):
-            ascending = len(ends) and not (np.diff(ends, prepend=0) < 0).any()
-            if not ascending or ends[-1] != len(tokens):
-                raise ValueError(f"{name}_ends must ascend to {len(tokens)}, the number of tokens")
-        if len(self.a_ends) != len(self.b_ends):
-            raise ValueError("a_ends and b_ends must have an entry for each unit")
 
     def __len__(self) -> int:
         return len(self.a_ends)

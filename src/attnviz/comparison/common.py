@@ -254,9 +254,6 @@ def _stack_notes(
         rest = [number for number in one.layers if number not in other.layers]
         if rest:
             notes.append(f"Only {name} has {format_named('layer', rest)}.")
-    apart = [number for number in a.layers if number in b.layers and number not in layers]
-    if apart:
-        notes.append(f"{format_named('Layer', apart)} omitted: no head in common.")
     for number in layers:
         num_a, num_b = (stack.attention(number).num_heads for stack in (a, b))
         if num_a != num_b:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -370,24 +370,23 @@ class Comparison:
         ['self: before', 'self: after', 'self: after − before']
         """
         images: list[NDArray[np.uint8]] = list(self.a.images)
-        tokens: list[Callable[[Tokens], Tokens]] = [lambda value: value]
+        # Index of the first image of each member in `images`.
+        first_images = [0]
         for member in self.members[1:]:
-            first = 0
             same = len(member.images) == len(self.a.images) and all(
                 map(np.array_equal, member.images, self.a.images)
             )
-            if not same:
-                first = len(images)
-                images += member.images
-            tokens.append(_of_later_images(first))
+            first_images.append(0 if same else len(images))
+            images += [] if same else member.images
         stacks: dict[str, AttentionStack] = {}
         for name in self.a.stacks:
             for number, member in enumerate(self.members):
                 stack = member.stack(name)
                 sides = self._common.sides[name][max(0, number - 1)]
                 own = int(number > 0)
-                queries = _own_tokens(tokens[number](stack.query_tokens), sides.queries, own)
-                keys = _own_tokens(tokens[number](stack.key_tokens), sides.keys, own)
+                first = first_images[number]
+                queries = _own_tokens(stack.query_tokens, sides.queries, own, first)
+                keys = _own_tokens(stack.key_tokens, sides.keys, own, first)
                 one_text = stack.key_tokens is stack.query_tokens
                 made = AttentionStack(
                     self._stack_name(name, number),
@@ -515,34 +514,15 @@ class Comparison:
         return f"<Comparison of {names}: {', '.join(map(repr, self.a.stacks.values()))}>"
 
 
-def _own_tokens(tokens: Tokens, units: Alignment, of: int) -> Tokens:
+def _own_tokens(tokens: Tokens, units: Alignment, of: int, first_image: int) -> Tokens:
     """Replace the labels of units by the texts of one list: "he" instead of "he→she".
 
     `of` is 0 for the list `a` of the alignment, 1 for `b`. Units that are empty in this list keep
-    their labels.
+    their labels. `first_image` is added to the numbers of images.
     """
     own = zip(units.own_text(of), tokens.text, strict=True)
-    return replace(tokens, text=tuple(text or label for text, label in own))
-
-
-def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
-    """Return a function that adds `first` to the image index of every patch grid of tokens.
-
-    A record with all members has the images of all members in one list. `first` is the number of
-    images before those of one member. The function returns the same object for the same tokens.
-    Queries and keys that are one object therefore remain one object.
-    """
-    cache: dict[int, Tokens] = {}
-
-    def moved(tokens: Tokens) -> Tokens:
-        if not first or not tokens.grids:
-            return tokens
-        if id(tokens) not in cache:
-            grids = tuple(replace(grid, image=grid.image + first) for grid in tokens.grids)
-            cache[id(tokens)] = replace(tokens, grids=grids)
-        return cache[id(tokens)]
-
-    return moved
+    grids = tuple(replace(grid, image=grid.image + first_image) for grid in tokens.grids)
+    return replace(tokens, text=tuple(text or label for text, label in own), grids=grids)
 
 
 def _listed(values: Sequence[Distances]) -> list[list[float | None]]:

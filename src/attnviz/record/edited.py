@@ -14,7 +14,6 @@ from attnviz.record.attention import (
     Heads,
     LayerAttention,
     Normalizers,
-    QueryKeyAttention,
     ReweightedAttention,
 )
 from attnviz.record.masks import CutMask, Rows
@@ -182,13 +181,3 @@ class UniformWeights(ReweightedAttention):
         shown = flags if columns is None else flags[..., columns]
         uniform = (shown.double() / counts).float()
         return uniform.expand(len(heads), -1, -1).contiguous()
-
-
-def uniform_attention(attention: QueryKeyAttention) -> QueryKeyAttention:
-    """Return an attention with the same mask, but with equal weights on all allowed keys."""
-    return QueryKeyAttention(
-        torch.zeros(attention.num_heads, attention.num_queries, 1),
-        torch.zeros(1, attention.num_keys, 1),
-        scale=1.0,
-        mask=attention.mask,
-    )

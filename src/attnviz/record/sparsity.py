@@ -57,65 +57,43 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     >>> count_zeros({0: StoredWeights(weights)})[0]
     (ZeroCount(zeros=1, counted=6),)
     """
-    scans = {
-        number: _scan(values)
+    stored = {
+        number: values
         for number, layer in layers.items()
         if (values := layer.stored_weights) is not None
     }
-    causal = bool(scans) and not any(scan.ahead for scan in scans.values())
-    return {number: scan.counts(causal=causal) for number, scan in scans.items()}
-
-
-@dataclass(frozen=True)
-class _ZeroScan:
-    """Summary of the zeros among the weights of a layer.
-
-    Attributes
-    ----------
-    values : Tensor
-        The weights, (heads, queries, keys).
-    weighted : ndarray
-        int64, (heads, queries): number of keys whose weight is not 0.
-    ahead : bool
-        Whether a query has weight on a later key, so that attention is not causal. Also True if the
-        layer has a single query, or more queries than keys, because causality is then unknown.
-    alike : bool
-        Whether all heads have zeros at the same query-key pairs.
-    """
-
-    values: torch.Tensor
-    weighted: NDArray[np.int64]
-    ahead: bool
-    alike: bool
-
-    def counts(self, *, causal: bool) -> tuple[ZeroCount, ...]:
-        num_queries, num_keys = self.values.shape[1:]
+    scans = {number: _scan(values) for number, values in stored.items()}
+    causal = bool(scans) and not any(ahead for _, ahead, _ in scans.values())
+    counts = {}
+    for number, (num_weighted, _, alike) in scans.items():
+        values = stored[number]
+        num_queries, num_keys = values.shape[1:]
         # Number of keys among which zeros are counted for each query: all keys, or in causal
         # attention the keys up to the position of the query.
         num_visible = np.full(num_queries, num_keys)
         if causal:
-            num_visible = np.arange(num_queries) + _offset(self.values) + 1
-        counted = (num_visible * (self.weighted > 0)).sum(axis=1).tolist()
-        weighted = self.weighted.sum(axis=1).tolist()
-        counts = [
-            ZeroCount(total - nonzero, total)
-            for total, nonzero in zip(counted, weighted, strict=True)
-        ]
-        if any(count.zeros for count in counts) and self._is_mask():
-            return tuple(ZeroCount(0, count.counted - count.zeros) for count in counts)
-        return tuple(counts)
-
-    def _is_mask(self) -> bool:
-        """Whether the zeros may be the result of a mask that all heads share."""
-        if not self.alike or int(self.weighted.max()) < 2:
-            return False
-        return len(self.values) > 1 or isinstance(compact_mask(self.values != 0), BandMask)
+            num_visible = np.arange(num_queries) + _offset(values) + 1
+        counted = (num_visible * (num_weighted > 0)).sum(axis=1)
+        zeros = counted - num_weighted.sum(axis=1)
+        # All heads have these zeros, which may be the result of a mask.
+        is_mask = alike and int(num_weighted.max()) > 1
+        is_mask = is_mask and (len(values) > 1 or isinstance(compact_mask(values != 0), BandMask))
+        if is_mask and zeros.any():
+            zeros, counted = np.zeros_like(zeros), counted - zeros
+        counts[number] = tuple(map(ZeroCount, zeros.tolist(), counted.tolist()))
+    return counts
 
 
-def _scan(values: torch.Tensor) -> _ZeroScan:
+def _scan(values: torch.Tensor) -> tuple[NDArray[np.int64], bool, bool]:
+    """Find the zeros of a layer's weights, (heads, queries, keys).
+
+    Return the number of keys whose weight is not 0, (heads, queries). Return whether a query has
+    weight on a later key, so that attention is not causal, or causality is unknown, because the
+    layer has a single query, or more queries than keys. Return whether all heads have zeros at the
+    same query-key pairs.
+    """
     heads, num_queries, num_keys = values.shape
     weighted = np.zeros((heads, num_queries), np.int64)
-    # With a single query, or with more queries than keys, causal attention cannot be recognized.
     ahead = _offset(values) < 0 or num_queries == 1
     alike = True
     # Compute flags for some rows at a time. Flags of all rows would take a quarter of the memory of
@@ -127,7 +105,7 @@ def _scan(values: torch.Tensor) -> _ZeroScan:
         any_head = flags.amax(dim=0)
         ahead = ahead or bool(any_head.triu(_offset(values) + 1 + rows.start).any())
         alike = alike and bool(torch.equal(any_head, flags.amin(dim=0)))
-    return _ZeroScan(values, weighted, ahead, alike)
+    return weighted, ahead, alike
 
 
 def _offset(values: torch.Tensor) -> int:

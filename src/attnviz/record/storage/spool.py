@@ -160,21 +160,13 @@ class Spool:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Add the folder, and a hint if the disk is full, to any OSError in the block."""
+        """Add the folder to the message of any OSError in the block."""
         try:
             yield
         except OSError as error:
-            disk_is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            hint = (
-                ". The written files are removed. Free disk space, pass a folder on another disk, "
-                "or keep "
-                'less with layers= or dtype="bfloat16"'
-                if disk_is_full
-                else ""
-            )
             raise type(error)(
                 error.errno,
-                f"spool={self._given!r} cannot be written: {error.strerror or error}{hint}",
+                f"spool={self._given!r} cannot be written: {error.strerror or error}",
                 str(self.folder),
             ) from error
 
@@ -225,7 +217,10 @@ def read_folder(
     """
     folder = as_path("path", path, "folder")
     if not (folder / INDEX).is_file():
-        _raise_without_index(path, folder)
+        raise FileNotFoundError(
+            f"no record at path={str(path)!r}: the folder has no {INDEX}, which is written last. "
+            "The records of several examples are in its subfolders 0, 1, ..."
+        )
     header, arrays = read_arrays(folder / INDEX, verify=verify)
     try:
         layers = header.pop("layers", {})
@@ -247,22 +242,3 @@ def read_folder(
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         raise ValueError(f"path={str(path)!r} is damaged ({error}); extract it again") from error
     return header, arrays
-
-
-def _raise_without_index(path: str | os.PathLike[str], folder: Path) -> None:
-    """Raise FileNotFoundError. If subfolders contain records, the message names some of them."""
-    subfolders = sorted(
-        (subfolder for subfolder in folder.iterdir() if (subfolder / INDEX).is_file()),
-        key=lambda subfolder: (len(subfolder.name), subfolder.name),
-    )
-    if subfolders:
-        names = ", ".join(subfolder.name for subfolder in subfolders[:3]) + (
-            ", ..." if subfolders[3:] else ""
-        )
-        raise FileNotFoundError(
-            f"path={str(path)!r} contains {len(subfolders)} records, in the folders {names}. Load "
-            f"one of them, for example load({str(Path(path) / subfolders[0].name)!r})."
-        )
-    raise FileNotFoundError(
-        f"no record at path={str(path)!r}: the folder has no {INDEX}, which is written last"
-    )
