@@ -132,6 +132,8 @@ class UnitAttention(DerivedAttention):
             )
 
         sums = self._pool(tokens_block, np.add, heads, rows, columns)
+        if not self.merged:
+            return torch.from_numpy(sums)
         return torch.from_numpy(sums / np.maximum(1, lengths)[:, None]).float()
 
     def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
@@ -191,7 +193,10 @@ class UnitAttention(DerivedAttention):
             columns or slice(0, self.num_keys), self.key_starts, self._key_lengths
         )
         query_units, key_units = np.flatnonzero(lengths), np.flatnonzero(key_lengths)
-        dtype = np.float64 if how is np.add else np.bool_
+        dtype: Any = np.bool_
+        if how is np.add:
+            # Several weights are added in float64, and a single weight is copied.
+            dtype = np.float64 if self.merged else np.float32
         pooled: NDArray[Any] = np.zeros((len(heads), len(query_units), len(key_units)), dtype)
         starts = _first_tokens(lengths), _first_tokens(key_lengths)
         all_keys = slice(0, int(key_lengths.sum()))
