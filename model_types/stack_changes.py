@@ -22,10 +22,10 @@ import attnviz as av
 from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions
-from attnviz.interventions.changes import Change
+from attnviz.interventions.changes import Change, identity_of, plan_of
 from attnviz.interventions.example import Example
-from attnviz.interventions.plan import identity_of, module_runs_of, plan_of
 from attnviz.interventions.projection import head_norms, projections_of
+from attnviz.interventions.runner import module_runs_of
 from attnviz.record.record import AttentionRecord
 from model_types.reference import draw_the_same
 from model_types.rows import StackChange
