@@ -56,7 +56,7 @@ class Loaded:
 
     @property
     def virtual(self) -> VirtualTokens | None:
-        """Virtual tokens that the model or its adapter puts before a text, or None."""
+        """Virtual tokens (learned vectors) that the model or its adapter puts before a text."""
         return virtual_tokens(self.model)
 
 

@@ -207,7 +207,7 @@ class Collector:
 
     @property
     def virtual_keys(self) -> int:
-        """Number of virtual keys that an adapter puts before the keys of the text, or 0."""
+        """Number of learned keys that an adapter puts before the keys of the text, or 0."""
         keys = self.sequences.get("input keys")
         return 0 if keys is None else keys.length - self.sequences["input"].length
 
