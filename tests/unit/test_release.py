@@ -40,7 +40,7 @@ def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> Non
         value.save(path)
         # The JSON header of safetensors contains attnviz's header as a string of JSON.
         (written[name],) = map(int, re.findall(rb'"format\\?": ?(\d+)', path.read_bytes()))
-    (written["pages"],) = map(int, re.findall(r'"format": (\d+), "view"', page))
+    (written["pages"],) = map(int, re.findall(r'"format":(\d+),"view"', page))
     assert written["differences"] == written["weights"]
     assert re.findall(r"\d+", section[1]) == [
         str(written[name]) for name in ("weights", "statistics", "pages")

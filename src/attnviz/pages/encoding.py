@@ -395,12 +395,16 @@ def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
 
     If a head has only one tile, a tile contains several heads.
     """
-    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+    num_queries = len(stack.query_tokens)
     attention = stack.attention(layer)
     blocks = []
-    max_rows = max(1, min(_TILE_ROWS, _TILE // num_keys))
-    for start in range(0, num_queries, max_rows):
-        rows = slice(start, min(start + max_rows, num_queries))
+    start = 0
+    while start < num_queries:
+        # The next rows with a causal mask have fewer keys than the last rows.
+        keys = attention.key_range(slice(start, min(start + _TILE_ROWS, num_queries)))
+        count = max(1, min(_TILE_ROWS, _TILE // max(1, keys.stop - keys.start)))
+        rows = slice(start, min(start + count, num_queries))
+        start = rows.stop
         columns = attention.key_range(rows)
         # A tile has at least one key, so that queries that may attend to no key are in a tile, too.
         blocks.append((rows, columns if columns.stop > columns.start else slice(0, 1)))
