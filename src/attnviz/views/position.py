@@ -337,4 +337,9 @@ _Shown = TypeVar("_Shown", bound=_Layered)
 
 def with_layers(record: _Shown, include_layers: int | Iterable[int] | None) -> _Shown:
     """Return a record or corpus with only the layers `include_layers`. None keeps all layers."""
-    return record if include_layers is None else record.only(include_layers)
+    if include_layers is None:
+        return record
+    try:
+        return record.only(include_layers)
+    except (IndexError, TypeError) as error:
+        raise type(error)(f"include_layers: {error}") from None
