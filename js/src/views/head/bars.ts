@@ -71,11 +71,9 @@ interface Room {
    */
   separate: boolean;
   columnWidth: number;
-  /** Start of the first column, and distance from one column to the next. */
-  start: number;
-  distance: number;
-  /** Zero line of the first column. */
+  /** Zero line of the first column, and distance from one column to the next. */
   zero: number;
+  distance: number;
   /** Length of a full bar. Its sign is that of `BarScale.reach`. */
   reach: number;
   signs: BarScale["signs"];
@@ -105,7 +103,7 @@ function lyingRoom({ layout, quantity }: LinePlot, column: Column, columns: BarC
   const share = separate ? 1 : columns.length;
   const pitch = Math.max(1, Math.min(11, (layout.step - 3) / share));
   return {
-    ...{ separate, columnWidth, short, pitch, start: column.barStart },
+    ...{ separate, columnWidth, short, pitch },
     distance: direction * columnWidth,
     zero: column.barStart + (twoSided ? (direction * columnWidth) / 2 : 0),
     reach: twoSided ? length : direction * length,
@@ -123,7 +121,7 @@ function standingRoom({ layout, quantity }: LinePlot, column: Column, columns: B
   const longest = Math.abs(barReach) / (signed ? 2 : 1) - (named ? 24 : 14);
   const pitch = Math.max(1, Math.min(14, (layout.step - 6) / columns.length));
   return {
-    ...{ separate: false, columnWidth: 0, distance: 0, start, pitch },
+    ...{ separate: false, columnWidth: 0, distance: 0, pitch },
     short: layout.step < MIN_LONG_NAME_STEP,
     zero: start + (signed ? barReach / 2 : 0),
     // Positive numbers extend upwards on both sides of the plot.

@@ -26,7 +26,16 @@ import { TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { seriesTextColor } from "./line-plot";
-import { type HeadState, type Plan, resizeWindow, windowOf, windowsShowing } from "./state";
+import {
+  type HeadState,
+  type Plan,
+  resizeWindow,
+  SIDES,
+  type Side,
+  tokensOf,
+  windowOf,
+  windowsShowing,
+} from "./state";
 import type { HeadStore } from "./store";
 import { MAX_LISTS, strongestKeys } from "./strongest";
 
@@ -244,39 +253,34 @@ function WindowControl(props: {
 /** Controls of the windows of queries and keys, for a text that does not fit into a window. */
 export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
   const { state } = context;
-  const numQueries = plan.queries.text.length;
-  const numKeys = plan.keys.text.length;
-  const sameTokens = plan.stack.key_tokens === null;
   const together = useSignal(true);
-  const windowed = (window: Range, count: number): boolean =>
-    count > 100 || window[1] - window[0] < count;
-  const long = windowed(plan.queryWindow, numQueries) || windowed(plan.keyWindow, numKeys);
-  if (!long) return null;
-  const joined = sameTokens && together.value && same(plan.queryWindow, plan.keyWindow);
+  const { queryWindow, keyWindow } = plan;
+  const isLong = (side: Side): boolean => {
+    const [start, stop] = windowOf(plan, side);
+    const count = tokensOf(plan, side).text.length;
+    return count > 100 || stop - start < count;
+  };
+  if (!SIDES.some(isLong)) return null;
+  const sameTokens = plan.stack.key_tokens === null;
+  const joined = sameTokens && together.value && same(queryWindow, keyWindow);
+  const control = (label: string, side: Side, onChange: (window: Range) => void) => (
+    <WindowControl
+      label={label}
+      window={windowOf(plan, side)}
+      count={tokensOf(plan, side).text.length}
+      onChange={onChange}
+    />
+  );
+  const moveBoth = (window: Range): void =>
+    assign(state, { query_window: window, key_window: window });
   return (
     <div class="av-row av-options">
-      {joined && (
-        <WindowControl
-          label="Tokens"
-          window={plan.queryWindow}
-          count={numQueries}
-          onChange={(window) => assign(state, { query_window: window, key_window: window })}
-        />
-      )}
-      {!joined && (
+      {joined ? (
+        control("Tokens", "query", moveBoth)
+      ) : (
         <>
-          <WindowControl
-            label="Queries"
-            window={plan.queryWindow}
-            count={numQueries}
-            onChange={(window) => assign(state, { query_window: window })}
-          />
-          <WindowControl
-            label="Keys"
-            window={plan.keyWindow}
-            count={numKeys}
-            onChange={(window) => assign(state, { key_window: window })}
-          />
+          {control("Queries", "query", (query_window) => assign(state, { query_window }))}
+          {control("Keys", "key", (key_window) => assign(state, { key_window }))}
         </>
       )}
       {sameTokens && (
@@ -285,7 +289,7 @@ export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
           on={joined}
           onChange={(on) => {
             together.value = on;
-            if (on) assign(state, { query_window: plan.queryWindow, key_window: plan.queryWindow });
+            if (on) moveBoth(queryWindow);
           }}
         />
       )}

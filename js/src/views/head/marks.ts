@@ -19,7 +19,7 @@ import {
 } from "./layout";
 import { focusOf, isHovered, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Series } from "./lines";
-import { tokensOf } from "./state";
+import { SIDES, tokensOf } from "./state";
 
 /**
  * Return the distance in pixels between lines of neighbouring heads that connect the same tokens.
@@ -299,7 +299,7 @@ function headingMarks(linePlot: LinePlot): Mark[] {
     const text = textBeside(layout, column, at, { ...base, size: 12.5 }, true);
     return isHorizontal(layout) ? { ...text, align: "start" } : text;
   };
-  const columns = [layout.query, layout.key];
+  const columns = SIDES.map((side) => layout[side]);
   return [...columns.map(heading), ...columns.flatMap((column) => answerMarks(linePlot, column))];
 }
 
@@ -328,8 +328,7 @@ export function frontMarks(linePlot: LinePlot): Mark[] {
   return [
     ...focusCurves(linePlot),
     ...headingMarks(linePlot),
-    ...columnMarks(linePlot, linePlot.layout.query),
-    ...columnMarks(linePlot, linePlot.layout.key),
+    ...SIDES.flatMap((side) => columnMarks(linePlot, linePlot.layout[side])),
     ...keyEffectMarks(linePlot),
     ...barMarks(linePlot, focusOf(linePlot)),
   ];
