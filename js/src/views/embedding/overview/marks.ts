@@ -5,8 +5,9 @@ import { DOTS_PAINTER } from "../../../draw/dots";
 import { textMark, wrap } from "../../../draw/figure";
 import { type DotsMark, fontOf, type Mark, type Scene } from "../../../draw/marks";
 import type { Palette } from "../../../ui/colors/palette";
-import { columnLabel, type HeadGrid, type HeadIndex, rowLabel } from "../../../ui/head-grid/grid";
+import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { fittedName, type HeadRole } from "../../../ui/head-grid/head-roles";
+import { gridMarks } from "../../../ui/head-grid/marks";
 import { headName } from "../../../ui/text/captions";
 import type { OverviewHead } from "../client/requests";
 import { headKey } from "../state";
@@ -178,58 +179,30 @@ export interface OverviewPicture {
 /** Return the scene of the complete grid, including tiles outside of the visible part. */
 export function overviewScene(picture: OverviewPicture): Scene {
   const { grid, layout, look, heads, trust, palette } = picture;
-  const { cell, across, down, left, top } = layout;
-  const marks: Mark[] = [];
-  grid.columns?.forEach((head, column) => {
-    const x = left + column * across + cell / 2;
-    marks.push(
-      textMark(columnLabel(head, layout), x, top - 11, palette.muted, 11, { align: "middle" }),
-    );
-  });
-  grid.rows.forEach((cells, row) => {
-    const y = top + row * down;
-    const layer = cells.find((tile) => tile !== null)?.layer;
-    if (grid.columns && layer !== undefined) {
-      const more = { align: "end" as const };
-      marks.push(
-        textMark(rowLabel(layer, layout), left - 10, y + cell / 2, palette.ink, 11.5, more),
-      );
-    }
-    cells.forEach((tile, column) => {
-      if (!tile) return;
-      const square = { x: left + column * across, y, side: cell };
-      const head = heads.get(headKey(tile));
-      const measured = trust.get(headKey(tile));
-      marks.push({
-        kind: "rect",
-        x: square.x + 0.5,
-        y: y + 0.5,
-        width: cell - 1,
-        height: cell - 1,
-        stroke: palette.rule,
-      });
-      if (head?.problem)
-        marks.push(...problemMarks(problemInShort(head.problem, cell), square, palette));
-      else if (head) marks.push(...tileDots(head, look, square, strengthOf(measured)));
-      const middle = square.x + cell / 2;
-      const size = layout.figures === "words" ? 10.5 : 9.5;
-      let line = y + cell + 9;
-      const centred = { align: "middle" as const };
-      if (layout.named) {
-        marks.push(textMark(headName(tile), middle, line, palette.ink, 10, centred));
-        line += 14;
-      }
-      const figures = head?.problem ? "" : figuresInShort(measured, layout.figures);
-      marks.push(textMark(figures, middle, line, palette.muted, size, centred));
-      const role = layout.roles ? picture.roleOf(tile) : null;
-      if (role) {
-        const name = fittedName(role.name, cell);
-        marks.push(textMark(name, middle, line + 14, palette.muted, 9.5, centred));
-      }
-    });
+  const { cell } = layout;
+  const front = gridMarks(grid, layout, palette, (tile, x, y) => {
+    const head = heads.get(headKey(tile));
+    const measured = trust.get(headKey(tile));
+    const bounds = { x: x + 0.5, y: y + 0.5, width: cell - 1, height: cell - 1 };
+    const marks: Mark[] = [{ kind: "rect", ...bounds, stroke: palette.rule }];
+    const square = { x, y, side: cell };
+    if (head?.problem)
+      marks.push(...problemMarks(problemInShort(head.problem, cell), square, palette));
+    else if (head) marks.push(...tileDots(head, look, square, strengthOf(measured)));
+    const size = layout.figures === "words" ? 10.5 : 9.5;
+    let line = y + cell + 9;
+    const label = (text: string, color: string, fontSize: number): void => {
+      marks.push(textMark(text, x + cell / 2, line, color, fontSize, { align: "middle" }));
+      line += 14;
+    };
+    if (layout.named) label(headName(tile), palette.ink, 10);
+    label(head?.problem ? "" : figuresInShort(measured, layout.figures), palette.muted, size);
+    const role = layout.roles ? picture.roleOf(tile) : null;
+    if (role) label(fittedName(role.name, cell), palette.muted, 9.5);
+    return marks;
   });
   const { width, height } = layout;
-  return { width, height, background: null, back: [], backOpacity: 1, front: marks };
+  return { width, height, background: null, back: [], backOpacity: 1, front };
 }
 
 function problemMarks(
