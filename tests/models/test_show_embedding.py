@@ -92,7 +92,7 @@ def test_a_corpus_and_records_are_shown_unchanged(decoder: tuple[Any, Any]) -> N
         (None, {"texts": TEXTS, "columns": {"kind": ["a"]}}, ValueError, "kind"),
         (corpus([4, 5]), {"texts": TEXTS}, TypeError, "model is a corpus.*Omit texts"),
         ([record(4)], {"texts": TEXTS}, TypeError, "model is a list of records.*Omit texts"),
-        (record(4), {}, TypeError, r"Pass a list of the records of several texts, \[record\]"),
+        (record(4), {}, TypeError, "model is a AttentionRecord.*a list of the records"),
         ([given_record()], {}, ValueError, "no queries and keys"),
         ((shares(2, 3, 3),), {"texts": words(3)}, TypeError, "weights alone have no queries"),
     ],

@@ -143,21 +143,15 @@ def _corpus_of(
     if isinstance(model, Corpus):
         refuse_arguments(given, "model is a corpus, which contains all that is shown")
         return model
-    if isinstance(model, AttentionRecord):
-        raise TypeError(
-            "model is one record. Pass a list of the records of several texts, [record]."
-        )
     if isinstance(model, Sequence) and model and isinstance(model[0], AttentionRecord):
         of_corpus = {name: given.pop(name) for name in ("max_points", "columns") if name in given}
         reason = "model is a list of records, which contain tokens, queries and keys"
         refuse_arguments(given, reason)
         return Corpus(model, seed=seed, **of_corpus)
-    if isinstance(model, (list, tuple)):
-        if not model:
-            raise ValueError("model is an empty list. Pass the records of at least one text.")
+    if isinstance(model, (AttentionRecord, list, tuple)):
         raise TypeError(
-            f"model is a {type(model).__name__} of {type(model[0]).__name__}. Pass a model with "
-            "texts=, a corpus, or a list of records (weights alone have no queries and keys)."
+            f"model is a {type(model).__name__}. Pass a model with texts=, a corpus, or a list of "
+            "the records of several texts (weights alone have no queries and keys)."
         )
     if "texts" not in given:
         raise TypeError(
