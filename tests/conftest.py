@@ -79,7 +79,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     marker = item.get_closest_marker("timeout")
     timeout = marker.args[0] if marker and marker.args else item.config.getini("timeout")
     _end_if_stuck(item.config, 2 * float(timeout or 0))
-    return (yield)
+    result = yield
+    # A worker that has no more tests waits for the others.
+    faulthandler.cancel_dump_traceback_later()
+    return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
