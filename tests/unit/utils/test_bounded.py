@@ -13,7 +13,6 @@ import traitlets
 
 from attnviz.extraction.options import read_capture_options
 from attnviz.record.record import AttentionRecord
-from attnviz.record.tokens import Tokens
 from attnviz.views.head import HeadView
 from attnviz.views.model import ModelView
 from unit.records import given_record
@@ -32,16 +31,9 @@ def test_endless_numbers_are_refused(name: str, value: Any) -> None:
         ENDLESS[name](value)
 
 
-@pytest.mark.parametrize("name", ["special", "sequence", "ids", "words"])
-def test_endless_columns_of_tokens_are_refused(name: str) -> None:
-    endless: dict[str, Any] = {name: itertools.repeat(0)}
-    with pytest.raises(ValueError, match=name):
-        Tokens.of(["a", "b"], **endless)
-
-
 ODD = [
     *(np.array([0, 1]), np.eye(3), np.array([]), np.array(["a", "b"]), torch.tensor([0, 1])),
-    *({}, [[0]], [0, 1, 2], object(), range(10**12), 1j, float("nan"), b"x"),
+    *({}, [[0]], [0, 1, 2], object(), 1j, float("nan"), b"x"),
 ]
 
 
@@ -65,6 +57,8 @@ def test_tensors_of_other_kinds_are_read_or_refused_by_name() -> None:
     weights = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
     record = AttentionRecord.from_weights(weights.to(torch.float8_e4m3fn), ["a", "b"])
     assert record.stack().weights(layer=0, head=0).tolist() == weights[0, 0].tolist()
-    for odd, way in ((weights.to_sparse(), "to_dense"), (weights.to("meta"), "meta")):
-        with pytest.raises(TypeError, match=rf"^attentions is not an array of numbers.*{way}"):
+    for odd in (weights.to_sparse(), weights.to("meta")):
+        with pytest.raises(
+            TypeError, match=r"^attentions is not an array of numbers: pass a dense"
+        ):
             AttentionRecord.from_weights(odd, ["a", "b"])
