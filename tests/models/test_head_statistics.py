@@ -227,7 +227,7 @@ RECORD = attnviz.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a"
 @pytest.mark.parametrize(
     ("values", "options", "error", "words"),
     [
-        ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord, not str"),
+        ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord, not 'text'"),
         (([RECORD],), {"tokenizer": "gpt2"}, TypeError, "texts is missing.* Omit tokenizer"),
         ((3,), {}, TypeError, "texts is missing. Pass a model and texts"),
         (("model", ["", None]), {}, ValueError, "texts: all 2 are empty or too long"),

@@ -16,12 +16,11 @@ def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
     listed = (records,) if isinstance(records, AttentionRecord) else tuple(records)
     if not listed:
         raise ValueError("records is empty. Pass at least one record.")
-    for record in listed:
+    for number, record in enumerate(listed):
         if not isinstance(record, AttentionRecord):
             raise TypeError(
-                "records must be a list with one AttentionRecord for each text, not "
-                f"{short_repr(record)}. For a model and texts, use attnviz.extract_corpus(model, "
-                "texts)."
+                f"records[{number}] must be an AttentionRecord, not {short_repr(record)}. Make "
+                "records from texts with attnviz.extract(model, texts)."
             )
     return listed
 

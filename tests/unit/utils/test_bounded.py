@@ -19,7 +19,7 @@ from unit.records import given_record
 
 ENDLESS: dict[str, Callable[[Any], object]] = {
     "layers": lambda value: read_capture_options(layers=value),
-    "include_layers": lambda value: HeadView(given_record(), include_layers=value),
+    "include_layers|^layers": lambda value: HeadView(given_record(), include_layers=value),
     " layers|^layers": lambda value: given_record().only(value),
 }
 
