@@ -91,7 +91,7 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_omitted_with_a_note() -> N
         (
             "texts",
             TypeError,
-            r"not 't'\. For a model and texts, use attnviz\.extract_corpus",
+            r"records\[0\] must be an AttentionRecord, not 't'",
         ),
         ([given_record()], ValueError, "it has weights but no queries and keys"),
         (
