@@ -82,7 +82,7 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
 def possible_measures(
     stack: AttentionStack, queries: TokenFacts, keys: TokenFacts
 ) -> list[Measure]:
-    """Return the measures of which the heads of a stack with these tokens can have a score."""
+    """Return the measures that are defined for the heads of a stack with these tokens."""
     causal = stack.causal
     return [
         measure
@@ -116,9 +116,10 @@ def head_scores(
         such as ``"previous token"``, a score is the share of the weight on these pairs, from 0 to
         1, as a mean over the queries that have such a pair. For ``"entropy"``, it is the mean over
         queries, in nats: 0 if every query attends to a single key, and log(number of keys) for
-        uniform attention to all keys. For ``"output norm"``, it is relative to the mean of the
-        layer, which is 1. The score is NaN if no query has one, for example because no token
-        repeats, the mask forbids all of the pairs, or the text has a single token.
+        uniform attention to all keys. For ``"output norm"``, it is divided by the mean over the
+        heads of the layer. The score of a head is NaN if it is not defined for any query, for
+        example because no token repeats, the mask forbids all of the pairs, or the text has a
+        single token.
 
     Raises
     ------
@@ -496,9 +497,10 @@ def allowed_pairs(
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
-    """Yield query positions in blocks. A block has one query or up to `_MAX_ENTRIES` pairs.
+    """Yield query positions in blocks of as many queries as have at most `_MAX_ENTRIES` pairs.
 
-    At most `max_queries` positions are selected, or all positions if `max_queries` is None.
+    A block has at least one query, even if that query has more pairs. At most `max_queries`
+    positions are selected, or all positions if `max_queries` is None.
     """
     from attnviz.record.rows import sample_queries
 

@@ -64,9 +64,12 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Load a model with its tokenizer and processor.
 
     `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A string
-    as tokenizer or processor is a hub id or a folder. Raise TypeError for other types, and OSError
-    or ValueError if transformers cannot load a hub id or folder. Raise NotImplementedError if the
-    model has an unsupported adapter or is split across processes.
+    as tokenizer or processor is a hub id or a folder.
+
+    Raise TypeError if `model` has another type, or if `tokenizer` is not a tokenizer of
+    transformers. The type of `processor` is not checked. Raise OSError or ValueError if
+    transformers cannot load a hub id or folder. Raise NotImplementedError if the model has an
+    unsupported adapter or is split across processes.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer

@@ -38,7 +38,8 @@ from attnviz.utils.arguments import (
 
 #: Name of a stack, and number of a layer in it.
 StackLayer = tuple[str, int]
-#: For each layer of each stack, the run of its attention module.
+#: For each layer of each stack, the path of its attention module and the number of the module's run
+#: within a forward.
 ModuleRuns = Mapping[StackLayer, ModuleRun]
 
 Numbers = int | Iterable[int] | None

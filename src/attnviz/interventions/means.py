@@ -11,17 +11,18 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.interventions.changes import ModuleRuns, StackLayer
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 
-#: For each run of an attention module, the sum of each head's outputs over all tokens, (heads,
-#: value_dim), float64, and the number of tokens.
+#: For each run of an attention module within a forward, the sum of each head's outputs over all
+#: tokens, (heads, value_dim), float64, and the number of tokens.
 Sums = Mapping[ModuleRun, tuple[torch.Tensor, int]]
 #: For each run of an attention module, the mean output of each head, (heads, value_dim).
 Means = Mapping[ModuleRun, torch.Tensor]
 
 
 def sums_of(example: Example) -> Sums:
-    """Run a model on one example without padding, and return the sums of its heads' outputs.
+    """Run a model on one example, and return the sums of its heads' outputs over all tokens.
 
-    Attention modules whose outputs have unknown axes are missing.
+    The example must have no padding, because padding tokens would be counted. The result also has
+    the number of tokens. Attention modules whose outputs have unknown axes are missing.
     """
     sums: dict[ModuleRun, tuple[torch.Tensor, int]] = {}
 

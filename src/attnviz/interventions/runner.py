@@ -219,7 +219,7 @@ class Runner:
         return self._is_unchanged(self.run([copy]), 0)
 
     def _batch_key(self, copy: Copy) -> tuple[int, int]:
-        """Return two numbers that are equal for copies that run in the same batch."""
+        """Return a key of a copy. Copies with the same key run in the same batch."""
         return copy.num_deleted, self._start_of(copy)
 
     def _start_of(self, copy: Copy) -> int:

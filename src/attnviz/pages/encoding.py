@@ -288,7 +288,10 @@ class _Sample:
 
     @cached_property
     def _levels(self) -> tuple[NDArray[np.float64], int]:
-        """Number of keys with a weight of at least each level, and `covering`."""
+        """Number of keys with weights above the threshold of each level, and `covering`.
+
+        The comment of `_LEVELS` explains levels.
+        """
         counts, masses = np.zeros((2, _LEVELS + 2))
         for stack, queries, sampled in self._layers:
             factor = len(stack.query_tokens) / len(queries)
@@ -306,7 +309,10 @@ class _Sample:
         return self._levels[1]
 
     def size(self, level: int) -> float:
-        """Estimate the size of all rows in a page with the threshold of a level, in bytes."""
+        """Estimate the size in bytes of all rows in a page with the threshold of `level`.
+
+        The comment of `_LEVELS` explains levels.
+        """
         if level not in self._sizes:
             size, packer = 0.0, Packer()
             for stack, queries, sampled in self._layers:

@@ -51,7 +51,7 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
     record : AttentionRecord
         Record to encode. Stacks without queries and keys are skipped.
     exact : bool, default False
-        Whether vectors of any size are encoded without rounding.
+        Whether vectors are never rounded. They must not exceed `MAX_VECTOR_BYTES` in any case.
 
     Returns
     -------
@@ -60,8 +60,9 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
         deflated and in base64, and ``arrays`` has the ``dtype``, ``shape`` and ``data`` of each
         array. ``errors`` has an entry for each layer. In an entry, ``error`` is the largest
         absolute error of a weight, and ``logit_error`` of a logit. ``measured`` is the number of
-        queries per head with which the errors were measured. It is omitted if errors were measured
-        with all queries, which are at most `limits.MAX_MEASURED` weights.
+        sampled queries per head with which the errors were measured. It is omitted if the errors
+        were measured with all queries, which is so if the record has at most `limits.MAX_MEASURED`
+        weights.
     """
     layers = _layers(record)
     unrounded = _unrounded_bytes(layers, exact=exact)
@@ -204,7 +205,10 @@ def _without_images(
 
 
 def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) -> AttentionStack:
-    """Return a stack with the same tokens and other layers. Tokens of patches have no image."""
+    """Return a copy of a stack with other layers, whose tokens are not linked to patches of images.
+
+    A page does not store the images in the record, so nothing could be shown for such a link.
+    """
     queries, keys = (
         dataclasses.replace(tokens, grids=()) for tokens in (stack.query_tokens, stack.key_tokens)
     )
@@ -220,7 +224,7 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
 
 
 def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
-    """Encode arrays. Equal arrays have the same text."""
+    """Encode arrays in base64. Equal arrays are encoded once and share the encoded text."""
     texts: dict[bytes, str] = {}
     encoded = {}
     for done, (name, array) in enumerate(arrays.items()):

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", np.float32, np.float64)
 
-# A cell shows the result of its negative numbers only if its absolute value exceeds the result of
-# the positive numbers by this fraction. Each row of a difference sums to 0. Therefore both means
-# have the same absolute value in a cell with complete rows. Without this margin, rounding errors
-# would determine the sign.
+# Each cell has two results: one of its positive numbers, and one of the absolute values of its
+# negative numbers. The cell shows the negative result only if it exceeds the positive result by
+# more than this fraction. Without the fraction, rounding errors would determine the sign of a cell
+# with complete rows of a difference of two records: each such row sums to 0, so the means of the
+# positive and of the negative numbers are equal.
 _TIE = 1e-3
 
 

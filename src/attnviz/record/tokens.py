@@ -31,7 +31,8 @@ def make_visible(text: str) -> str:
 
     Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other invisible characters, control
     characters and characters that change the direction of text are replaced by their code point,
-    such as ``‹U+202E›``. An empty text becomes ``∅``.
+    such as ``‹U+202E›``. Zero-width joiners and non-joiners inside an emoji or a word are kept,
+    because they belong to the glyph. An empty text becomes ``∅``.
 
     >>> make_visible(" the"), make_visible("\n\n"), make_visible("\x00"), make_visible("\u202e")
     ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')

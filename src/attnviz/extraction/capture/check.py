@@ -291,8 +291,9 @@ def _rows_of(
 ) -> torch.Tensor:
     """Copy the rows of a sample, (heads, rows, ...), from `tensor`, (heads, queries, ...).
 
-    `unpadded` are the queries that are not padding. `rows` counts only these queries. The model may
-    overwrite its own tensor before the comparison.
+    `unpadded` has the positions of the queries that are not padding, or is None if no query is.
+    `rows`, (heads, rows), has indices into these queries. The rows are copied, because the model
+    may overwrite `tensor` before they are compared.
     """
     tensor = tensor.detach()
     if unpadded is None and rows.shape[1] == tensor.shape[1]:

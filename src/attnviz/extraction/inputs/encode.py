@@ -79,10 +79,13 @@ class Encoder:
         decoder_input_ids: Any = None,
         settings: GenerationSettings | None = None,
     ) -> Batch:
-        """Convert an example into a batch. The output of a tokenizer may have several examples.
+        """Convert one example, an entry of `inputs`, into a batch.
 
-        `target` is the text (or a list of one text per example) that the model is forced to
-        produce, and `decoder_input_ids` are the ids for its decoder. Each of them may be None.
+        The batch has one text, unless the example is the output of a tokenizer for several texts.
+
+        `target` is the text that the model is forced to produce, or a list with a target for each
+        text of the batch. `decoder_input_ids` are the ids for the decoder of the model. Each of
+        them may be None.
         With `settings`, the model will generate text from the example. A truncated prompt of a
         decoder-only model leaves room for the tokens of the target or of the generated text.
         """
