@@ -510,7 +510,7 @@ class AttentionRecord:
             If the record does not have the layer, head or stack.
         TypeError, ValueError
             If `top_k` or `min_weight` is invalid. Also if a weight of the tidy table is NaN or
-            infinite, or if the table could exceed 20 million rows (half a gigabyte).
+            infinite, or if the table would exceed 20 million rows (half a gigabyte).
 
         Examples
         --------
