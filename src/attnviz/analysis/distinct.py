@@ -138,13 +138,16 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         distinct = (differences / np.where(considered, 1 - baselines, 1)).T
         head, pattern = divmod(int(distinct.argmax()), len(patterns))
         candidates.append((distinct[head, pattern], layer, head, patterns[pattern]))
-    # For equal quotients, `max` returns the first layer.
+    # If several quotients are equal, `max` returns the first of them, in the lowest layer.
     largest, layer, head, name = max(candidates, key=operator.itemgetter(0))
     return _as_shown(stack, layer, head, name) if largest >= _MIN_DISTINCT else None
 
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
-    """Return the result for a head, measured on the queries from which views compute scores."""
+    """Return the result for a head. Its scores are measured as in views, so that they agree.
+
+    Views may use more queries than the search for the head.
+    """
     from attnviz.record.rows import num_scored_queries
 
     num_queries = num_scored_queries(stack)

@@ -44,7 +44,7 @@ _MAX_CACHED_PAIRS = 1 << 16
 
 
 def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
-    """Return the names of the measures of which the heads of a stack have scores.
+    """Return the names of the measures that are defined for the heads of a stack.
 
     Parameters
     ----------
@@ -54,11 +54,12 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Those of `attnviz.analysis.MEASURES` that are possible, in the same order. If queries and
-        keys are different tokens, as in cross attention, measures that compare positions are left
-        out. ``"next token"`` is not possible in causal attention. ``"previous token"`` and ``"next
-        token"`` need two tokens. ``"same token"`` and ``"induction"`` need a token that occurs
-        twice. ``"output norm"`` needs a record made with ``attnviz.extract(..., outputs=True)``.
+        Names in the order of `attnviz.analysis.MEASURES`. If queries and keys are different tokens,
+        as in cross attention, measures with the property `Measure.one_text` are left out, such as
+        ``"self"``. ``"next token"`` is not possible in causal attention. ``"previous token"`` and
+        ``"next token"`` need two tokens. ``"same token"`` and ``"induction"`` need a token that
+        occurs twice. ``"output norm"`` needs a record made with ``attnviz.extract(...,
+        outputs=True)``.
         The result is empty for signed values, such as differences.
 
     Raises
@@ -315,7 +316,7 @@ class Scoring:
         return np.repeat(scores, len(heads), axis=1) if shared else scores
 
     def _pairs(self, rows: Indices) -> list[PairIndices | None]:
-        """Return the pairs of each measure in some rows. None for a measure without pairs."""
+        """Return the pairs of each measure in `rows`, or None for a measure of another kind."""
         cached = self._cached_pairs.get(int(rows[0]))
         if cached is not None:
             return cached
@@ -339,7 +340,10 @@ class _Sums:
         self._counts = np.zeros((len(measures), num_heads), np.int64)
 
     def add(self, heads: slice, weights: NDArray[Any], pairs: Sequence[PairIndices | None]) -> None:
-        """Add some rows of some heads, (heads, rows, keys)."""
+        """Add the numbers of some rows to the sums of `heads`.
+
+        `weights` has the weights of these rows and heads, (heads, rows, keys).
+        """
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
                 self._sums[number, heads] += pairs_of_measure.sums_of(weights)

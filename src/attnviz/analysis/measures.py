@@ -329,7 +329,9 @@ def pairs_of(measure: Measure, queries: TokenFacts, keys: TokenFacts, rows: Indi
 
 
 def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
-    """Return the numbers of a measure of rows or heads. NaN if a row or a head has none.
+    """Return the number of each row or head for a measure of the kind "rows" or "heads".
+
+    The result is NaN for rows or heads for which the measure is not defined.
 
     For rows, `array` has weights, (..., rows, keys). For heads, it has outputs, (heads, queries,
     axes).
@@ -350,7 +352,7 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal: bool) -> bool:
-    """Return whether the heads of a text can have a score."""
+    """Return whether a measure can have a score for a text with these queries and keys."""
     if measure.one_text and queries is not keys:
         return False
     if measure.kind != "pairs":
@@ -358,7 +360,8 @@ def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal:
     if measure.possible is not None:
         return measure.possible(keys, causal)
     flags = _flags(measure, queries, keys, np.zeros(1, np.int64))
-    # Only the formula of keys that do not depend on the query is cheap to evaluate.
+    # If the pairs depend on the query, evaluating the formula for all queries would take too long,
+    # so a score is assumed to be possible. Otherwise, the keys of one query are those of all.
     return flags.ndim > 1 or bool(flags.any())
 
 
@@ -390,8 +393,8 @@ def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
     logarithms = np.maximum(weights, weights.dtype.type(1e-30))
     np.log(logarithms, out=logarithms)
     inner = np.einsum("...k,...k->...", weights, logarithms)
-    # Rows with an attention sink do not sum to 1. For the weights w / s of a row with the sum s,
-    # the entropy is log s - sum of w log w / s. Rows of zeros do not count.
+    # Rows with an attention sink do not sum to 1, so each row w is divided by its sum s. The
+    # entropy of w / s is log(s) - (sum of w log w) / s. It is NaN for a row of zeros.
     sums = np.where(sums > 0, sums, np.nan)
     # If a rounded weight is larger than 1, the entropy is negative. Return 0 instead.
     entropy: NDArray[Any] = np.maximum(np.log(sums) - inner / sums, 0)
@@ -400,7 +403,7 @@ def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
 
 def _relative_norm(outputs: NDArray[Any]) -> NDArray[Any]:
     norms = np.sqrt(np.einsum("hqa,hqa->hq", outputs, outputs)).mean(axis=1, dtype=np.float64)
-    # The heads of a layer without any output have no score.
+    # If all outputs of a layer are 0, the scores of its heads are NaN.
     relative: NDArray[Any] = norms / (norms.mean() or np.nan)
     return relative
 

@@ -196,7 +196,7 @@ def frames_per_patch(config: Any) -> int:
 
 
 def frames_in_pixels(config: Any) -> int:
-    """Return the number of frames that a patch covers in ``pixel_values``, (patches, values)."""
+    """Return the number of frames in a patch, which is one row of ``pixel_values``."""
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
@@ -355,9 +355,9 @@ def max_batched_length(config: PreTrainedConfig) -> float:
     """Return the maximum number of tokens of a text that may run in a batch with other texts.
 
     Longer texts must run alone, because their attention would depend on the other texts. The result
-    is infinity for most models. It is 0 if the experts of a model have a capacity for the whole
-    batch. If the frequencies of rotary position embeddings change for texts above a length, this
-    length is the result.
+    is infinity for most models. It is 0 for a mixture of experts in which an expert takes only a
+    limited number of tokens of the whole batch. If the frequencies of rotary position embeddings
+    change for texts above a certain length, the result is this length.
     """
     text: Any = config.get_text_config()
     if getattr(text, "expert_capacity", None) is not None:

@@ -96,9 +96,9 @@ def reading_of(
 class Answer:
     """Number that is computed from a model's output for one example.
 
-    With `ids`, the number is the difference of two logits. With `function`, it is the value of this
-    function. Without both, it is the cosine similarity between the last hidden states of the output
-    and those of the unchanged run.
+    If `ids` is passed, the number is the difference of two logits. If `function` is passed, it is
+    the value of this function. If neither is passed, it is the cosine similarity between the last
+    hidden states of the output and those of the unchanged run.
 
     Attributes
     ----------

@@ -376,7 +376,7 @@ def _passes(module: nn.Module, input_tensor: torch.Tensor, output: torch.Tensor)
     if not output.requires_grad:
         return False
     # The outputs of torch's quantised modules have ``requires_grad`` set, although gradients do not
-    # pass them. So a gradient is computed.
+    # pass through these modules. To find out whether they pass, compute a gradient.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         [gradient] = torch.autograd.grad(

@@ -100,7 +100,10 @@ class Change(ABC):
         rows: NDArray[np.int64],
         attend: Callable[[LayerAttention], LayerAttention],
     ) -> LayerChange:
-        """Return the change of the weights in `rows` of all changed heads of a layer."""
+        """Return the change of a layer in which `attend` changes the attention.
+
+        The change applies to the queries `rows` of the heads that the fields select.
+        """
         heads = self._heads_of(stack, layer)
         return LayerChange(
             _shape(stack), attend, rows=dict.fromkeys(heads, rows) if len(rows) else {}
@@ -127,9 +130,10 @@ def _flags(
 ) -> Flags:
     """Return an array with True for each selected token. None selects all tokens.
 
-    If `selector` has a flag for each token of a longer text, the flags of the other tokens are left
-    out. `name` is the argument that an error message mentions. If the text may grow, `max_tokens`
-    is its maximum number of tokens. Then `selector` may also select future tokens by position.
+    If `selector` is an array of flags for a longer text that begins with `tokens`, only the flags
+    of `tokens` are returned. `name` is the argument that an error message mentions. If the text may
+    grow, `max_tokens` is its maximum number of tokens. Then `selector` may also select future
+    tokens by position.
     """
     if isinstance(selector, np.ndarray) and selector.dtype == np.bool_:
         return selector[: len(tokens)]
@@ -411,8 +415,8 @@ class SetWeights(Change):
     heads: Numbers = None
     weights: Any = None
     stack: str | None = None
-    #: Number of queries and of keys of the weights if the model generates a text. The tokens that
-    #: follow are not changed. None if the weights have all tokens.
+    #: If the model generates a text, numbers of queries and of keys of the passed weights, which
+    #: belong to the prompt. The rows of generated tokens are not changed. Otherwise None.
     _prompt_size: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -457,7 +461,8 @@ class SetWeights(Change):
         size = attention.num_queries, attention.num_keys
         if self._prompt_size is None or self._prompt_size == size:
             return replacements
-        # Tokens after the prompt are units without a token of the passed weights.
+        # Add rows and columns without weight for the generated tokens: `in_units` gives no weight
+        # to a unit that contains no token of the passed weights.
         starts = [
             np.minimum(np.arange(count), prompt)
             for count, prompt in zip(size, self._prompt_size, strict=True)

@@ -53,8 +53,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
         if not any(module.children()) and next(module.parameters(), None) is not None
     ]
     norm, after_norm = _last_norm(runner, leaves)
-    # Gradients pass the modules after the last norm, because these compute the logits. The outputs
-    # of all other modules except the projections are detached.
+    # Gradients must pass through the modules after the last norm, which compute the logits, and
+    # through the output projections. The outputs of all other modules are detached.
     kept = {id(module) for module in (*after_norm, *projections.values())}
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}
@@ -111,7 +111,10 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
 
 
 def _last_norm(runner: Runner, leaves: list[nn.Module]) -> tuple[nn.Module, list[nn.Module]]:
-    """Return the last norm that runs, and the `leaves` that run after it."""
+    """Return the last norm that runs, and the modules in `leaves` that run after it.
+
+    `leaves` are the modules with parameters and without submodules.
+    """
     order: list[nn.Module] = []
 
     def note(module: nn.Module, *_: Any) -> None:

@@ -44,8 +44,8 @@ class ErasureCurve:
     flips_after : int or None
         Number of erased tokens after which the answer flips. None if it never flips.
     random_flips_after : float
-        Mean of this number over the random orders. An order in which the answer never flips counts
-        with the number of all erased tokens.
+        Mean over the random orders of the number of erased tokens after which the answer flips. For
+        an order in which the answer never flips, the number of all erased tokens is used.
     measure : str
         Description of the answer.
 

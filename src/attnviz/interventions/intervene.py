@@ -233,7 +233,8 @@ class _Intervention:
         self._changes = changes
         self._kept = kept
         self._position = position
-        # Mean outputs of heads for each `Ablate` with `mean_of`, and for each decoder input.
+        # Mean outputs of heads. The keys are the ids of the `Ablate` object and, for an
+        # encoder-decoder model, of the example. Otherwise the second number is 0.
         self._means: dict[tuple[int, int], Means] = {}
 
     def record(self, example: Example, answer: Any) -> ChangedRecord:

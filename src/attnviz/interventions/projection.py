@@ -65,7 +65,10 @@ def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
 
 
 def projections_of(example: Example) -> dict[ModuleRun, nn.Module]:
-    """Return the output projections. Attention modules without a known one are left out."""
+    """Return the output projection of each attention module.
+
+    Modules whose output projection is not found are left out.
+    """
     return {
         module_run: projected.projection for module_run, projected in _followed(example).items()
     }

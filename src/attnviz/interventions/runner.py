@@ -125,7 +125,8 @@ class Runner:
         self.noise = 0.0
         self._logits = 1
         self._shortens_head = False
-        # Whether the model computes each copy of a batch separately, as far as it is known.
+        # Whether copies run together in one batch. It becomes False if a batch shows that the model
+        # does not compute each copy separately.
         self._separates = True
         self._longest = max(len(stack.query_tokens) for stack in self.outline.stacks.values())
         self._has_run_unchanged = False
@@ -183,8 +184,8 @@ class Runner:
         keys = [self._batch_key(copy) for copy in copies]
         order = sorted(range(len(copies)), key=keys.__getitem__)
         starts = [start for _, start in keys]
-        # Batches have an unchanged copy if they run all blocks, or begin at the first or the last
-        # changed block. In between, the copy would take much time.
+        # Add an unchanged copy only to batches that run all blocks, or that begin at the first or
+        # at the last changed block. In every batch, the copy would take too much time.
         checked = (0, min(starts, default=0), max(starts, default=0))
         most = copies_per_batch(self._longest) - 1
         values: dict[int, float] = {}
@@ -199,7 +200,8 @@ class Runner:
                     self._check_separately(unchanged, len(chunk) + 1)
                 answers = self._answers_of_batch([copies[i] for i in chunk], beside, start)
                 if answers is None:
-                    # Stored outputs of blocks have changed the answer, so start without them.
+                    # Stored outputs of blocks have changed the answer of the unchanged copy. Run
+                    # all copies again without stored outputs.
                     self._blocks.drop()
                     return self.answers(copies, unchanged, doing=doing, unit=unit)
                 values.update(zip(chunk, answers, strict=True))
@@ -340,7 +342,9 @@ class Runner:
 
     @cached_property
     def _blocks(self) -> _Blocks:
-        """Layers of the model with their stored outputs. They have none if these cannot be used.
+        """Layers of the model with their stored outputs.
+
+        The layers have no stored outputs if a trial shows that the model does not allow them.
 
         A trial runs two unchanged copies, with stored outputs for all layers before the last
         attention module. To save time and memory, the language head computes only the needed rows,

@@ -58,15 +58,16 @@ _TEXT = 4 / 3
 _ROW, _LAYER = 16, 1000
 # Maximum number of weights of sampled queries.
 _SAMPLED_WEIGHTS = 1 << 24
-# Number of levels. A level is an integer that stands for a threshold: ``(level / _LEVELS) ** 2``
-# times the `maximum` of the stack. The level above the last embeds only the `MIN_KEYS` keys of each
-# row.
+# Highest level with a threshold that a weight can reach. A level is an integer that stands for the
+# threshold ``(level / _LEVELS) ** 2`` times the `maximum` of the stack. The level ``_LEVELS + 1``
+# embeds only the `MIN_KEYS` largest weights of each row.
 _LEVELS = 4096
 # Shares of the available bytes that the rows of a page should use, according to the estimate from
 # sampled queries. Each next share is tried only if the page is nevertheless too large. With the
 # share 0, the page has the fewest keys.
 _USED = (0.96, 0.9, 0.75, 0.0)
-# A level whose estimated size is at least this share of the available bytes is not improved.
+# The search for a level ends when the estimated size of the rows is between this share of the
+# available bytes and all of them.
 _CLOSE = 0.98
 # Number of weights in a tile. About as many fit into a processor's cache.
 _TILE = 1 << 19
@@ -221,9 +222,9 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
 def _select_in_layer(
     stack: AttentionStack, layer: int, level: int, *, with_maps: bool
 ) -> tuple[Rows, NDArray[np.float32] | None]:
-    """Return the rows of a layer with the threshold of a level.
+    """Return the embedded keys of all rows of a layer, with the threshold of a level.
 
-    The second result has the small maps of the heads, or is None unless `with_maps`.
+    The second result has the small maps of the heads, or is None if `with_maps` is False.
     """
     threshold = _threshold(level) * stack.maximum
     starts = (
@@ -271,7 +272,8 @@ class _Sample:
             queries = sample_queries(len(stack.query_tokens), num_queries)
             parts = []
             for _, weights in weights_of_some(stack, layer, range(stack.num_heads(layer)), queries):
-                # The pass over all weights raises an error if some are invalid.
+                # Replace NaN and infinite weights, so that the estimates are finite. For such
+                # weights, `_weights_of_tile` raises an error later.
                 parts.append(weights if np.isfinite(weights).all() else np.nan_to_num(weights))
                 done += weights.size
                 report("sampled queries", done, num_queries * keys)
@@ -288,7 +290,7 @@ class _Sample:
 
     @cached_property
     def _levels(self) -> tuple[NDArray[np.float64], int]:
-        """Number of keys with weights above the threshold of each level, and `covering`.
+        """Estimated number of keys that reach the threshold of each level, and `covering`.
 
         The comment of `_LEVELS` explains levels.
         """
@@ -339,7 +341,8 @@ class _Sample:
         low, high = self.covering, _LEVELS + 1
         if self.size(low) <= room:
             return low
-        # The rows of `low` are too large, and those of `high` are not, or have the fewest keys.
+        # The rows with level `low` are too large. The rows with level `high` fit, unless `high` is
+        # ``_LEVELS + 1``.
         while high - low > 1 and self.size(high) < _CLOSE * room:
             # Sizes grow by about the same number of bytes with each key. Interpolate the number.
             low_size, high_size = self.size(low), self.size(high)
@@ -384,7 +387,10 @@ def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
 
 
 class Tile(NamedTuple):
-    """Range of heads, range of queries (`rows`), and the keys to which these may attend."""
+    """Block of weights that are encoded at once: a range of heads, of queries and of keys.
+
+    `rows` are the queries and `columns` the keys. The queries have no weight on other keys.
+    """
 
     heads: slice
     rows: slice
@@ -397,9 +403,10 @@ class Tile(NamedTuple):
 
 
 def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
-    """Return the tiles of a layer, head by head, each from the first to the last query.
+    """Return the tiles of a layer: all tiles of one head, then those of the next head.
 
-    If a head has only one tile, a tile contains several heads.
+    The tiles of a head go from the first to the last query. If all queries of a head fit into one
+    tile, a tile contains as many heads as fit.
     """
     num_queries = len(stack.query_tokens)
     attention = stack.attention(layer)

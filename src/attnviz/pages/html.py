@@ -330,8 +330,8 @@ def _sha256(text: str) -> str:
 def _embed_scores(record: AttentionRecord, order: str) -> list[dict[str, Any]]:
     """Return the scores of the measures by which a page can order heads.
 
-    To keep pages small, these are the measures of positions, those at which views open, and the
-    measure `order`.
+    To keep pages small, only three kinds of measures are included: those with the property
+    `Measure.positional`, those with `Measure.opens_views`, and the measure `order`.
     """
     scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
     embedded = []

@@ -41,8 +41,8 @@ _WEIGHTS = np.array(
 )
 
 
-# Numbers of colors for values. A PNG with 4 bits per pixel has 16 colors, and an array has 256. The
-# other two are the background and the frame.
+# Numbers of colors for values, in a PNG with 4 bits per pixel (16 colors) and in an array (256
+# colors). The other two colors are the background and the frame.
 _LEVELS = 14
 _FINE_LEVELS = 254
 

@@ -1,7 +1,8 @@
 """Replies of a kernel that an exported page contains.
 
-A page of the embedding view or of the atlas is a list of recorded replies. A recorded reply answers
-each request of its name whose arguments include its arguments. If it has no argument ``head``, its
+A page of the embedding view or of the atlas is a list of recorded replies. Each reply is stored
+with the name of a request and some arguments. It answers every request with this name and these
+arguments. The request may have more arguments. If the stored arguments do not include ``head``, the
 header and data are those of all heads of a layer. ``js/src/client/page/recorded.ts`` looks up the
 replies.
 """
@@ -31,14 +32,15 @@ def recorded(
     Parameters
     ----------
     request, arguments : str, mapping
-        Name of the request, and arguments that it must have.
+        Name of the request, and the arguments that a request must have to get this reply.
     header : mapping or sequence of mappings
         Header of the reply, or one header per head.
     data : ndarray, optional
-        Bytes of the reply. With one header per head, (planes, heads, ...): the reply for a head
-        consists of its part of each plane. Similar bytes that are side by side compress better.
+        Bytes of the reply. With one header per head, the axes are (planes, heads, ...), and the
+        reply for a head is the concatenation of ``data[plane, head]`` for all planes. A plane has
+        similar bytes of all heads side by side, because such bytes compress better.
     planes : int, default 1
-        Number of planes.
+        Length of the first axis of `data`, if there is one header per head.
     """
     reply: dict[str, Any] = {"request": request, "arguments": arguments, "header": header}
     if not isinstance(header, Mapping):

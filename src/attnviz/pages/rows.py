@@ -17,7 +17,8 @@ Run        Per       Content
 counts     row       number of embedded keys, or 0 if all keys from the first to the last key are
                      embedded
 firsts     row       first key with weight
-ends       row       number of keys without weight at the end of ``min(columns, row + 1 + reach)``
+ends       row       number of keys without weight after the last key with weight, among the first
+                     ``min(columns, row + 1 + reach)`` keys
 rests      row       one byte, ``round(255 sqrt(rest / max_rest))``: weight of the other keys
 gaps       key       number of keys between this and the previous embedded key, or since `firsts`.
                      Only for rows in which not all keys are embedded.
@@ -108,12 +109,12 @@ def select_rows(
     Parameters
     ----------
     weights : ndarray of float32
-        (rows, columns). Each row contains all keys of the row with weight.
+        (rows, columns). The columns are consecutive keys. All other keys have the weight 0.
     threshold : float
         Minimum weight of an embedded key, apart from the `MIN_KEYS` keys with the largest weights.
         If weights are equal, the weight of the first key counts as larger.
     maximum : float
-        Weight that has the largest code.
+        Weight that is encoded as the largest code.
     first : int, default 0
         Key of the first column.
     signed : bool, default False
@@ -177,7 +178,10 @@ def _gaps(
     firsts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the gaps before the embedded keys of all rows that have other keys."""
+    """Return the gaps before the embedded keys, as in the module docstring.
+
+    Rows in which all keys from the first to the last are embedded have no gaps in the result.
+    """
     rows = np.flatnonzero(ends - firsts > counts)
     if not len(rows):
         return rows
@@ -226,14 +230,15 @@ def encode_rows(
     """
     row = np.tile(np.arange(shape[1]) if queries is None else queries, shape[0])
     others = rows.ends - rows.firsts - rows.counts
-    # The signs of other numbers are unknown, so they are 0.
+    # A page does not contain the signs of numbers that are not embedded. So in signed rows, these
+    # numbers are 0.
     rests = np.where((others > 0) & (not signed), rows.rests, 0.0)
     # Rests have their own maximum, because they can be far smaller than the rounding error of a
     # large weight.
     max_rest = float(rests.max(initial=0))
     codes = encode_bytes(rests, max_rest)[0]
     spread = _decode(codes, max_rest) / np.maximum(others, 1)
-    # An other key has a weight between 0 and `largest`, and is decoded as `spread`.
+    # A key that is not embedded has a weight between 0 and `largest`. The page shows `spread`.
     errors = np.maximum(rows.largest - spread, spread)[others > 0]
     reach = int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
     last = np.minimum(shape[2], row + 1 + reach)

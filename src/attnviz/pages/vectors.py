@@ -199,7 +199,10 @@ def _record_for_page(
 def _without_images(
     record: AttentionRecord, stacks: Mapping[str, AttentionStack]
 ) -> AttentionRecord:
-    """Return a record of other stacks with the model and notes of `record`."""
+    """Return a record with `stacks`, and with the model name and the notes of `record`.
+
+    The result has no images. If `record` has images, a note explains this.
+    """
     notes = ["The images were not read from the page."] if record.images else []
     return AttentionRecord(stacks, model=record.model, notes=[*record.notes, *notes])
 

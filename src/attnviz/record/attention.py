@@ -427,7 +427,7 @@ class QueryKeyAttention(LayerAttention):
         return normalizers
 
     def _row_groups(self, rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
-        """Split `rows` as `row_groups` does, and rows of a whole causal text into smaller groups.
+        """Split `rows` as `row_groups` does, but smaller if they are spread over a causal text.
 
         In causal attention, a group of queries is multiplied with the keys up to its last query.
         Small groups at the beginning of the text therefore need few keys.
@@ -462,8 +462,9 @@ class QueryKeyAttention(LayerAttention):
         width, count = columns.stop - columns.start, count_rows(rows)
         block = torch.zeros(len(heads), count, width, device=self.queries.device)
         num_computed = self.num_keys if normalizers is None else width
-        # Compute several heads at once if enough of their rows fit into a tile. A product of a
-        # matrix with few rows is slow.
+        # Compute several heads at once if a tile has space for all `rows` of each head, or for
+        # `_ROWS_PER_PRODUCT` of them. With more heads, the products would have fewer rows, and
+        # products of matrices with few rows are slow.
         together = tile_rows(min(count, _ROWS_PER_PRODUCT) * num_computed)
         for start in range(0, len(heads), together):
             heads_part = slice(start, start + together)

@@ -36,7 +36,8 @@ def remove_pairs(
     queries, keys : ndarray of bool
         (queries,) and (keys,). A pair is omitted if the flags of its query and its key are True.
     own_keys : ndarray of int64, optional
-        (queries,): key of the same token as each query, which is not omitted. -1 if there is none.
+        (queries,): for each query, the index of the key that is the same token. This pair is not
+        omitted. -1 if no key is the same token.
 
     Returns
     -------

@@ -75,7 +75,8 @@ class _Part(ABC):
     def to_parts(self) -> Parts:
         """Return numbers and tensors from which `from_parts` creates the same mask or bias.
 
-        The tensors of a mask `base` have names such as ``"base.bits"``.
+        If a field such as `base` contains another mask, the names of the tensors of that mask begin
+        with the name of the field, as in ``"base.bits"``.
         """
         numbers: dict[str, Any] = {"kind": self.kind}
         tensors: dict[str, torch.Tensor] = {}
@@ -203,7 +204,8 @@ class BandMask(Mask):
         del head
         query, key = _positions(rows, columns, device)
         own_key = query + self.offset
-        # Compare a row with a column. Distances of all pairs would take eight times the memory.
+        # Compare the positions by broadcasting. An int64 array with the distances of all pairs
+        # would take eight times the memory of the flags.
         flags = torch.ones(len(query), key.shape[1], dtype=torch.bool, device=device)
         if self.after is not None:
             flags = key <= own_key + self.after
@@ -548,7 +550,8 @@ def _find_band(allowed: torch.Tensor) -> BandMask | None:
     """
     num_queries, num_keys = allowed.shape
     offset = num_keys - num_queries
-    # The ends of the first and of the last row determine `after` and `before`.
+    # The last allowed key of the first query determines `after`. The first allowed key of the last
+    # query determines `before`.
     first_keys, last_keys = (torch.nonzero(allowed[row]).flatten() for row in (0, -1))
     if offset < 0 or not len(first_keys) or not len(last_keys):
         return None

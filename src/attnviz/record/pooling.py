@@ -43,7 +43,7 @@ def pool(
     starts: tuple[NDArray[np.int64], NDArray[np.int64]],
     how: np.ufunc,
 ) -> None:
-    """Add a block of numbers to the cells that cover them.
+    """Combine each number of a block with the number in the cell that covers it.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def pool(
         The first row that each row of cells covers, and the first column that each column of cells
         covers. Both are int64 and ascend from 0.
     how : ufunc
-        `numpy.add`, `numpy.maximum` or `numpy.logical_or`.
+        Function that combines two numbers: `numpy.add`, `numpy.maximum` or `numpy.logical_or`.
 
     Examples
     --------
@@ -126,8 +126,9 @@ def split_signs(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
 def join_signs(parts: NDArray[_Number]) -> NDArray[_Number]:
     """Combine the pooled arrays of `split_signs`, stacked along the first axis.
 
-    For each cell, return the larger of the two numbers. It is negative if it comes from the second
-    array. If only one array was pooled, return this array.
+    For each cell, return the number of the first array, or the negated number of the second array
+    if that number is larger by more than the fraction `_TIE`. If `parts` has only one array, return
+    this array.
 
     >>> join_signs(np.array([[0.5, 0.1, 0.2], [0.25, 0.4, 0.2]])).tolist()
     [0.5, -0.4, 0.2]

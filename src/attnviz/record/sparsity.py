@@ -47,10 +47,10 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     - All pairs of a query that has no weight on any key. Rows of sparsemax and entmax sum to 1.
     - All pairs with a later key, if no query of any head and layer has weight on a later key
       (causal attention). The last query is assumed to be at the position of the last key.
-    - All pairs with weight 0 of a layer whose heads have zeros at the same pairs (padding, windows,
-      blocks). In a layer with a single head, the other pairs must also form a `BandMask`. The rule
-      does not apply if each query has weight on at most one key, because a mask that allows a
-      single key would leave no choice.
+    - All pairs with weight 0 of a layer, if all of its heads have zeros at the same pairs (padding,
+      windows, blocks). In a layer with a single head, the pairs with a weight above 0 must also
+      form a `BandMask`. The rule does not apply if each query has weight on at most one key. A mask
+      that allows only one key per query is unlikely, because it would determine all weights.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
@@ -75,7 +75,7 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
             num_visible = np.arange(num_queries) + _offset(values) + 1
         counted = (num_visible * (num_weighted > 0)).sum(axis=1)
         zeros = counted - num_weighted.sum(axis=1)
-        # All heads have these zeros, which may be the result of a mask.
+        # If all heads have zeros at the same pairs, these zeros may be the result of a mask.
         is_mask = alike and int(num_weighted.max()) > 1
         is_mask = is_mask and (len(values) > 1 or isinstance(compact_mask(values != 0), BandMask))
         if is_mask and zeros.any():
@@ -87,10 +87,12 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
 def _scan(values: torch.Tensor) -> tuple[NDArray[np.int64], bool, bool]:
     """Find the zeros of a layer's weights, (heads, queries, keys).
 
-    Return the number of keys whose weight is not 0, (heads, queries). Return whether a query has
-    weight on a later key, so that attention is not causal, or causality is unknown, because the
-    layer has a single query, or more queries than keys. Return whether all heads have zeros at the
-    same query-key pairs.
+    Return three results:
+
+    - the number of keys whose weight is not 0, (heads, queries);
+    - whether a query has weight on a later key, so that attention is not causal. This is also True
+      if causality is unknown, because the layer has a single query, or more queries than keys;
+    - whether all heads have zeros at the same query-key pairs.
     """
     heads, num_queries, num_keys = values.shape
     weighted = np.zeros((heads, num_queries), np.int64)

@@ -8,8 +8,8 @@ With the tokens i of a unit I as queries and the tokens j of a unit J as keys,
 and attention from a unit is the mean over its tokens. If rows sum to 1 before, they also do
 afterwards.
 
-A unit may have no token. To compare two texts, the tokens that only one text has become units of
-both texts. Such a unit has no weight in the other text.
+A unit may be without tokens. For a comparison of two texts, each token that only one of the texts
+has becomes a unit of both texts. In the other text, this unit is without tokens and has no weight.
 """
 
 from __future__ import annotations
@@ -105,11 +105,18 @@ class UnitAttention(DerivedAttention):
 
     @property
     def num_softmaxes(self) -> int:
-        """Number of softmax matrices, or 0 if the weights of a row are means over several rows."""
+        """Number of softmax matrices of `base`, or 0 if a unit of queries has several tokens.
+
+        The weights of such a unit are means over several rows, which have several normalizers.
+        """
         return 0 if self._query_lengths.max() > 1 else self.base.num_softmaxes
 
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        """Return the normalizers of the units' tokens, or minus infinity for units without."""
+        """Return the softmax normalizer of the single token of each unit of `rows`.
+
+        The normalizer of a unit without tokens is minus infinity. If `num_softmaxes` is 0, the
+        result is empty.
+        """
         if not self.num_softmaxes:
             return super().normalizers(heads, rows)
         tokens, lengths = self._queries(rows)
@@ -185,8 +192,8 @@ class UnitAttention(DerivedAttention):
     ) -> NDArray[Any]:
         """Pool the weights or flags of tokens, (heads, units of queries, units of keys).
 
-        `block_of` returns a block of `base` from the query tokens, the indices of these among all
-        query tokens of `rows`, and the key tokens.
+        `block_of` returns a block of the weights or flags of `base`. Its arguments are some query
+        tokens, the indices of these tokens among all query tokens of `rows`, and the key tokens.
         """
         queries, lengths = self._queries(rows)
         keys, key_lengths = _tokens_of(
@@ -195,7 +202,7 @@ class UnitAttention(DerivedAttention):
         query_units, key_units = np.flatnonzero(lengths), np.flatnonzero(key_lengths)
         dtype: Any = np.bool_
         if how is np.add:
-            # Several weights are added in float64, and a single weight is copied.
+            # Add weights in float64. Without merged tokens, each weight is only copied.
             dtype = np.float64 if self.merged else np.float32
         pooled: NDArray[Any] = np.zeros((len(heads), len(query_units), len(key_units)), dtype)
         starts = _first_tokens(lengths), _first_tokens(key_lengths)
@@ -214,9 +221,10 @@ class UnitAttention(DerivedAttention):
 
 
 def _tokens_of(units: Rows, starts: Positions, lengths: Positions) -> tuple[Any, Positions]:
-    """Return the positions of the tokens of some units, and the number of tokens of each unit.
+    """Return the positions of the tokens of `units`, and the number of tokens of each of `units`.
 
-    `starts` and `lengths` are those of all units. The tokens of a slice of units are a slice.
+    `starts` and `lengths` have the first token and the number of tokens of every unit of the layer.
+    If `units` is a slice, the positions are a slice, otherwise an int64 tensor.
     """
     if isinstance(units, slice):
         chosen = lengths[units]
@@ -228,7 +236,10 @@ def _tokens_of(units: Rows, starts: Positions, lengths: Positions) -> tuple[Any,
 
 
 def _first_tokens(lengths: Positions) -> Positions:
-    """Return the index of the first token of each unit that has tokens."""
+    """Return the index of the first token of each unit. Units without tokens are left out.
+
+    `lengths` has the number of tokens of each unit. The indices count the tokens of these units.
+    """
     first: Positions = (np.cumsum(lengths) - lengths)[lengths > 0]
     return first
 
@@ -239,8 +250,8 @@ def in_units(
     """Return the attention between units, or `attention` itself if each row and column is a unit.
 
     `query_starts` and `key_starts` are as in `UnitAttention`. They count the rows and columns of
-    `attention`. If these are units with several tokens, the result is the mean over all tokens of a
-    new unit, not the mean over the units that it consists of.
+    `attention`. If rows of `attention` are already units with several tokens, a weight of the
+    result is the mean over all tokens of a new unit, not the mean over the earlier units.
     """
     sides = (query_starts, attention.num_queries), (key_starts, attention.num_keys)
     if all(np.array_equal(starts, np.arange(count)) for starts, count in sides):

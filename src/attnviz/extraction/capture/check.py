@@ -150,8 +150,8 @@ class _Sample:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own attention.
 
-    `foreign` has the name of each attention function that transformers does not ship, and whether
-    the outputs of all its calls were compared.
+    The keys of `foreign` are the names of the attention functions that transformers does not ship.
+    A value is True if the outputs of all calls of the function were compared.
     """
 
     def __init__(self) -> None:
@@ -291,9 +291,9 @@ def _rows_of(
 ) -> torch.Tensor:
     """Copy the rows of a sample, (heads, rows, ...), from `tensor`, (heads, queries, ...).
 
-    `unpadded` has the positions of the queries that are not padding, or is None if no query is.
-    `rows`, (heads, rows), has indices into these queries. The rows are copied, because the model
-    may overwrite `tensor` before they are compared.
+    `unpadded` has the positions of the queries that are not padding, or is None if all queries
+    belong to the text. `rows`, (heads, rows), has indices into the queries that are not padding.
+    The rows are copied, because the model may overwrite `tensor` before they are compared.
     """
     tensor = tensor.detach()
     if unpadded is None and rows.shape[1] == tensor.shape[1]:

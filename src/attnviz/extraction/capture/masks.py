@@ -151,7 +151,10 @@ _Kind = TypeVar("_Kind", Mask, Bias)
 
 
 def _shared(earlier: list[_Kind], new: _Kind | None) -> _Kind | None:
-    """Return the object in `earlier` that equals `new`. If there is none, add `new`."""
+    """Return the object in `earlier` that equals `new`.
+
+    If no object is equal, add `new` to `earlier` and return it. If `new` is None, return None.
+    """
     if new is None:
         return None
     for entry in earlier:
@@ -191,7 +194,8 @@ def _cache_key(tensor: object) -> tuple[object, ...] | None:
         return None
     if not isinstance(tensor, torch.Tensor):
         return (id(tensor),)
-    # The version number increases with each change in place. Inference tensors have no version.
+    # The key contains the version number of the tensor, which increases with each change in place,
+    # so that the mask is read again after a change. Inference tensors have no version.
     version = None if tensor.is_inference() else tensor._version
     return (
         tensor.data_ptr(),

@@ -342,7 +342,7 @@ def _reshape_term(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> tor
 
 def _add_term(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
     if not isinstance(other, torch.Tensor):
-        # A number that is added to all logits does not change the softmax.
+        # Ignore a number that is added to all logits, because it does not change the softmax.
         return logits
     if logits.is_bounded:
         return None

@@ -15,7 +15,7 @@ from attnviz.record.tokens import Tokens
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """Length and padding of the rows of ids that a model, or its decoder, gets for the examples.
+    """Length and padding of the token ids that a model or its decoder gets, one row per example.
 
     Attributes
     ----------

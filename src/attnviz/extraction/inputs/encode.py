@@ -85,9 +85,9 @@ class Encoder:
 
         `target` is the text that the model is forced to produce, or a list with a target for each
         text of the batch. `decoder_input_ids` are the ids for the decoder of the model. Each of
-        them may be None.
-        With `settings`, the model will generate text from the example. A truncated prompt of a
-        decoder-only model leaves room for the tokens of the target or of the generated text.
+        these two arguments may be None. If `settings` is passed, the model will generate text from
+        the example. A truncated prompt of a decoder-only model leaves room for the tokens of the
+        target or of the generated text.
         """
         generating = settings is not None
         check_target(self._model, example, target, decoder_input_ids, generating=generating)

@@ -184,7 +184,8 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        # By default, repeat the value of the prompt's last token. This is right for masks.
+        # Unless the lines below compute other values, repeat the value of the prompt's last token,
+        # which is 1 in a mask.
         if isinstance(value, torch.Tensor) and value.shape == ids.shape:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":

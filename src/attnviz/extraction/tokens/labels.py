@@ -158,7 +158,7 @@ class RecordTokens:
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
-            # With windows, it is not known to which picture a key belongs.
+            # With windows, it is not known to which picture a key belongs. Name the keys by index.
             return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"

@@ -254,8 +254,8 @@ def with_image_runs(
     columns of patches of each image, or is None if unknown. A token stands for a block of n x n
     patches, with one n for all images. If an n gives the number of tokens, tokens are named as by
     `grid_tokens`, and each image whose tokens are consecutive gets a grid. If no n fits, or
-    `shapes` is None, the tokens of the first run are named ``image 1``, and so on. Without runs,
-    return `tokens` itself.
+    `shapes` is None, all tokens of the first run are named ``image 1``, all tokens of the second
+    run ``image 2``, and so on. If `runs` is empty, return `tokens` itself.
 
     Examples
     --------
@@ -300,9 +300,10 @@ def renamed(
     """Rename the tokens of a text that stand for parts of images or sounds.
 
     `runs` has the positions of these tokens (see `runs_of`). `names` has the names of the parts of
-    each image or sound, one for each position. If it is None, the tokens of the first run are named
-    ``image 1`` if `kind` is "image", and so on. Renamed tokens are not special. A renamed token
-    outside of a text joins the text before it.
+    each image or sound, one for each position. If it is None, all tokens of a run are named by
+    `kind` and the number of the run, such as ``image 1``. Renamed tokens are not special. If a
+    renamed token belongs to neither text of a pair (`Tokens.sequence` is None), it is assigned to
+    the text of the tokens before it.
     """
     if names is None:
         names = [[f"{kind} {number}"] * len(run) for number, run in enumerate(runs, 1)]
@@ -337,10 +338,10 @@ def pictures(
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
-    are pictures, (..., colours, height, width), or patches with an argument that has the number of
-    rows and columns of patches. If `grid_of` finds these numbers, patches are in the order of
-    blocks of `block` x `block` patches. The image processor in `processor` defines how colours were
-    converted. Both lists are empty if the pictures cannot be rebuilt.
+    are either pictures, (..., colours, height, width), or patches. In the second case, another
+    argument has the numbers of rows and columns of patches. If `grid_of` finds these numbers, the
+    patches are sorted by blocks of `block` x `block` patches. The image processor in `processor`
+    defines how colours were converted. Both lists are empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]

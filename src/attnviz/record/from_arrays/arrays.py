@@ -47,7 +47,7 @@ def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
 
 
 def layers_of(value: Any, name: str, axes: Sequence[str], if_missing: str = "") -> list[Any]:
-    """Return a list with one array per layer. None of them is checked, except that it exists.
+    """Return a list with one array per layer. Check only that no array is None.
 
     `value` is a list of arrays, or one array whose first axis is the layers. `axes` are the names
     of the axes of one layer. Raise TypeError or ValueError if `value` is not a sequence or has no

@@ -125,7 +125,7 @@ class _Texts:
             raise ValueError(f"it is incomplete, because the element {name!r} is missing")
         inflater = zlib.decompressobj()
         data = inflater.decompress(base64.b64decode(text, validate=True), max(size, 1))
-        # The end of the stream, with its checksum, may follow the last byte.
+        # Read on, so that zlib also checks the checksum after the last byte of the data.
         data += inflater.decompress(inflater.unconsumed_tail, 1)
         if len(data) > size or not inflater.eof:
             raise ValueError(f"the element {name!r} is damaged")
