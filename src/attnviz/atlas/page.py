@@ -151,9 +151,10 @@ def atlas_figure(statistics: HeadStatistics, stack: str) -> str:
 
 
 def roles_table(statistics: HeadStatistics, stack: str) -> str:
-    """Return an HTML table with one role per head.
+    """Return an HTML table of heads that have a role.
 
-    It has at most `_MAX_ROWS` heads: those whose role exceeds its baseline most.
+    The row of a head shows its main role. Heads without a role are omitted. At most `_MAX_ROWS`
+    heads are shown: those whose scores exceed the baselines of their main roles most.
     """
     stack_statistics = statistics.stack(stack)
     roles = stack_statistics.roles()

@@ -2,7 +2,7 @@
 
 A checkpoint has the statistics of the texts that were read, a hash of the model's weights, the
 arguments of the call, and fingerprints of some texts. A call continues from the checkpoint only if
-these are equal to its own.
+its own hash, arguments and fingerprints are equal to those in the checkpoint.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class Checkpoint:
         for name in ("edges", "seed", "columns"):
             pairs[name] = getattr(totals.settings, name), getattr(new.settings, name)
         if new.weights:
-            # Without this hash, Ray actors load the model. `Totals.plus` compares both values then.
+            # Compare only if the hash is known. If not, Ray actors load the model, and
+            # `Totals.plus` compares model and hash when the first result is added.
             pairs["model"] = totals.model, new.model
             pairs["model's weights"] = totals.weights, new.weights
         for name, (saved, value) in pairs.items():

@@ -12,7 +12,7 @@ from attnviz.utils.arguments import short_repr
 
 
 def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return `records` as a tuple. Raise an error unless there are records and nothing else."""
+    """Return a record or records as a tuple. Raise if there is none or an item is not a record."""
     listed = (records,) if isinstance(records, AttentionRecord) else tuple(records)
     if not listed:
         raise ValueError("records is empty. Pass at least one record.")
@@ -28,7 +28,8 @@ def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
 def check_alike(records: Sequence[AttentionRecord], stacks: Sequence[str]) -> None:
     """Raise ValueError unless all records have the same model, and equal layers in `stacks`.
 
-    Equal layers have the same number of heads and the same head_dim.
+    Layers are equal if they have the same number in the model, as many heads and the same
+    head_dim.
     """
     first = records[0]
     for number, record in enumerate(records):
@@ -46,7 +47,7 @@ def check_alike(records: Sequence[AttentionRecord], stacks: Sequence[str]) -> No
 
 
 def _shapes(stack: AttentionStack) -> list[tuple[int, int, int]]:
-    """Return the number, the number of heads, and head_dim of each layer."""
+    """Return for each layer its number in the model, its number of heads, and its head_dim."""
     layers = [(layer, stack.attention(layer)) for layer in stack.layers]
     return [
         (layer, attention.num_heads, attention.vectors.queries.shape[2] if attention.vectors else 0)

@@ -1,8 +1,9 @@
 """A corpus: records of many texts of one model, for the joint embedding of queries and keys.
 
 The joint embedding is a plot of query and key vectors. Its points are the queries and keys of a
-sample of tokens (`attnviz.corpus.points`). All heads of a stack have the same points. A corpus
-copies the vectors of a layer only when they are requested.
+sample of tokens (`attnviz.corpus.points`). A stack is the attention of one kind, such as "self" or
+"cross", in all layers. All heads of a stack have the same points. A corpus copies the vectors of a
+layer only when they are requested.
 """
 
 from __future__ import annotations
@@ -226,7 +227,8 @@ class Corpus:
         Parameters
         ----------
         layers : int or iterable of int
-            Layers to keep, by their numbers in the model. Each stack keeps the layers that it has.
+            Layers to keep, by their numbers in the model. A stack keeps those that it has, and a
+            stack that has none of them is left out.
             A negative number counts from the last layer of each stack.
 
         Returns
@@ -242,7 +244,7 @@ class Corpus:
         """
         corpus = copy.copy(self)
         corpus.records = tuple(record.only(layers) for record in self.records)
-        # The records can have other stacks, without queries and keys.
+        # Do not add other stacks of the records, because they may have no queries and keys.
         corpus.stack_names = tuple(
             name for name in self.stack_names if name in corpus.records[0].stacks
         )

@@ -216,9 +216,10 @@ class NearTokens:
         return self[first:last]
 
     def near(self, texts: NDArray[np.int64], positions: NDArray[np.int32]) -> Self:
-        """Return the tokens that are near one of `positions`, each in one of `texts`."""
+        """Return the tokens that are near `positions[i]` in the text `texts[i]`, for any i."""
         distinct = np.unique(self.text)
-        # One number for the text and the position. Positions of different texts are never near.
+        # Combine text and position in one number. The text is in the upper 32 bits, so positions of
+        # different texts are never near.
         own, others = (
             (np.searchsorted(distinct, text) << 32) + position
             for text, position in ((self.text, self.position), (texts, positions))
@@ -226,7 +227,7 @@ class NearTokens:
         return self[_are_near(own, others)]
 
     def recoded(self, new_codes: Sequence[NDArray[np.int32]]) -> Self:
-        """Replace each code. For each row, `new_codes` has the new code of each code and of -1."""
+        """Replace each code c in row r by `new_codes[r][c]`. The last item is for the code -1."""
         rows = [new[row] for new, row in zip(new_codes, self.codes, strict=True)]
         return replace(self, codes=np.stack(rows))
 
@@ -360,7 +361,7 @@ class KeptEdges:
         )
 
     def edge(self, edges: EdgeColumns, index: int) -> Edge:
-        """Return the edge with the number `index` in `edges` with the tokens near it."""
+        """Return edge number `index` of `edges`, together with the tokens near it."""
         text, query, key = (int(column[index]) for column in (edges.text, edges.query, edges.key))
         of_query, of_key = self.tokens[0].of_text(text), self.tokens[-1].of_text(text)
         one_text = len(self.tokens) == 1
@@ -414,12 +415,15 @@ class KeptEdges:
 
 
 def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
-    """Return the code of each of `words`, and -1 as the last item. New words get new codes."""
+    """Return the code of each of `words`, followed by -1, which stands for no class.
+
+    A word that is not in `codes_of` gets the next code and is added.
+    """
     return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
 
 
 def _ends(parts: Sequence[EdgeColumns], num_sides: int) -> list[NDArray[np.int32]]:
-    """Return the positions of queries and of keys, or both together if there is one side."""
+    """Return the positions of queries and of keys, or of both in one array if `num_sides` is 1."""
     queries, keys = [part.query for part in parts], [part.key for part in parts]
     sides = [queries, keys] if num_sides == 2 else [[*queries, *keys]]
     return list(map(np.concatenate, sides))

@@ -122,7 +122,8 @@ def extract_corpus(
         target=target,
         batch_size=batch_size,
         ahead=reading.look_ahead,
-        # Until the records arrive, estimate one query and one key for each token.
+        # The number of points is not known until the records arrive. Until then, the progress bar
+        # counts one query and one key for each token.
         done=lambda count: advance(bar.n + 2 * count),
         **options,
     )
@@ -168,9 +169,10 @@ def extract_corpus(
 class _Reading:
     """Records that were read so far, and counts of texts that were left out.
 
-    `chosen` counts the points of `records` in the stack `stack`. `expected` also has the estimated
-    points of the texts that are being read, or is None between windows. `advice` is a sentence for
-    the error if all texts are left out.
+    `chosen` counts the points of `records` in the stack `stack`. `expected` also counts the
+    estimated points of texts that will be read next. It is None before the first call of
+    `look_ahead`, and again after each record. `advice` is a sentence for the error if all texts are
+    left out.
     """
 
     chosen: ChosenTexts
@@ -182,7 +184,7 @@ class _Reading:
     stack: str = ""
 
     def look_ahead(self, num_tokens: int) -> bool:
-        """Add a text that is about to be read. Return whether further texts should be read.
+        """Count a text that is about to be read. Return whether further texts should be read.
 
         Each token is expected to give a query and a key.
         """
@@ -192,7 +194,7 @@ class _Reading:
         return not self.expected.enough
 
     def take(self, index: int, record: AttentionRecord) -> None:
-        """Keep the record if it is the first or fits."""
+        """Keep the record if it is the first, or if its points fit into the maximum."""
         self.expected = None
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)

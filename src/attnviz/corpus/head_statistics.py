@@ -53,7 +53,7 @@ from attnviz.utils.arguments import (
 
 # Maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
-# Arguments that have a meaning for records.
+# Arguments that can be passed if `model` is a list of records.
 _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
 # Arguments that must be the same in a call that continues from a checkpoint, in addition to those
 # that `Checkpoint` compares with the totals or text by text.
@@ -256,9 +256,10 @@ def _finished(
     progress: bool,
     saver: Checkpoint | None = None,
 ) -> HeadStatistics:
-    """Run `added`, which adds texts and yields their numbers, with a progress bar and saving.
+    """Add texts to the statistics, with a progress bar and a checkpoint, and return them.
 
-    `total` is the number of texts with those that the statistics have already.
+    Iterating over `added` adds the texts. Each item is the number of texts that it has added.
+    `total` is the number of texts, including those that the statistics have already.
     """
     bar = tqdm(
         total=total,
@@ -309,7 +310,10 @@ class _Inputs:
     def add_texts(
         self, statistics: HeadStatistics, read: Iterable[ReadText], name: str = "texts"
     ) -> Iterator[int]:
-        """Add texts that were read. Yield 1 after each text. `name` is for errors."""
+        """Add texts that were read to the statistics. Yield 1 after each text.
+
+        `name` is the argument that contains the texts, for error messages.
+        """
         for text in read:
             if text.record is None:
                 statistics.skip(text.index, text.skip_reason)
@@ -436,7 +440,10 @@ def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
 
 
 def _selected(record: AttentionRecord, layers: Layers, name: str | None) -> AttentionRecord:
-    """Return a record with only some layers and another name of the model, unless None."""
+    """Return a record with only the layers `layers` and with the model name `name`.
+
+    None keeps all layers or the name. A string in `layers` also keeps all layers.
+    """
     selected = record if layers is None or isinstance(layers, str) else record.only(layers)
     return selected if name is None else derive_record(selected, selected.stacks, model=name)
 

@@ -1,5 +1,8 @@
 """Measurements of every head of a stack in one text: scores, baselines, sums and edges.
 
+A stack is the attention of one kind, such as "self" or "cross", in all layers. An edge is a pair of
+a query and a key with its weight.
+
 Most scores have a set of query-key pairs, such as all pairs of a query and the previous token. The
 score of a head is its weight on these pairs, divided by the number of queries that have a pair. The
 offset of a pair is the position of its key minus the position of its query.
@@ -98,8 +101,8 @@ class StackNumbers:
         Rows: the score, its baseline with shuffled keys, and its baseline from position. Undefined
         numbers are NaN. A score with pairs is left out if the text has none of these pairs.
     offsets : ndarray, (heads, offsets)
-        Sum of the weights for each of `OFFSET_LABELS`: for each offset without the first key, for
-        the first key ("first"), and for all other keys ("rest").
+        Sum of the weights for each of `OFFSET_LABELS`: the weights on keys at this offset except
+        the first key, on the first key ("first"), and on all other keys ("rest").
     offset_counts : ndarray, (heads, offsets)
         Number of pairs in each of these sums. For "first" and "rest", the number of queries.
     classes : dict of str to ndarray, (heads, classes, classes)
@@ -133,7 +136,8 @@ def measure_stack(
 
     `text` is the index of the text. The sampled edges depend on `seed` and `text`. `relations` are
     the pairs of a dependency parse. `min_orders` has two arrays, (heads,), for the strongest and
-    the sampled edges. Edges of a head with a smaller `EdgeColumns.order` are ignored.
+    the sampled edges. Edges of a head with a smaller rank (`EdgeColumns.order`) are ignored,
+    because they would not be kept.
     """
     measuring = _Measuring(
         stack, queries, keys, text=text, seed=seed, relations=relations or {}, min_orders=min_orders
@@ -198,7 +202,8 @@ class _Measuring:
         num_offsets = self._num_queries + self._num_keys - 1 if self._one_text else 0
         self._diagonals = np.zeros((self._num_heads, num_offsets))
         self._diagonal_counts = np.zeros((self._num_heads, num_offsets), np.int64)
-        # Mean and variance of these sums of weights if the weights of each query are shuffled.
+        # Mean and variance of the sum of the weights at each offset, if the weights of each query
+        # are shuffled.
         self._shuffled_means = np.zeros((self._num_heads, num_offsets))
         self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
         # Sum of the weights, and number of pairs, for each offset and each score whose pairs do not
@@ -519,7 +524,8 @@ class _Group:
         attention, heads = self.members[0]
         flags: Flags = attention.allowed(heads[:1], rows)[0].numpy()
         if self.looks_causal:
-            # Weights that the model returned (`attentions`) have no mask: masked weights are 0.
+            # Weights that the model returned (`attentions`) are stored without a mask. Keys after
+            # the query have the weight 0, so treat them as masked.
             flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
         return flags
 

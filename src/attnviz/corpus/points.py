@@ -112,7 +112,7 @@ class ChosenTexts:
     misfits: int = 0
 
     def add(self, num_points: int) -> bool:
-        """Choose a text with this number of points if it is the first or fits.
+        """Choose a text with this number of points if it fits or no text was chosen before.
 
         Return whether the text was chosen.
         """

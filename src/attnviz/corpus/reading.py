@@ -42,8 +42,8 @@ from attnviz.utils.arguments import whole_number
 
 BatchSize = int | Literal["auto"]
 
-# Arguments that do not belong to a single text. An error about such an argument names no text.
-# `target` belongs to a single text if it is not None.
+# Arguments that apply to all texts. An error about such an argument names no text. `target` is an
+# exception if it is not None: it has one entry for each text, so an error is about one entry.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
 # Maximum number of tokens of a batch, including padding, if batch_size is "auto". On a CPU, larger
 # batches are not faster, because they exceed the caches. On a GPU, larger batches are faster.
@@ -319,7 +319,11 @@ class _Reader:
 
     @contextmanager
     def _errors_of(self, entry: _Entry) -> Iterator[None]:
-        """Store an error of the block in `entry`. It is raised after all texts before it."""
+        """Store an error that the `with` block raises in `entry`.
+
+        `read` raises the error after it has yielded all earlier texts. A text that is too long is
+        not an error: its reason is stored.
+        """
         try:
             yield
         except TooManyTokensError as error:
@@ -338,7 +342,7 @@ class _Reader:
         order = {entry: number for number, entry in enumerate(window)}
         first_failed = _first_failed(window)
         num_yielded = 0
-        # Texts that were left out have a result already, without a forward pass.
+        # Texts that are empty or too long are not read. Their result exists without a forward pass.
         at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:first_failed]):
             if all(order[entry] > first_failed for entry in batch):
@@ -518,7 +522,7 @@ class _Reader:
         Return "" if the message is about an argument for all texts, or already names the text.
         """
         argument = re.split(r"\W", words, maxsplit=1)[0]
-        # If a target was passed, it belongs to a single text.
+        # If targets were passed, there is one for each text, so the error is about one text.
         of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
         has_number = words.startswith(f"texts[{index}]")
         return "" if of_all or has_number else f"texts[{index}]: "

@@ -2,7 +2,7 @@
 
 The object has sums over texts and a limited number of edges, but no records. An edge is a pair of a
 query and a key with its weight. The statistics of the parts of a corpus add up to the statistics of
-the whole corpus.
+the whole corpus. A stack is the attention of one kind, such as "self" or "cross", in all layers.
 
 A system of classes assigns at most one class to each token. Each corpus has the system "kind",
 whose classes are kinds of tokens such as punctuation. The user can add systems as columns.
@@ -68,8 +68,8 @@ class HeadStatistics:
     Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
     sum (``+``) of two objects is the statistics of the texts of both. Both objects must have the
     same model and settings, and different texts. If their token frequencies differ, they belong to
-    different corpora: the texts of the second are numbered after those of the first, and the
-    rarest token of each text was found with the frequencies of one corpus.
+    different corpora. In that case the texts of the second object are numbered after those of the
+    first, and the rarest token of a text is the one with the smallest frequency in its own corpus.
 
     Parameters
     ----------
@@ -289,7 +289,7 @@ class HeadStatistics:
             record.model or self._totals.model,
             texts=((number, number + 1),),
             tokens=sum(map(len, sides.values())),
-            # Keep only the notes on missing layers, which are the same for every text.
+            # Keep only the notes on missing layers, because these are the same for every text.
             remarks=tuple(note for note in record.notes if "not shown" in note),
             stacks={
                 name: self._measure(stack, facts, number, parse)
@@ -334,7 +334,7 @@ class HeadStatistics:
             joined = dict(Counter(counts[0]) + Counter(counts[1]))
             first = replace(first, settings=replace(first.settings, frequencies=joined))
             if first.texts and second.texts:
-                # Both corpora number their texts from 0.
+                # Both corpora number their texts from 0, so continue after the texts of `first`.
                 second = second.renumbered(first.texts[-1][1])
                 second = replace(second, remarks=(*second.remarks, _SEVERAL_CORPORA))
         return self._with_totals(first.plus(second))
@@ -791,7 +791,7 @@ class StackStatistics:
 
     @property
     def kept_tokens(self) -> tuple[NearTokens, ...]:
-        """Tokens near the edges. In self-attention one item, otherwise those of queries and keys.
+        """Tokens near the edges: in self-attention one item, otherwise first queries and then keys.
 
         The first row of `codes` has indices into `words`. The other rows have, for each of
         `class_systems`, indices into the result of `classes_of`.

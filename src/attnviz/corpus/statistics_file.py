@@ -45,7 +45,10 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 @dataclass(frozen=True)
 class _SettingsHeader:
-    """Attributes of `Settings`. Frequencies are pairs, because keys of JSON are strings."""
+    """Attributes of `Settings`. Frequencies are pairs (token, count).
+
+    A mapping in JSON would convert token ids to strings.
+    """
 
     edges: int
     seed: int
@@ -63,7 +66,8 @@ class _StackHeader:
     causal: bool
     one_text: bool
     scores: tuple[str, ...]
-    # Names of the classes of each system.
+    # Names of the classes of each system, by the name of the system. A system of classes, such as
+    # "kind" or a column, assigns at most one class to each token.
     classes: dict[str, tuple[str, ...]]
     words: tuple[str, ...]
 
@@ -172,7 +176,7 @@ def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
     saved = header.settings
     settings = Settings(saved.edges, saved.seed, saved.columns, dict(saved.frequencies))
     join_ranges(header.texts, [])  # Raises ValueError if a text occurs twice.
-    # Sort the edges, which may have another order in the file.
+    # `settled` sorts the edges, which may have another order in the file.
     stacks = {stack.name: _stack(stack, arrays).settled(settings.edges) for stack in header.stacks}
     return Totals(settings, stacks=stacks, **{name: getattr(header, name) for name in _OF_TOTALS})
 

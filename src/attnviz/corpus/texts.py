@@ -84,7 +84,10 @@ class Texts:
 
 
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
-    """Raise ValueError unless exactly one of `names` is `column`. `kind` is for the error."""
+    """Raise ValueError unless exactly one of `names` is `column`.
+
+    `names` are the columns of a dataset or table, and the error calls it `kind`.
+    """
     if names.count(column) != 1:
         raise ValueError(
             f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}. Pass "

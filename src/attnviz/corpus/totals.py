@@ -5,6 +5,8 @@ All numbers are float64 or integers, and the totals of two parts add to the tota
 
 Totals also have edges. An edge is a pair of a query and a key with its weight. Each head keeps a
 limited number of edges.
+
+A system of classes, such as parts of speech, assigns at most one class to each token.
 """
 
 from __future__ import annotations
@@ -23,17 +25,18 @@ from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
 Numbers = NDArray[np.float64]
 
-#: Name of the built-in system of classes, the kinds of tokens.
+#: Name of the built-in system of classes, whose classes are kinds of tokens.
 KIND = "kind"
-# The edges of several texts are joined at once, when there are more texts than this number, or more
-# edges than this number plus twice the number of kept edges.
+# Joining edges is slow, so the edges of newly added texts are first collected in parts. All parts are
+# joined if there are more than `_MAX_PARTS` parts, or if the collected edges are more than
+# `_MAX_EDGES` plus twice the edges that the last join kept.
 _MAX_PARTS = 64
 _MAX_EDGES = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Settings of head statistics: the arguments of `HeadStatistics`, which raise if invalid."""
+    """Settings of head statistics, which are arguments of `HeadStatistics`."""
 
     edges: int = 100
     seed: int = 0
@@ -114,8 +117,9 @@ class StackTotals:
     classes : mapping of str to ClassTotals
         For each system of classes, sums of weights by class.
     edges : tuple of KeptEdges
-        Strongest edges, randomly sampled edges, and the tokens near them, for parts of the texts.
-        The first part has only edges that are kept. `settled` joins the parts.
+        Strongest edges, randomly sampled edges, and the tokens near them. The first item has the
+        edges that the last join kept. Each other item has the edges of texts that were added after
+        it. `settled` joins all items to one.
     """
 
     layers: tuple[int, ...]
@@ -126,7 +130,7 @@ class StackTotals:
     offsets: Numbers
     classes: Mapping[str, ClassTotals]
     edges: tuple[KeptEdges, ...]
-    # Number of edges of all parts except the first.
+    # Number of edges in all items of `edges` except the first.
     num_unsettled: int = 0
 
     @property
@@ -160,7 +164,7 @@ class StackTotals:
         return total if is_small else total.settled(max_edges)
 
     def settled(self, max_edges: int) -> StackTotals:
-        """Return equal totals with one part of edges.
+        """Return equal totals in which `edges` is joined to one item.
 
         Except for rounding, the result does not depend on the order in which texts were added.
         """

@@ -71,12 +71,13 @@ def make_embedding_page(
     state : mapping
         Traits of the view, as JSON values.
     top_keys : int, default 0
-        Number of strongest keys to embed per query.
+        Number of strongest keys to store in the page for each query.
     max_bytes : int, optional
         Maximum size of the page in bytes. None sets no limit.
     wait : bool, default True
-        Whether to wait until the projection of the enlarged head is finished. Otherwise the page
-        contains its newest frame. If it has no frame, the page shows the principal components.
+        Whether to wait until the t-SNE or UMAP projection of the enlarged head is finished. If
+        False, the page contains the newest frame, which has the points after some iterations. If
+        no frame exists, the page shows the principal components.
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus

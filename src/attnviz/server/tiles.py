@@ -38,8 +38,8 @@ _MAX_SAMPLED_PAIRS = 1 << 26
 _MAX_QUERIES_PER_ROW = 16
 # Minimum number of sampled queries per tile.
 _MIN_QUERIES_PER_TILE = 64
-# Maximum number of weights from which a tile of merged words is computed. The computation takes
-# about 15 seconds.
+# Maximum number of weights from which a tile is computed if the tokens were merged into words. The
+# computation then takes about 15 seconds.
 _MAX_WORD_PAIRS = 1 << 32
 
 Pooled = Literal["mean", "max"]

@@ -21,7 +21,8 @@ from attnviz.views.position import PositionedView, same_tokens
 # Maximum number of characters of a note, which is displayed below a picture.
 _MAX_NOTE_LENGTH = 1000
 
-# Numbers of a row. None is a number that is not finite.
+# Effects or scores of the heads of one layer, or of the tokens of one sequence. None stands for a
+# number that is not finite.
 Row = list[float | None]
 
 _Of = Literal["head", "token"]

@@ -57,10 +57,10 @@ class _HeadErrors(traitlets.Dict):
 
 
 class _GivenScores(NamedTuple):
-    """Scores as the caller gave them, by name and stack, and what results of effects contain.
+    """Scores that the caller passed, by name and stack, with their descriptions and errors.
 
-    `notes` and `errors` have the descriptions and the standard errors of the values that are
-    results of `attnviz.head_effects`.
+    Only scores that are a result of `attnviz.head_effects` have a description in `notes`. Those
+    over several texts also have standard errors in `errors`.
     """
 
     scores: _ScoresByName

@@ -98,7 +98,9 @@ def _convert(roles: Any, stack: AttentionStack) -> NamedHeads:
     raise traitlets.TraitError(f"roles={short_repr(roles)}: {_HINT}")
 
 
-# One head with a role: layer, head, name of the role, label, and score of the role.
+# A head with a role: layer, head, name of the role, text that the view writes beside the head (such
+# as "induction 0.98 ± 0.01"), and score of the role. For roles without scores, the text is the name
+# and the score is 0.
 _Named = tuple[int, int, str, str, float]
 
 

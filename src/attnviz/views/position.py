@@ -280,7 +280,9 @@ class PositionedView(HeadsView):
     def _fit_to_record(self, before: AttentionRecord) -> None:
         """Adapt the traits to the current record, which replaced the record `before`.
 
-        Values that fit the new record are kept. Other values are reset to defaults.
+        A trait that has the default value of the old record gets the default value of the new
+        record, except `heads`. Other values are kept if they fit the new record, and otherwise
+        reset to defaults. A pin whose position does not exist is removed.
         """
         defaults = self._default_traits(before.stack(self.stack), self.layer)
         if self.stack in self.record.stacks:

@@ -423,7 +423,7 @@ def _is_pair(stack: AttentionStack) -> bool:
     return all({0, 1} <= set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens))
 
 
-#: Names of classes that contain more than one record, and the functions that show their objects.
+#: Names of classes whose objects describe several records, and the functions that show them.
 _SHOW_FUNCTIONS = {
     "HeadStatistics": "show_atlas_view",
     "Corpus": "show_embedding_view",

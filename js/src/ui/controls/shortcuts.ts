@@ -1,4 +1,4 @@
-/** Rows of keys that all views of records share: layers, heads and the search. */
+/** Keyboard shortcuts that all views of records share: layers, heads and the search. */
 
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
@@ -6,7 +6,7 @@ import { assign } from "../view/state";
 import { toggleHead } from "./heads";
 import type { Shortcut } from "./keys";
 
-/** Return the rows that choose the layer and the heads of a record. */
+/** Return the shortcuts for choosing the layer and the heads of a record. */
 export function recordShortcuts<S extends RecordState>(
   { common, record }: ViewContext<S>,
   choose: "head" | "heads" = "heads",
@@ -39,7 +39,7 @@ export function recordShortcuts<S extends RecordState>(
   ];
 }
 
-/** Return the row of the key that focuses the search field. */
+/** Return the shortcut for focusing the search field. */
 export function findShortcut({ root }: Pick<ViewContext<RecordState>, "root">): Shortcut {
   const find = () => root.querySelector<HTMLInputElement>(".av-find input")?.focus();
   return ["f", "find a token, or #number", { f: find }];

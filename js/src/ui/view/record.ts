@@ -418,8 +418,8 @@ export function createRecordStore(
   live(() => {
     for (const dependency of [selection, state.token, state.prediction, state.as_query])
       dependency.value;
-    // Run after all listeners of the change. If traits are linked one by one, the other view must
-    // receive `as_query` before the pin that `as_query` moves.
+    // Run after all listeners of the change. A change of `as_query` moves the pin. If another view
+    // is linked to both traits, it must receive `as_query` before it receives the new pin.
     queueMicrotask(settleCursor);
     return undefined;
   });

@@ -66,8 +66,8 @@ function barColumns(linePlot: LinePlot): BarColumn[] {
 /** Division of the room beside the tokens among the columns of bars. */
 interface Room {
   /**
-   * Whether the columns are side by side. Otherwise all columns have the same zero line, and the
-   * bars of a token are next to each other.
+   * Whether each column has its own zero line. Otherwise all columns have the same zero line, and
+   * the bars of a token share the room of the token.
    */
   separate: boolean;
   columnWidth: number;

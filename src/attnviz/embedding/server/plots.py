@@ -349,11 +349,15 @@ class EmbeddingAnswers:
     def plot(
         self, request: HeadPlot, *, restart: bool = False, wait: bool = False, start: bool = True
     ) -> Plot:
-        """Return the current plot of one head by any method.
+        """Return the current plot of one head by the method that `request` names.
 
-        t-SNE or UMAP is started if necessary, unless `start` is False. Until it has a frame, the
-        plot shows the principal components. If `restart` is True, a cancelled or failed projection
-        is started again. If `wait` is True, this method returns only when the projection is done.
+        For t-SNE and UMAP, a projection runs in the background. It is started if necessary, unless
+        `start` is False. If `restart` is True, a cancelled or failed projection is started again.
+        Until the projection has a frame, the plot shows the principal components.
+
+        If `wait` is True, the projection is started or restarted in any case, and this method
+        returns only when it is done. Raise RuntimeError if the projection fails or is cancelled
+        meanwhile.
         """
         stack, layer, head, placing = request.stack, request.layer, request.head, request.placing
         [components] = self.plots(stack, layer, [head], placing, request.dimensions)

@@ -432,10 +432,14 @@ export interface PlacedLabel {
  * Place labels beside their points while there is room. Earlier indices take precedence.
  *
  * @param textOf label of an index with its width in pixels, or null for no label.
+ * @param most maximum number of labels.
+ * @param height height of a label in pixels.
+ * @param away distance from a point to its label in pixels.
  * @param taken labels that are already placed.
- * @param covers whether a label would hide something at a position. Other positions are preferred.
- * @param least whether a label may hide something if it has no other position. Otherwise it is
- *   omitted.
+ * @param covers whether a label would hide something at a position. A position where it hides
+ *   nothing is preferred.
+ * @param least whether a label is placed even if it hides something at every free position. If
+ *   false, such a label is omitted. Without `covers`, this option has no effect.
  */
 export function placeLabels(
   indices: Iterable<number>,
