@@ -27,8 +27,8 @@ Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, whose classes are kinds of tokens.
 KIND = "kind"
-# Joining edges is slow, so the edges of newly added texts are first collected in parts. All parts are
-# joined if there are more than `_MAX_PARTS` parts, or if the collected edges are more than
+# Joining edges is slow, so the edges of newly added texts are first collected in parts. All parts
+# are joined if there are more than `_MAX_PARTS` parts, or if the collected edges are more than
 # `_MAX_EDGES` plus twice the edges that the last join kept.
 _MAX_PARTS = 64
 _MAX_EDGES = 1 << 14

@@ -47,7 +47,8 @@ _logger = logging.getLogger(__name__)
 def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
     """Serialize the trait `_description`.
 
-    The message that opens the widget contains the description. All other messages contain None.
+    The message that opens the widget contains the description of the record. In all other messages
+    the value is None, because the browser needs the description only once.
     """
     del value
     return view._describe_now() if view._is_opening else None
@@ -98,8 +99,8 @@ class View(anywidget.AnyWidget):
     #: opens the widget. The browser then removes it from the state of the widget.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
-    # Keep a reference to this function, because at shutdown Python may delete the global name `sys`
-    # before it calls `__del__`.
+    # Store this function in the class for `__del__`. At shutdown, Python may delete the global name
+    # `sys` before it calls `__del__`.
     _is_finalizing = staticmethod(sys.is_finalizing)
     # Whether the message that opens the widget in the browser is being created.
     _is_opening = False
@@ -276,7 +277,7 @@ class View(anywidget.AnyWidget):
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
-        """Return the page for a state, including data that may take long to compute."""
+        """Return the page for a state. Unlike `_page`, wait for data that takes long to compute."""
         return self._page(state)
 
     @classmethod
@@ -440,7 +441,7 @@ class View(anywidget.AnyWidget):
             show_saved(still)
 
     def _still(self) -> str:
-        """Draw the picture that is saved with the view, without a browser. Return HTML."""
+        """Return the HTML of the picture that is saved with the view. No browser is needed."""
         raise NotImplementedError
 
     def close(self) -> None:

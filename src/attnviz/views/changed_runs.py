@@ -1,6 +1,8 @@
-"""Runs of a view's model with changed attention: their effects, weights, and cuts of single pairs.
+"""Runs of a view's model with changed attention: their effects, and their weights.
 
-The unchanged run is computed once and stored. After that, new changes need one forward.
+The unchanged run is computed once and stored. After that, new changes need one forward. An answer
+is the number on which an effect is measured, for example the logit of a token. Cutting a pair of a
+query and a key removes its weight.
 """
 
 from __future__ import annotations
@@ -99,8 +101,8 @@ class ChangedWeights:
 class _Run:
     """Results of a run with changed attention.
 
-    `identity` has the outputs of the run that measures the noise. `weights` is None if there was
-    too little memory.
+    `identity` has the outputs of the run that measures the noise (see `ChangedRuns`). `weights` is
+    None if there was too little memory.
     """
 
     outputs: Any
@@ -141,7 +143,8 @@ class ChangedRuns:
         self._source = source
         self.measured: Measured = None
         self._runner: Runner | None = None
-        #: Outputs of the run that measures the noise of all changes, or None.
+        #: Outputs of the run that measures the noise of all changes. None before the first run, and
+        #: if each change needs its own run for the noise.
         self._identity: Any = None
         #: Words for what the model predicts, such as "the next token".
         self._subject = ""
@@ -181,8 +184,9 @@ class ChangedRuns:
     def runner_for(self, answer: Measured) -> Runner:
         """Return the runner. Raise ValueError or TypeError if an answer cannot be measured.
 
-        The first call runs the model without changes, and again to measure the noise. So does a
-        call with an answer that needs more rows of logits than the stored outputs have.
+        The runner applies changes to the model. The first call runs the model without changes, and
+        again to measure the noise. If a later answer needs logits of more tokens than are stored,
+        both runs are repeated, and cached runs are dropped.
         """
         runner = self._runner
         if runner is None:
@@ -216,7 +220,7 @@ class ChangedRuns:
         return run.weights
 
     def changed_record(self, changes: Changes) -> ChangedRecord:
-        """Return the record of the run with `changes`. Raise MemoryError as `weights` does."""
+        """Return the record of the run with `changes`. Raise MemoryError if memory is too small."""
         _, outcome = self._measure(changes, self.measured)
         record = self.weights(changes).record
         return changed_record(self.runner_for(self.measured), record, changes, outcome.effect)
@@ -239,7 +243,7 @@ class ChangedRuns:
         )
 
     def stack(self, name: str) -> AttentionStack | None:
-        """Return a stack of a cached run, or a difference, by its unique name, or None."""
+        """Return the stack with a unique name, from a cached run or a difference, or None."""
         for weights in filter(None, (run.weights for run in self._runs.values())):
             for stack in (*weights.after.values(), *weights.difference.values()):
                 if stack.name == name:
@@ -289,7 +293,7 @@ class ChangedRuns:
         return tuple(change_for_view(change, self._record.stack(change.stack)) for change in given)
 
     def _first_run(self) -> Runner:
-        """Run the model without changes, and store its values."""
+        """Run the model without changes, and store the value vectors of its layers."""
         model, inputs, target, options = self._source
         example = Example.one(model, inputs, target, None, options)
 
@@ -447,7 +451,7 @@ class ChangedRuns:
         return float(norms[pair.key] / norms.sum())
 
     def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
-        """Return the cached effects of removing a pair, in words, and their largest noise."""
+        """Return the cached effects of cutting a pair, as sentences, and their largest noise."""
         cuts: list[Cut] = []
         noise = 0.0
         for changes, outcome in self._outcomes.items():
@@ -459,7 +463,7 @@ class ChangedRuns:
                 or change.layers not in (None, pair.layer)
                 or change.heads not in (None, pair.head)
             ):
-                # The run did not change the pair alone, or not in the head of the pair.
+                # Skip runs that changed more than this pair, or that did not change it in its head.
                 continue
             when = "before" if change.renormalize else "after"
             where = "" if change.heads is not None else f" in all heads of layer {change.layers}"

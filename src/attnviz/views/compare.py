@@ -97,7 +97,7 @@ class CompareView(TokenWindows, RecordView):
     # A page needs no scores, because scores do not order the heads of this view.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
-    # Same as `member`, but available while the traits are being initialized.
+    # Same as `member`. Defaults of other traits need it before the trait `member` is initialized.
     _shown_member = 1
 
     comparison = traitlets.Dict(read_only=True).tag(sync=True)

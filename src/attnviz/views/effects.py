@@ -66,10 +66,11 @@ def notes_of(scores: Any, of: _Of) -> dict[str, str]:
 def about_scores(
     change: Mapping[str, Any], before: Mapping[str, _Numbers], new: Mapping[str, _Numbers]
 ) -> dict[str, _Numbers]:
-    """Return notes or errors by name of the score, after the scores of a view have changed.
+    """Return notes or standard errors, by name of the score, after the scores of a view changed.
 
-    `before` are the notes or errors of the view so far. Those of scores that were replaced are left
-    out. `new` are those of the new scores.
+    `before` has the values from before the change. The values of scores that the change replaced or
+    removed are left out. `new` has the values of the new scores. `change` is the change of the
+    trait with the scores, as traitlets passes it.
     """
     old = change["old"] or {}
     replaced = {name for name in old if old[name] != change["new"].get(name)}
@@ -77,7 +78,7 @@ def about_scores(
 
 
 def check_stacks(what: str, names: Iterable[Any], stacks: Mapping[str, Any]) -> None:
-    """Raise TraitError if values are for stacks of which the record has none.
+    """Raise TraitError if the record has none of the stacks for which values were passed.
 
     `names` are the names of the stacks with values, and `what` describes the values in the error.
     """
@@ -98,10 +99,11 @@ def read_scores(
 ) -> dict[str, dict[str, _Numbers]]:
     """Convert scores of heads or tokens to numbers by name, then by stack.
 
-    `scores` has scores by name, and perhaps by stack. Scores without a name of a stack belong to
-    `stack`, unless they are effects that contain the name of their stack. `read` gets a description
-    of the scores for errors, the scores, and their stack. This stack is None if `stacks`, those of
-    the record, lack it. Raise TraitError if a name is invalid, or if all stacks are missing.
+    `scores` has scores by name, and perhaps by stack. Scores without the name of a stack belong to
+    `stack`. An exception is a `HeadEffects`, which contains the name of its stack. `stacks` are the
+    stacks of the record. `read` converts the scores of one stack. Its arguments are a description
+    for error messages, the scores, and the stack, or None if the record does not have this stack.
+    Raise TraitError if a name is invalid, or if the record has none of the stacks.
     """
     if isinstance(scores, str):
         raise traitlets.TraitError(f"{trait}={short_repr(scores)} is a string. Pass numbers.")
@@ -120,14 +122,14 @@ def read_scores(
 
 
 def by_name(scores: Any) -> Mapping[Any, Any]:
-    """Return scores by name. Scores without a name are named "score", and of tokens "effect"."""
+    """Return scores by name. A `TokenEffects` without a name is "effect", other scores "score"."""
     if isinstance(scores, Mapping):
         return scores
     return {"effect" if hasattr(scores, "removal") else "score": scores}
 
 
 def row_of(what: str, shape: str, values: Any) -> Row:
-    """Convert numbers to a list. Raise TraitError if they are not a row of numbers.
+    """Convert numbers to a list. Raise TraitError if they are not a one-dimensional array.
 
     `what` describes the numbers, and `shape` is their shape in the error, such as "(tokens,)".
     """
@@ -167,7 +169,8 @@ class _TokenScores(traitlets.Dict):
     def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Row]]:
         """Convert scores to lists. Scores without a stack name are for the shown stack."""
         checked = _check_token_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
-        # traitlets validates the result again, which has no notes any longer.
+        # traitlets also validates the converted scores, which have no notes. In this second call,
+        # keep the notes of the first.
         if not obj.trait_has_value("token_scores") or checked != obj.token_scores:
             obj._notes_of_token_scores = notes_of(value, "token")
         return checked
@@ -195,7 +198,7 @@ class TokenScores(PositionedView):
     token_score_notes = Notes().tag(sync=True)
     token_score = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
-    # Notes of the effects in the latest value of `token_scores`.
+    # Notes of the `TokenEffects` in the latest value of `token_scores`, by name.
     _notes_of_token_scores: Mapping[str, str] = {}
 
     def _fit_to_record(self, before: AttentionRecord) -> None:

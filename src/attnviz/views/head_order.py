@@ -1,4 +1,4 @@
-"""The order in which a view offers heads, by number or by a score, and the scores."""
+"""The order in which a view offers heads: by number, by a score, or by role."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class _HeadScores(traitlets.Dict):
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert scores to lists. Arrays without a stack name are for the shown stack."""
         given = _read(value, obj.record.stack(obj.stack or None), obj.record.stacks)
-        # traitlets validates the result again, which has no notes and errors any longer.
+        # traitlets also validates the converted scores, which have no notes and errors. In this
+        # second call, keep the notes and errors of the first.
         if not obj.trait_has_value("scores") or given.scores != obj.scores:
             obj._given_scores = given
         return given.scores
@@ -105,7 +106,7 @@ class HeadOrder(HeadRoles):
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)
 
-    # The latest value of `scores`.
+    # The latest value of `scores`, with the descriptions and errors that the trait cannot contain.
     _given_scores = _GivenScores({}, {}, {})
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
@@ -144,8 +145,8 @@ class HeadOrder(HeadRoles):
     def _forget_order(self, change: Mapping[str, Any]) -> None:
         """Adapt the order, the notes and the standard errors to new scores.
 
-        An order by removed scores becomes the order by number. Notes and errors of replaced scores
-        are removed, and those of new effects are added.
+        If `order` names removed scores, it becomes "number". Notes and errors of replaced scores
+        are removed, and those of new results of `attnviz.head_effects` are added.
         """
         if self.order in set(change["old"] or {}) - set(change["new"]):
             self.order = "number"
@@ -189,8 +190,8 @@ def _read(
 def _rows(what: str, scores: Any, rows: Any, stack: AttentionStack | None) -> _Scores:
     """Convert `rows`, the numbers of `scores` or their standard errors, to a list for each layer.
 
-    If `scores` are effects, only the rows of the layers in `stack` are selected. `stack` is None if
-    the record lacks the stack. `what` describes the scores in errors.
+    If `scores` are a `HeadEffects`, only the layers of `stack` are selected. `stack` is None if the
+    record does not have the stack of the scores. `what` describes the scores in errors.
     """
     layers = getattr(scores, "layers", None) if note_of(scores, "head") else None
     if stack is not None and layers is not None and set(stack.layers) <= set(layers):

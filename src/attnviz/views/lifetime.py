@@ -105,7 +105,7 @@ def _shell() -> Any:
 def _leave_open() -> None:
     """Prevent views from being closed at shutdown.
 
-    Modules that `close` needs may already be deleted then.
+    At shutdown, modules that `close` needs may already be deleted.
     """
     for views in _views_by_cell.values():
         for view in views:

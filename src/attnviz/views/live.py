@@ -21,7 +21,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.views.lifetime import weakly
 
 _running: weakref.WeakSet[LiveGeneration] = weakref.WeakSet()
-# Maximum time to wait for a running step at shutdown, in seconds.
+# Maximum time in seconds to wait at shutdown until the model has generated its current token.
 _LAST_STEP = 10.0
 # Maximum number of characters of an error message in the view.
 _MAX_ERROR_LENGTH = 2000
@@ -57,7 +57,8 @@ class LiveGeneration:
     ) -> None:
         self._extract = extract
         self._loop = loop
-        # Weak reference to the view. Before `show_in`, a function that returns None.
+        # Function that returns the view, or None before `show_in` is called or after the view is
+        # deleted.
         self._view: Callable[[], Any] = lambda: None
         self._record: AttentionRecord | None = None
         self._shown_record: AttentionRecord | None = None
@@ -124,8 +125,8 @@ class LiveGeneration:
             return
         with view.hold_sync():
             if record is not self._shown_record:
-                # Show the newest token only if the view showed the newest token before. If the
-                # reader looks at an earlier token, keep it.
+                # If the view showed the newest token so far, let it show the new one. If the reader
+                # looks at an earlier token, keep showing it.
                 follows = view.prediction == _newest(view)
                 self._shown_record = view.record = record
                 if follows:

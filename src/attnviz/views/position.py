@@ -41,9 +41,9 @@ def is_looked_up(name: str, value: Any) -> bool:
 
 
 class HeadGrid(Protocol):
-    """Interface of a stack of a record or of statistics.
+    """Interface that a stack of a record and a stack of head statistics have in common.
 
-    Layers have the numbers that the model gives them.
+    Layers have their numbers in the model.
     """
 
     name: str
@@ -83,8 +83,8 @@ class HeadsView(View):
         See `attnviz.views.base.View`.
     """
 
-    # The heads that the view chose last as its default, or None if the caller passed `heads`. If
-    # `heads` has another value, the reader has chosen heads.
+    # The default heads that the view chose last, or None if the caller passed `heads`. If `heads`
+    # differs from them, a user has chosen heads, and the view keeps this choice.
     _default_heads: list[int] | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
@@ -94,8 +94,8 @@ class HeadsView(View):
     def __init__(self, **traits: Any) -> None:
         stack = self._stack_named(traits.setdefault("stack", self._first_stack()))
         traits["layer"] = resolve_negative(traits.get("layer", stack.layers[0]), stack.layers)
-        # Set stack and layer first, because heads are looked up in the layer and tokens in the
-        # stack.
+        # Set stack and layer first, because values such as `heads="all"` are converted to the heads
+        # of the layer, and texts of tokens to positions in the stack.
         position = {"stack": traits["stack"], "layer": traits["layer"]}
         super().__init__(**position | self._first_state(traits, stack))
         # If the layer changes, default heads are replaced by the defaults of the new layer. Heads
@@ -155,6 +155,7 @@ class HeadsView(View):
         heads = list(dict.fromkeys(proposal["value"]))
         stack = self._stack_named(self.stack)
         # If stack and heads are set together, `self.layer` may still be a layer of the old stack.
+        # Check the heads of the layer to which the view will change.
         layer = self._nearest_layer(stack)
         count = stack.num_heads(layer)
         if not set(heads) <= set(range(count)):
@@ -166,7 +167,7 @@ class HeadsView(View):
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
-        """Show the layer of the new stack with the nearest number, and update the heads to it."""
+        """Show the layer of the new stack with the nearest number, and adapt `heads` to it."""
         self.layer = self._nearest_layer(self._stack_named(change["new"]))
         self._clip_heads()
 
@@ -179,10 +180,10 @@ class HeadsView(View):
         return min(stack.layers, key=lambda number: abs(number - self.layer))
 
     def _clip_heads(self) -> None:
-        """Update the heads to the current layer.
+        """Adapt `heads` to the current layer.
 
-        If the reader chose no heads, choose the default heads of the layer. Remove chosen heads
-        that the layer does not have, with a warning.
+        If `heads` is still the default of the view, replace it by the default of the layer.
+        Otherwise remove heads that the layer does not have, with a warning.
         """
         stack = self._stack_named(self.stack)
         if self.heads == self._default_heads:

@@ -115,9 +115,10 @@ class RecordView(PositionedView):
             self.set_trait("opening", opening)
 
     def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the value of `opening`: the head with the most distinct pattern.
+        """Return the value of the trait `opening`: the head with the most distinct pattern.
 
-        Return None if the caller passed a position in `values`, or if no such head is found.
+        Return None if `values`, the traits that the caller passed, choose a head or token or an
+        order of heads, or if no such head is found.
         """
         named = {name for name, value in values.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
@@ -132,7 +133,8 @@ class RecordView(PositionedView):
             check_mapped(self._record.mapped_files)
             distinct = distinct_head(stack)
         except (OSError, RuntimeError, ValueError):
-            # The weights cannot be computed. The view shows the problem when it requests them.
+            # The weights cannot be computed. Do not raise the error, because the view shows it when
+            # it requests the weights.
             return None
         return None if distinct is None else {"stack": stack.name, **asdict(distinct)}
 
@@ -377,7 +379,7 @@ class RecordView(PositionedView):
         return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of a page, which contains the traits and values that are not traits."""
+        """Return the state of a page: the traits, and in some views further values."""
         return dict(state)
 
     def _page_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:

@@ -146,7 +146,8 @@ def _traits_of(view: type[RecordView]) -> dict[str, str]:
     names = view.state_names()
     for source in view.__mro__:
         for name, kind, words in documented_names(source):
-            # Skip a description that only refers to another class. That class is also in the loop.
+            # Skip a description that only refers to another class ("See ..."). The loop finds the
+            # full description in that class.
             if name in names and words and not words.startswith("See "):
                 meaning = textwrap.indent(textwrap.fill(words, 92), "    ")
                 entries.setdefault(name, f"{name} : {kind}\n{meaning}")

@@ -213,7 +213,8 @@ class WhatIf(RecordView):
         measured = _measured(value)
         if measured and not self.runs_model:
             raise traitlets.TraitError(no_model_message(f"answer={short_repr(value)}", self.name))
-        # Do not check the default answer, even if this model has no default and needs a function.
+        # Do not check the default answer (None). Some models have no default answer, but their
+        # views must be usable without an answer.
         if measured and measured != self._measured:
             try:
                 self._runs.runner_for(measured)
@@ -261,7 +262,7 @@ def no_model_message(argument: str, view: str) -> str:
 
 
 def _read_change(value: Any, stack_named: Callable[[str | None], AttentionStack]) -> Change:
-    """Return a change that the reader or Python has chosen, with numbers in place of token texts.
+    """Return a change from the browser or from Python, with positions in place of token texts.
 
     `value` is a change or its JSON form. `stack_named` returns the stack with a name, or the
     default stack for None. Raise TypeError, ValueError, IndexError or KeyError if the change cannot

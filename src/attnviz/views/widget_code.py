@@ -33,20 +33,21 @@ class WidgetCode(ipywidgets.Widget):  # type: ignore[misc]
         """Ignore values from the browser, which must not change the code."""
 
 
-# By bundle name.
+# Widgets that hold code, by the name of the bundle.
 _shared: dict[str, WidgetCode] = {}
 
 
 def shared_code(name: str) -> WidgetCode | str:
-    """Return the widget with a bundle, or the packed bundle itself in marimo.
+    """Return the widget that holds a bundle. In marimo, return the packed bundle itself.
 
-    The widgets of marimo do not refer to others in all of its versions.
+    In some versions of marimo, a widget cannot refer to another widget.
     """
     code = packed_bundle(name)
     if in_marimo():
         return code
     shared = _shared.get(name)
-    # The bundle may have been built again, and `ipywidgets.Widget.close_all` closes the widget.
+    # Create a new widget if the bundle was built again, or if the widget was closed, for example
+    # by `ipywidgets.Widget.close_all`.
     if shared is None or shared.code != code or shared.comm is None:
         shared = _shared[name] = WidgetCode(code=code)
     return shared
