@@ -356,8 +356,7 @@ class EmbeddingAnswers:
         Until the projection has a frame, the plot shows the principal components.
 
         If `wait` is True, the projection is started or restarted in any case, and this method
-        returns only when it is done. Raise RuntimeError if the projection fails or is cancelled
-        meanwhile.
+        returns only when it is done. RuntimeError is raised if it fails or is cancelled.
         """
         stack, layer, head, placing = request.stack, request.layer, request.head, request.placing
         [components] = self.plots(stack, layer, [head], placing, request.dimensions)
