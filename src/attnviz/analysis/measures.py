@@ -186,14 +186,16 @@ class Measure:
         Whether the pairs depend only on the positions of query and key. Other scores over a corpus
         are also compared with a baseline that depends only on positions.
     role : str or None
-        Role for which a high score over a corpus is evidence, or None.
+        Role of a head in `attnviz.head_statistics` for which a high score over a corpus is
+        evidence, such as ``"rare token"``. None if the measure indicates no role.
     sink : bool
         Whether the keys are attention sinks: tokens that get the attention that a head does not
         need (Clark et al. 2019, section 3.2, and Xiao et al. 2024, arXiv 2309.17453).
     opens_views : bool
         Whether views may open at the head that shows these pairs most clearly.
     possible : callable or None
-        ``possible(keys, causal)`` returns whether a text can have such pairs.
+        ``possible(keys, causal)`` returns whether a text can have such pairs. None if this is
+        computed from `formula`.
 
     Examples
     --------

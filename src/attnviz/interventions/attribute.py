@@ -495,10 +495,10 @@ def _record(
 ) -> AttentionRecord:
     """Return the record with attributions in place of the weights.
 
-    `vectors` has the vectors of each module whose attributions can be computed, or their norms.
-    `attributed` computes the attributions of a layer from its attention, its vectors, and the
-    positions of the tokens that are not padding. Other layers are left out, and a note names them.
-    Raise NotImplementedError if no layer remains.
+    `vectors` has the `_Vectors` of each attention module whose attributions can be computed, or the
+    result of `head_norms`. `attributed` computes the attributions of a layer from its attention,
+    its entry of `vectors`, and the positions of the tokens that are not padding. Layers without
+    attributions are left out, and a note names them. Raise NotImplementedError if no layer remains.
     """
     record = runner.record
     positions = {(run.name, run.turn): run.positions for run in runner.unchanged.collector.runs}

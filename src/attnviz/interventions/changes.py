@@ -571,7 +571,7 @@ def layer_change(
 def plan_of(
     changes: Sequence[Change], outline: AttentionRecord, module_runs: ModuleRuns
 ) -> ForwardChange:
-    """Return what `changes` change in each run of an attention module.
+    """Return the changes of each attention module, for each of its runs in a forward.
 
     `outline` has all layers of the model, as from `outline_of`. Raise TypeError, ValueError or
     IndexError if a change cannot be applied.

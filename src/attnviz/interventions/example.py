@@ -113,7 +113,7 @@ class Example:
         return [cls(loaded, encoder, title, encode, index) for index in range(encode().size)]
 
     def other_examples(self, inputs: Any) -> list[Example]:
-        """Return other examples for the same model and with the same decoder input."""
+        """Return the examples in `inputs`, for the same model and with the same decoder input."""
         ids = self.batch.arguments.get("decoder_input_ids")
         made: list[Example] = []
         for example in examples_of(inputs)[0]:
@@ -158,8 +158,8 @@ class Example:
     ) -> Forward:
         """Run the model once on the example, with the changes `change`.
 
-        `logits` is the number of last tokens for which the model returns logits. None is the
-        model's default. `observe` gets each attention call after its output was changed.
+        `logits` is the minimum number of last tokens for which the model returns logits. None means
+        1. `observe` gets each attention call after its output was changed.
         """
         # A run writes predictions and notes into its batch, so each run needs a new batch.
         self.batch = self._encoded()

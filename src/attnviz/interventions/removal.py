@@ -36,7 +36,8 @@ class TokenRemover:
         Positions of the tokens that can be removed. The token after which the answer is read is not
         among them.
     num_kept : int
-        Number of these tokens that must remain: 1 if the text would be empty without them, else 0.
+        Number of tokens in `choice` that must remain: 1 if the text would be empty without all of
+        them, else 0.
     """
 
     def __init__(

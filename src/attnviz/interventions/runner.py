@@ -4,10 +4,11 @@ Several copies run in one batch. An unchanged copy in the batch shows whether th
 each copy separately. If it does not, the copies run one at a time.
 
 Layers before the first changed layer return the same output for every copy. So the output of each
-layer is stored once, and these layers do not run again. A trial run checks that the model allows
-this. Layers that share data outside of their outputs, such as the keys and values of Gemma 4, do
-not allow this, and neither do layers whose outputs do not have the batch as first axis, as in Gemma
-3n. In such models, all layers run for all copies.
+layer is stored once, and these layers do not run again. Such a layer, an entry of a ``ModuleList``,
+is called a block. A trial run checks that the model allows this. Layers that share data outside of
+their outputs, such as the keys and values of Gemma 4, do not allow this, and neither do layers
+whose outputs do not have the batch as first axis, as in Gemma 3n. In such models, all layers run
+for all copies.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Runner:
         Record with all layers and tokens, but without attention, with which changes are checked and
         described.
     module_runs : mapping
-        Attention module of each layer of each stack.
+        Path of the attention module and number of its run (`ModuleRun`), for each layer of each
+        stack.
     answer : Answer
         Definition of the measured number.
     before : float
@@ -225,7 +227,10 @@ class Runner:
         return copy.num_deleted, self._start_of(copy)
 
     def _start_of(self, copy: Copy) -> int:
-        """Return the number of first blocks whose stored outputs are valid for a copy."""
+        """Return how many blocks come before the first change of a copy.
+
+        The stored outputs of these blocks are valid for the copy.
+        """
         if copy.inputs is not None or not copy.change:
             return 0
         return min(self._blocks.number_of.get(module_run, 0) for module_run in copy.change)
@@ -235,9 +240,10 @@ class Runner:
     ) -> list[float] | None:
         """Return the answers of copies that run in one batch, after the first `start` blocks.
 
-        `beside` has an unchanged copy that is added to the batch, or is empty. If its answer is not
-        that of the example alone, the copies run one at a time. If the batch used stored outputs of
-        blocks, return None instead.
+        `beside` is empty, or has an unchanged copy that is added to the batch. If the answer of
+        this copy differs from that of the example alone, the batch is not valid. Then, if the batch
+        used stored outputs of blocks (`start` > 0), return None. Otherwise run the copies one at a
+        time.
         """
         if self._separates:
             outputs = self._run([*beside, *copies], start=start)
@@ -433,7 +439,7 @@ def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
 
 
 def module_runs_of(forward: Forward) -> ModuleRuns:
-    """Return the run of the attention module of each layer of each stack."""
+    """Return the `ModuleRun` of each layer of each stack, from which the layer was captured."""
     return {
         (name, number): (run.name, run.turn)
         for name, layers in forward.stacks.items()

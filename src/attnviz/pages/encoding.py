@@ -334,9 +334,10 @@ class _Sample:
         return self._sizes[level]
 
     def level(self, room: float) -> int:
-        """Return the lowest level from `covering` with which all rows take at most `room` bytes.
+        """Return the lowest level with which all rows take at most `room` bytes.
 
-        The level may be a little higher. If no level is high enough, return ``_LEVELS + 1``.
+        The level is at least `covering`. The search may end at a level that is a little higher than
+        necessary. If no level is high enough, return ``_LEVELS + 1``.
         """
         low, high = self.covering, _LEVELS + 1
         if self.size(low) <= room:

@@ -106,7 +106,8 @@ def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> str:
 def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
     """Return the stack that a view with this state shows.
 
-    In a comparison, the stack has the differences of the record with the index ``state["member"]``.
+    In a comparison of records, the stack has the differences between the first record and the
+    record with the index ``state["member"]``.
     """
     name = state.get("stack")
     if "comparison" in state:

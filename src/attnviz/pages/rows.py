@@ -75,8 +75,8 @@ class Rows:
     mass : float
         Sum of the weights of the embedded keys. For signed numbers, of their absolute values.
     error : float
-        Largest rounding error of the codes: an upper bound if no row has other keys, otherwise
-        measured.
+        Largest rounding error of the codes. It is measured, or an upper bound if the threshold is
+        0.
     """
 
     counts: NDArray[np.int64]
@@ -160,7 +160,10 @@ def select_rows(
 def _largest_keys(
     sizes: NDArray[np.float32], threshold: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Return whether each key is embedded, and the weights with 0 at embedded keys."""
+    """Select the embedded keys of rows with the absolute weights `sizes`, (rows, keys).
+
+    Return whether each key is embedded, and a copy of `sizes` in which embedded keys have 0.
+    """
     embedded = sizes >= max(np.float32(threshold), _SMALLEST)
     others = sizes.copy()
     row = np.arange(len(sizes))

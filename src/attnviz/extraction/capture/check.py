@@ -128,8 +128,9 @@ class _Sample:
     def parts(self, num_samples: int) -> Iterator[tuple[slice, slice]]:
         """Divide heads and rows into parts with at most `_MAX_ENTRIES_AT_ONCE` weights each.
 
-        The weights of `num_samples` samples are counted. Yield a slice of the heads and a slice of
-        the rows for each part. Heads that share keys or values stay together.
+        A part has the weights of all `num_samples` samples that are compared together. Yield a
+        slice of the heads and a slice of the rows for each part. Heads that share keys or values
+        stay together.
         """
         num_heads, num_rows = self.actual.shape[:2]
         num_keys = self.attention.num_keys
@@ -248,7 +249,7 @@ class SelfCheck:
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = self._choose_rows(attention, len(attentions), is_foreign=is_foreign)
-            # If the model joins all rows of a batch to one example, the tensor has a single entry.
+            # If the model joins all rows of a batch to one example, `own` has a single entry.
             actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
             values = None
             if call.value is not None:

@@ -345,7 +345,10 @@ class Collector:
         run: Run,
         attentions: Sequence[Captured] = (),
     ) -> None:
-        """Change the output of a call. `attentions` is its attention if it was read before."""
+        """Change the output of a call, if a change was requested.
+
+        `attentions` is the result of `read_attention`, or empty if the call was not read yet.
+        """
         changes = self._changes_of(run)
         if not changes:
             return

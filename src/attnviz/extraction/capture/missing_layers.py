@@ -43,8 +43,8 @@ def notes_on_layers(
     """Return sentences on the layers that a record does not show or shows only in part.
 
     `scan` is the result of `scan_modules` for the model. `stacks` has all captured layers, and
-    `missing` the modules whose attention could not be read. Layers are searched only in lists of
-    layers from which attention over text was captured.
+    `missing` the modules whose attention could not be read. Only the layers of module lists in
+    which attention over text was captured are examined.
     """
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
     key = ("notes on layers", captured, tuple(entry.name for entry in missing))
