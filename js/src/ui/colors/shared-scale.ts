@@ -6,7 +6,7 @@ import type { Scaling } from "./color-scales";
 /** Shared scale, as one of the plots uses it. */
 export interface SharedScale {
   scaling: Signal<Scaling>;
-  /** Register `own`, the largest number of this plot, and return that of all plots together. */
+  /** Register `own`, the largest number of this plot. Return the largest number of all plots. */
   largest: (own: ReadonlySignal<number>) => ReadonlySignal<number>;
 }
 

@@ -64,7 +64,7 @@ export function createHeadGrid(options: {
       const now = grid.peek();
       const from = position();
       if (!now || !from) return null;
-      // The first key only shows the cursor, unless the current head is highlighted.
+      // The first arrow key only shows the cursor, unless the current head is highlighted.
       const fresh = cursor.peek() === null && !untracked(isOpen);
       const to = fresh ? from : stepCell(now, from, rows, columns);
       const cell = now.rows[to.row]?.[to.column];

@@ -131,7 +131,7 @@ function moveCursor(store: HeatMapStore, down: number, across: number): void {
     const cell = Math.floor(from / tokensPerCell) * tokensPerCell + by * tokensPerCell;
     return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
   };
-  // The first key only shows the cursor, at the pins or in the upper left corner.
+  // The first arrow key only shows the cursor, at the pins or in the upper left corner.
   const query = keyboard
     ? step(viewport.rows, keyboard.query, down)
     : (viewport.token ?? viewport.rows.window[0]);
@@ -148,7 +148,7 @@ function moveCursor(store: HeatMapStore, down: number, across: number): void {
   if (byRows !== 0 || byColumns !== 0) store.pan(byRows, byColumns);
 }
 
-/** Return the keys and gestures of the heat map. */
+/** Return the keyboard shortcuts and gestures of the heat map. */
 export function heatMapShortcuts(
   context: ViewContext<HeatMapState>,
   store: HeatMapStore,

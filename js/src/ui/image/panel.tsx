@@ -91,7 +91,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     if (!content) return false;
     const { grid, own } = content;
     const now = panel.hovered.peek();
-    // The first key only shows the cursor.
+    // The first press of an arrow key only shows the cursor.
     const from = now?.patch ?? own ?? 0;
     const step = (index: number, change: number, count: number): number =>
       Math.max(0, Math.min(count - 1, index + (now ? change : 0)));

@@ -7,7 +7,7 @@ import { useEffect } from "preact/hooks";
  * Call `zoom` for each wheel or pinch event with Ctrl or Meta over an element. Its first argument is
  * the movement in pixels, which is negative if the wheel zooms in.
  *
- * @param inputs values at whose change the element may be another one.
+ * @param inputs values after whose change the element may be replaced by another one.
  */
 export function useZoomWheel(
   element: RefObject<HTMLElement | null>,

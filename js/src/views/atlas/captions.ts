@@ -23,8 +23,8 @@ export function headTitle(head: HeadIndex): string {
 }
 
 /**
- * Return the number of decimals, from 2 to 5, for a mean with this standard error. An error that
- * rounding of float32 can cause needs no more than two.
+ * Return the number of decimals, from 2 to 5, for a mean with this standard error. Return 2 if the
+ * error is so small that it may only be a rounding error of float32.
  */
 function decimalsOf(mean: number, error: number): number {
   if (!(error > 1e-5 * Math.abs(mean))) return 2;

@@ -9,7 +9,7 @@ import { headTitle } from "./captions";
 import type { AtlasProps } from "./controls";
 import { MAX_CLASSES } from "./store";
 
-/** Maximum number of columns of a table with numbers. Larger tables show them in tooltips. */
+/** Maximum number of columns with numbers in the cells. Larger tables show numbers in tooltips. */
 const MAX_WRITTEN = 7;
 
 export function ClassTable({ context, store }: AtlasProps) {

@@ -42,7 +42,7 @@ const GAP = 32;
 const MIN_HEAD = 420;
 /** Minimum width in pixels of the grid's column, which also has the legend. */
 const MIN_MAIN = 340;
-/** If a grid beside the chosen head is lower than this, the head's statistics are below it. */
+/** Height in pixels. If the grid is lower, the statistics of the chosen head are below the grid. */
 const LOW_GRID = 320;
 /** Minimum number of grid columns for which the chosen head is always below the grid. */
 const WIDE_GRID = 40;

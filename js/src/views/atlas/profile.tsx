@@ -133,7 +133,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
   };
   const moveTo = (target: (from: number) => number) => (event: KeyboardEvent) => {
     const from = current();
-    // The first key only shows the cursor.
+    // The first press of an arrow key only shows the cursor.
     const at = Math.max(0, Math.min(last, cursor.peek() === null ? from : target(from)));
     if (event.shiftKey && offsetAt(at) !== null) {
       anchor.current ??= from;

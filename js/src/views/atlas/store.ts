@@ -223,7 +223,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     /** Mean weights by offset in the chosen head's layer, or null until loaded. */
     offsets,
     edges,
-    /** Name of the class system of the table, or null if each has too many classes. */
+    /** Name of the class system of the table, or null if every system has too many classes. */
     system,
     systems,
     classes,

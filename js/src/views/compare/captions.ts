@@ -50,7 +50,7 @@ export function distanceInWords(selection: CompareSelection, cell: HeadIndex): s
   return `distance ${formatSmall(at.distance)}${floor ? `; ${floor}` : ""}`;
 }
 
-/** Return the words for the query of `moved`: its token, and whether it changed most. */
+/** Return the words for the query of `moved`: its token, and whether its weights changed most. */
 function rowOf(selection: CompareSelection, moved: Moved): string {
   const query = quotedAt(selection.queries.text, moved.query);
   return moved.most ? `${query}, the query that changed most in this head` : query;

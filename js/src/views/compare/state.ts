@@ -59,8 +59,8 @@ export const COMPARE_DEFAULTS: CompareState = {
 /**
  * Return the description with each compared stack once, instead of once for each member.
  *
- * The stack has the tokens of the compared member's difference. If the record does not contain it,
- * the stack has the tokens of another difference or of member 0.
+ * A stack has the tokens of the difference between the compared member and member 0. If the record
+ * does not contain this difference, the stack has the tokens of another difference or of member 0.
  */
 export function describedOnce(
   description: Description,

@@ -70,8 +70,8 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const frame: ViewContext<CompareState> = {
     ...context,
     record: frameRecord,
-    // With null, the frame does not state why the view opened at a head. This view states it in its
-    // own footer.
+    // `opening` is null, so that the frame does not explain why the view opened at this head. The
+    // footer of this view explains it.
     common: { ...context.common, opening: signal(null) },
   };
 

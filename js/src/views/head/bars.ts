@@ -112,7 +112,10 @@ function lyingRoom({ layout, quantity }: LinePlot, column: Column, columns: BarC
   };
 }
 
-/** Divide the room of standing bars, in a horizontal layout. All columns share the tokens. */
+/**
+ * Divide the room of standing bars, in a horizontal layout. All columns have the same zero line. The
+ * bars of a token are next to each other, one for each column.
+ */
 function standingRoom({ layout, quantity }: LinePlot, column: Column, columns: BarColumn[]): Room {
   const { signed } = quantity;
   const { barStart: start, barReach } = column;
@@ -124,7 +127,8 @@ function standingRoom({ layout, quantity }: LinePlot, column: Column, columns: B
     ...{ separate: false, columnWidth: 0, distance: 0, pitch },
     short: layout.step < MIN_LONG_NAME_STEP,
     zero: start + (signed ? barReach / 2 : 0),
-    // Positive numbers extend upwards on both sides of the plot.
+    // Bars of signed numbers extend upwards for positive numbers, beside queries and beside keys.
+    // Other bars extend away from the lines.
     reach: signed ? -longest : Math.sign(barReach) * longest,
     signs: signed ? "both" : undefined,
     thick: Math.max(0.75, pitch - 0.5),

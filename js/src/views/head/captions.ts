@@ -109,9 +109,10 @@ function strongestDrawn(
 }
 
 /**
- * Return the strongest weights of the highlight. Without one, return the strongest lines. The
- * windows limit the queries or keys that are not highlighted, unless the strongest keys of a query
- * in the complete text are loaded (`anywhere`).
+ * Return the strongest weights of the highlighted query or key. Without a highlight, return the
+ * strongest drawn lines. Weights outside the windows are ignored. As an exception, if the strongest
+ * keys of the highlighted query in the complete text are loaded, they are returned, and `anywhere`
+ * is true.
  */
 function strongestWeights(
   plot: LinePlot,
@@ -164,9 +165,9 @@ function pairInWords(plot: LinePlot, query: number, key: number): string {
 
 /**
  * Return the sentence below the plot: the layer, the heads, and the weight of the highlighted query
- * and key. If only one of them is highlighted, return the strongest weight of this token. Without a
- * highlight, return the weight of the strongest line. A line between two tokens that attract
- * attention in every text is less interesting than the next one.
+ * and key. If only one of them is highlighted, state the strongest weight of this token. Without a
+ * highlight, state the weight of the strongest line. If this line is between resting tokens (such
+ * as "[CLS]"), state the strongest line between other tokens instead, if there is one.
  */
 export function sentence(plot: LinePlot): string {
   const { plan, quantity } = plot;
@@ -250,7 +251,8 @@ export function summaryOf(pointed: LinePlot): string {
 function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): string {
   const { topK, threshold } = options;
   const isLimited = lines.total > MAX_LINES;
-  // If `MAX_LINES` limits the lines, all drawn lines are visible.
+  // If `MAX_LINES` limits the lines, only strong lines are drawn, so the limit of visible weights is
+  // not relevant.
   const hasFaint = lines.invisibleShare >= 0.005 && !isLimited;
   const least = hasFaint
     ? plainNumber(Number((MIN_VISIBLE * weights.maximum).toPrecision(2)))

@@ -83,7 +83,7 @@ export function positionOf(
   return layout.first + index * layout.step + (isAnswer ? ANSWER_GAP : 0);
 }
 
-/** Return `Column.answerIndex` of one side. */
+/** Return the value of `Column.answerIndex` for the queries or for the keys. */
 function answerIndexOf({ plan }: LayoutInput, side: Side): number | null {
   const [first, stop] = windowOf(plan, side);
   const start = answerStart(tokensOf(plan, side));
@@ -132,7 +132,7 @@ function labelsOf(input: LayoutInput, side: Side, { step, size, limit }: TokenSi
 
 /**
  * Return the room of labels across the plot, and whether the labels are rotated because they are
- * too wide. In a vertical layout, they never are.
+ * too wide. In a vertical layout, labels are never rotated.
  */
 function labelRoomOf({ orientation }: LayoutInput, labels: Label[], { step, size }: TokenSize) {
   const largest = (sizes: number[], least: number): number =>

@@ -14,7 +14,7 @@ export interface Weights extends Pick<WeightBlock, "matrices" | "maximum" | "err
   /** Queries and keys of the matrices. */
   rows: Range;
   columns: Range;
-  /** Number of keys that these queries may attend to, including keys that are not loaded. */
+  /** Number of keys that the queries may attend to, including keys that are not loaded. */
   numReached: number;
   /** Whether complete rows sum to 1. */
   normalized: boolean;
@@ -311,8 +311,9 @@ export function computeLines(
     series: drawn.map((item, series) => ({ ...item, ...strongest.of(series) })),
     /**
      * Shares of the total weight of all queries in the window: of the drawn lines, and of the keys
-     * that are left out, not in the chosen text of a pair, or outside the window. The other lines
-     * are too many or too faint. For signed numbers, they are shares of the sum of sizes.
+     * that are left out, not in the chosen text of a pair, or outside the window. The rest is the
+     * share of the lines that are not drawn, because they are too many or too faint. For signed
+     * numbers, the total is the sum of the absolute values.
      */
     shares: {
       drawn: share(sums.drawn),

@@ -87,7 +87,7 @@ function moveCursor(context: ViewContext<HeadState>, store: HeadStore, by: numbe
   assign(context.state, windowsShowing(plan, index, side));
 }
 
-/** Return the keys and gestures of the plot. */
+/** Return the keyboard shortcuts and gestures of the plot. */
 export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore): Shortcut[] {
   const { state } = context;
   const move = (by: number) => () => moveCursor(context, store, by);

@@ -205,7 +205,8 @@ export function orderInWords(
     least === null || byRole
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, with at least ${Number(least.toPrecision(4))}${size}`;
-  // A pattern's score leaves out queries for which the mask hides all keys of the pattern.
+  // Some sampled queries have no key of the pattern, because the mask hides all of these keys. The
+  // score is the mean over the other queries.
   const estimated = estimatedFrom !== null && !byRole;
   const from = estimated
     ? `, estimated from the queries of a sample of ${estimatedFrom} that have such keys`

@@ -116,7 +116,7 @@ export function Detail(props: DetailProps) {
     const selection = store.selection.peek();
     if (selection?.allHeads.includes(head)) store.moveTo({ layer: selection.layer, head });
   };
-  // The plot does not get these keys, which would choose several heads or none.
+  // Handle these keyboard keys here. The plot would choose several heads or none.
   const actions: KeyActions = {
     Escape: () => {
       const { token, key } = context.state;

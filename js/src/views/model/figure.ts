@@ -332,8 +332,8 @@ export async function headsCsv(
       best ? (selection.queries.text[best.query] ?? "") : null,
       best?.key ?? null,
       best ? (selection.keys.text[best.key] ?? "") : null,
-      // If all weights of a map are 0, small ones may have been rounded. Write the map's error
-      // then.
+      // If all weights of a map are 0, small weights may have been rounded to 0. In this case,
+      // write the error of the map.
       best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });

@@ -70,7 +70,7 @@ interface PlotProps {
   store: NeuronStore;
 }
 
-/** Return the keys and gestures of the plot. */
+/** Return the keyboard shortcuts and gestures of the plot. */
 export function neuronShortcuts(
   context: ViewContext<NeuronState>,
   store: NeuronStore,

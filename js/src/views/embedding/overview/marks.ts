@@ -33,8 +33,8 @@ export interface TileLook {
  *
  * @param order indices of the overview's points in random order.
  * @param index colour index of each point of the corpus.
- * @param standsOut 1 for each point of the corpus that stands out, or null without a search and a
- *   lasso.
+ * @param standsOut 1 for each point of the corpus that stands out, or null if neither a search nor
+ *   a lasso is active.
  */
 export function tileLook(options: {
   order: Uint32Array;

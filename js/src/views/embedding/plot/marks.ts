@@ -112,7 +112,7 @@ function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark
 
 /** The points of a cloud that stand out, and the lines of the chosen point. */
 export interface Standing {
-  /** 1 for each point in the search result or the lasso. Null without a search and a lasso. */
+  /** 1 for each point in the search result or the lasso. Null if neither exists. */
   points: Uint8Array | null;
   chosen: number | null;
   lines: Lines | null;
@@ -127,7 +127,7 @@ export function backOpacity(standing: Standing): number {
 }
 
 /**
- * Points of the chosen text have rings if they are at most this many. More rings would hide the
+ * Maximum number of points in a chosen text whose points have rings. More rings would hide the
  * points.
  */
 const MAX_RINGS = 800;
@@ -204,7 +204,7 @@ function ring(mark: DotsMark, color: string): DotsMark {
   return { ...mark, color: new Uint8Array(mark.count), colors: [color] };
 }
 
-// The table of each cloud is computed once.
+// Cache for `pointToIndex`: for each cloud, the index of every point, or -1.
 const tables = new WeakMap<Cloud, Int32Array>();
 
 /**
@@ -275,8 +275,8 @@ export function labelOf(corpus: Corpus, point: number): { text: string; width: n
 
 /**
  * Return the labels of the chosen point and of the other ends of its strongest lines. With a search
- * or a lasso, also label its points if they are few. Without a search, a lasso and a chosen point,
- * label the visible points if they are few.
+ * or a lasso, also label its points if they are few. If neither a search nor a lasso nor a chosen
+ * point exists, label the visible points if they are few.
  */
 function namesOf(
   shown: Shown,
@@ -319,7 +319,7 @@ function namesOf(
     const standing: number[] = [];
     for (let i = 0; i < cloud.count && standing.length < 2000; i++)
       if (points[cloud.points[i] as number] === 1) standing.push(i);
-    // Equal labels would only repeat the search text.
+    // If all labels are equal, add none, because they would only repeat the search text.
     const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((index) => textOf(index).text));
     const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
     if (few && words.size > 1) add(standing, MAX_NAMES, false);

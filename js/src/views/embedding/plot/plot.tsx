@@ -385,7 +385,7 @@ function stepBack(room: PlotProps): void {
   else leave(room);
 }
 
-/** Return the rows of keys that show another head. */
+/** Return the keyboard shortcuts that show another head. */
 export function headShortcuts(store: EmbeddingStore): Shortcut[] {
   const to = (layers: number, heads: number) => () => store.neighbour(layers, heads);
   const [up, down] = [to(-1, 0), to(1, 0)];
@@ -395,7 +395,7 @@ export function headShortcuts(store: EmbeddingStore): Shortcut[] {
   ];
 }
 
-/** Return the keys of the plot of one head. */
+/** Return the keyboard shortcuts of the plot of one head. */
 export function plotShortcuts(room: PlotProps): Shortcut[] {
   const { context, store, plot } = room;
   const arrow =

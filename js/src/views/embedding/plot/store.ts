@@ -137,8 +137,8 @@ export function createPlotStore(
   const pointAt = (x: number, y: number): number | null => {
     const now = shown.peek();
     if (!now) return null;
-    // Sort the points only for the first query, because no query comes while the picture is
-    // dragged.
+    // Sort the points only when a point is searched. While the picture is dragged, its points move
+    // in every frame, but none is searched.
     if (grid?.of !== now) grid = { of: now, squares: hitGrid(now.projected, now.room) };
     const index = nearestIndex(grid.squares, now.projected, x, y, REACH);
     return index < 0 ? null : (now.cloud.points[index] as number);
