@@ -332,7 +332,7 @@ class Scoring:
 
 
 class _Sums:
-    """Sums over queries, and the number of queries in each sum, (measures, heads) each."""
+    """For each measure and head, the sum over queries and the number of queries in this sum."""
 
     def __init__(self, measures: Sequence[Measure], num_heads: int) -> None:
         self._measures = measures
@@ -358,7 +358,10 @@ class _Sums:
         pairs: Sequence[PairIndices | None],
         heads: slice = slice(None),
     ) -> None:
-        """Count the rows with an allowed pair. `allowed` is (heads or 1, rows, keys)."""
+        """Add the number of rows that have an allowed pair to the counts of `heads`.
+
+        `allowed` is (heads or 1, rows, keys). Only measures of the kind "pairs" are counted here.
+        """
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
                 self._counts[number, heads] += pairs_of_measure.count_rows(allowed)
@@ -475,7 +478,8 @@ def weights_of_some(
 ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
     """Yield slices of `heads`, each with the weights of these heads, (heads, rows, keys).
 
-    A slice has a single head, or at most `_MAX_ENTRIES` weights.
+    A slice has as many heads as have at most `_MAX_ENTRIES` weights together, and at least one
+    head.
     """
     # Import the function here, because its module imports torch.
     from attnviz.record.softmax import as_rows

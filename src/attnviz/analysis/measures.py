@@ -41,7 +41,8 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Formula = TypeVar("_Formula", bound=Callable[..., Any])
 
-# Other meanings of a view's trait `order`.
+# Values of a view's trait `order` that do not stand for a measure. A measure must not have one of
+# these names.
 _RESERVED = ("number", "pinned", "role")
 
 

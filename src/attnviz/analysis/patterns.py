@@ -96,7 +96,10 @@ def _score(
 
 
 def _listed(tokens: Tokens, num_tokens: int) -> list[Hashable]:
-    """Return the tokens as a list. Raise an error if they are not `num_tokens` ids or texts."""
+    """Return the tokens as a list.
+
+    Raise TypeError or ValueError if they are not a list of `num_tokens` ids or texts.
+    """
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of ids or of texts; got one string, {tokens!r}")
     listed = list(tokens)

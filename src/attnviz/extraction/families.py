@@ -65,7 +65,7 @@ SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
-#: Name of the language model inside of a model with several kinds of input.
+#: Name of the submodule that is the language model, in a model with several kinds of input.
 LANGUAGE_MODEL = "language_model"
 VISION_MODULE = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
 AUDIO_MODULE = re.compile(r"audio|speech", re.IGNORECASE)

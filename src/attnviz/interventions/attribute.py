@@ -428,7 +428,7 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 def _integrated(
     runner: Runner, layers: Mapping[StackLayer, ModuleRun], steps: int
 ) -> tuple[dict[ModuleRun, _Vectors], float]:
-    """Compute the vectors for integrated gradients, one layer after the other.
+    """Compute the `_Vectors` for integrated gradients, one layer after the other.
 
     For each layer, a batch runs the model with the layer's outputs scaled by several factors from 0
     to 1. The returned gradients are weighted means over these factors. The second result is the
@@ -509,7 +509,7 @@ def _record(
         for number in stack.layers:
             attention, module_run = stack.attention(number), runner.module_runs[name, number]
             unpadded = positions[module_run]
-            # Without positions, the module computed several attentions, such as windows. Their
+            # If `unpadded` is None, the module computed several attentions, such as windows. Their
             # vectors cannot be assigned to the tokens of the layer.
             if module_run in vectors and unpadded is not None and attention.vectors is not None:
                 layers[number] = attributed(attention, vectors[module_run], unpadded[0])

@@ -99,7 +99,8 @@ class GradientAttribution(ScaledAttention):
             along = (gradients * outputs).sum(dim=1, keepdim=True)
             certain = weights > _CERTAIN
             by_weights = (by_weights - along) / (1 - weights).masked_fill(certain, 1.0)
-            # A row sums to at most 1, so at most one of its weights is nearly 1.
+            # A row sums to at most 1, so at most one of its weights is nearly 1. Therefore each row
+            # occurs at most once in `certain_rows`.
             certain_rows, keys = certain.cpu().nonzero(as_tuple=True)
             numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             for tile in row_tiles(slice(0, len(certain_rows)), self.num_keys):

@@ -69,7 +69,7 @@ class Change(ABC):
 
     @abstractmethod
     def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
-        """Return what changes in a layer.
+        """Return the change of the attention in one layer of a stack.
 
         Raise TypeError, ValueError or IndexError if the change cannot be applied to `stack`.
         """
@@ -601,7 +601,9 @@ def changes_by_stack(
 
 
 def identity_of(change: ForwardChange) -> ForwardChange:
-    """Return changes that overwrite the same outputs with values from the unchanged weights.
+    """Return changes that overwrite the outputs that `change` overwrites, but with equal values.
+
+    These values are computed again from the unchanged weights.
 
     A run with these changes differs from the unchanged run only by rounding errors, which are the
     noise of the effect.

@@ -318,7 +318,10 @@ def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:
 
 
 def _spared(text: TokenRemover) -> tuple[Sequence[int], float]:
-    """Remove tokens one after the other. Return the remaining tokens, and the answer with them."""
+    """Remove tokens one after the other, as `sufficient_tokens` does for long texts.
+
+    Return the remaining tokens, and the answer with only these tokens.
+    """
     kept, value = list(text.choice), text.runner.before
     gone: list[int] = []
     while len(kept) > text.num_kept:

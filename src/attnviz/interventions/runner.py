@@ -156,11 +156,14 @@ class Runner:
         return lacks
 
     def answer_to(self, answer: Any, changed: Any = None) -> Answer:
-        """Return the definition of an answer. `changed` are outputs to compare, see `answer_of`."""
+        """Return the definition of an answer, as `answer_of` does.
+
+        `changed` has the outputs of a changed run, on which the default answer depends.
+        """
         return answer_of(self.example, self.outputs, answer, self.reading, changed)
 
     def change(self, *changes: Change) -> ForwardChange:
-        """Return the changes of all layers. Raise an error if a change cannot be applied."""
+        """Combine `changes` into the changes of each attention module, as `plan_of` does."""
         return plan_of(changes, self.outline, self.module_runs)
 
     def forward(
@@ -269,7 +272,10 @@ class Runner:
                 self._stop_batches(unchanged)
 
     def _stop_batches(self, unchanged: Copy) -> None:
-        """Run copies one at a time from now on."""
+        """Run copies one at a time from now on.
+
+        Raise NotImplementedError if the answer of `unchanged` differs although it runs alone.
+        """
         self._separates = False
         if not self.is_unchanged(unchanged):
             raise NotImplementedError(

@@ -56,7 +56,7 @@ _COMPUTED_PAIRS = 16_000_000
 _TEXT = 4 / 3
 # Upper bounds of the size in bytes of a row and of a layer in a page, besides the codes of weights.
 _ROW, _LAYER = 16, 1000
-# Maximum number of weights of sampled queries.
+# Maximum number of weights of the sampled queries, over all heads of the record.
 _SAMPLED_WEIGHTS = 1 << 24
 # Highest level with a threshold that a weight can reach. A level is an integer that stands for the
 # threshold ``(level / _LEVELS) ** 2`` times the `maximum` of the stack. The level ``_LEVELS + 1``

@@ -196,7 +196,10 @@ def make_page(
 
 
 def bundle(name: str) -> str:
-    """Return the JavaScript code of pages, such as "head-page", or of widgets ("records")."""
+    """Return the JavaScript code of a bundle.
+
+    `name` is ``"head-page"`` or another kind of page, or a bundle of widgets such as ``"records"``.
+    """
     path = _STATIC / f"{name}.js"
     try:
         return path.read_text(encoding="utf-8")

@@ -82,6 +82,6 @@ def recorded_weights(
     maxima = values.max(axis=1, initial=0.0)
     shares = np.sqrt(values / np.where(maxima > 0, maxima, 1.0)[:, None])
     codes = np.where(finite, 1 + np.rint(254 * shares), 0).astype(np.uint8)
-    # Eight digits are more exact than the float32 numbers of the decoded reply.
+    # Eight digits are enough, because the decoded reply has float32 numbers, which are less exact.
     exact = [float(f"{maximum:.8g}") for maximum in maxima]
     return recorded(request, arguments, header, codes) | {"maxima": exact}

@@ -167,7 +167,7 @@ def _legend(stack: AttentionStack, largest: float, left: float, top: float) -> t
     palette = make_palette(signed=stack.signed)
     order = np.arange(len(palette), dtype=np.uint8)
     if stack.signed:
-        # Go from the most negative to the most positive number.
+        # Sort the colors from the most negative to the most positive number.
         half = len(palette) // 2
         order = np.concatenate([order[:half:-1], order[: half + 1]])
     low = f"−{format_small(largest)}" if stack.signed else "0"

@@ -86,9 +86,9 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
 
 
 def encode_header(record: AttentionRecord) -> str:
-    """Return the header of a saved record with given weights, deflated and in base64.
+    """Return the header of a saved record that stores weights, deflated and in base64.
 
-    A page with all weights contains it, so that `attnviz.load` can read the page.
+    A page with all weights contains this header, so that `attnviz.load` can read the page.
     """
 
     def without_weights(stack: AttentionStack) -> dict[int, LayerAttention]:
@@ -208,9 +208,10 @@ def _without_images(
 
 
 def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) -> AttentionStack:
-    """Return a copy of a stack with other layers, whose tokens are not linked to patches of images.
+    """Return a copy of a stack with other layers, and with tokens without `grids`.
 
-    A page does not store the images in the record, so nothing could be shown for such a link.
+    A grid states which tokens are patches of an image of the record, and the record that is saved
+    in a page has no images.
     """
     queries, keys = (
         dataclasses.replace(tokens, grids=()) for tokens in (stack.query_tokens, stack.key_tokens)

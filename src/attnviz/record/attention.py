@@ -38,7 +38,7 @@ Columns = slice | None
 #: Result of `LayerAttention.normalizers`, or None if it is unknown.
 Normalizers = torch.Tensor | None
 
-# Number of queries of a head that are multiplied with keys at once.
+# Maximum number of queries that are multiplied with keys in one matrix product.
 _ROWS_PER_PRODUCT = 256
 
 

@@ -66,7 +66,7 @@ class LayerChange:
         return LayerChange(self.shape, rows=self.rows)
 
     def then(self, later: LayerChange) -> LayerChange:
-        """Return the change that makes this change and a later one."""
+        """Return one change that applies this change, and then the change `later`."""
         rows = {**self.rows}
         for head, changed in later.rows.items():
             rows[head] = np.union1d(rows.get(head, changed), changed)

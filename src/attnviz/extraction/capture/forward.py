@@ -120,8 +120,8 @@ def _watched_forward(
         if evaluate(model, undo, modules):
             notes.append(TRAINING_NOTE)
         if is_compiled(modules):
-            # Compiled code does not call transformers' attention dispatcher, so its attention could
-            # not be captured.
+            # Run the modules uncompiled. Compiled code does not call transformers' attention
+            # dispatcher, so its attention could not be captured.
             _uncompiled.hold(undo)
         collector.watch(undo, observe)
         outputs = model(**arguments)

@@ -105,7 +105,10 @@ def _read(page: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 
 class _Texts:
-    """Deflated texts of a page, by the ids of their elements. All together are limited in size."""
+    """Deflated texts of a page, by the ids of their elements.
+
+    The sum of the sizes of all inflated texts is limited.
+    """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
