@@ -36,7 +36,8 @@ _Value = TypeVar("_Value", np.float32, np.float64, np.bool_)
 
 # Maximum number of weights that are computed at once (8 MiB of float32).
 _MAX_ENTRIES = 1 << 21
-# A head with fewer weights counts as this many for the limit, because it takes as long to compute.
+# For the limit `_MAX_ENTRIES`, a head counts with at least this many weights. A head with fewer
+# weights takes as long to compute.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
 # The pairs of all measures in a block of rows are cached for the next layers if there are at most
 # this many.
@@ -332,7 +333,7 @@ class Scoring:
 
 
 class _Sums:
-    """For each measure and head, the sum over queries and the number of queries in this sum."""
+    """Sum over queries and number of queries in this sum, for each measure and head."""
 
     def __init__(self, measures: Sequence[Measure], num_heads: int) -> None:
         self._measures = measures

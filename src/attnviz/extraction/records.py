@@ -78,7 +78,8 @@ def records_of_forward(
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
     add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(required=False))
-    # Encoding the inputs of the encoder and of the decoder may add the same note twice.
+    # Remove duplicates, because encoding the inputs of the encoder and of the decoder may add the
+    # same note twice.
     notes = [
         *dict.fromkeys(batch.notes),
         *forward.notes,

@@ -163,7 +163,11 @@ def permutation_effect(
 
 
 def _ask(runner: Runner, answer: Any, position: int | str | None) -> None:
-    """Let a runner measure `answer`, or by default the distance of the predicted distributions."""
+    """Set the number that `runner` measures.
+
+    If `answer` is None and the model has logits, this is the total variation distance between the
+    predicted distribution and that of the unchanged run. Otherwise it is the answer.
+    """
     runner.read_after(position, answer)
     before = exact_row(runner.outputs, runner.reading.row)
     if answer is not None or before is None:

@@ -379,7 +379,7 @@ class QueryKeyAttention(LayerAttention):
         if self.bias is not None:
             for group, head, positions in _by_head(self.bias, heads, rows):
                 added = self.bias.added(head, positions, columns, device)
-                # A bias that is the same for all queries has a single row.
+                # A bias that is the same for all queries has a single row, which is broadcast.
                 products[..., group, :, :] += (
                     added if len(added) == 1 else added.unflatten(0, (-1, num_rows))
                 )

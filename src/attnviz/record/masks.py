@@ -159,7 +159,10 @@ class Bias(_Part):
         """Return the values of a block, float32, (rows, columns) or (1, columns)."""
 
     def permute(self, order: torch.Tensor) -> Bias:
-        """Return the bias for reordered tokens, as `Mask.permute` does. Only for `WindowBias`."""
+        """Return the bias for the same tokens in another order, as `Mask.permute` does.
+
+        Raise NotImplementedError unless the bias is a `WindowBias`.
+        """
         raise NotImplementedError("only a bias in windows can be reordered")
 
 

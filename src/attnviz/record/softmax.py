@@ -69,7 +69,7 @@ def row_groups(rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
 
 
 def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slice]:
-    """Split `columns` into slices. The logits of `num_rows` rows and one slice are a block."""
+    """Split `columns` into slices. The logits of `num_rows` rows and one slice fit into a block."""
     entries = _BLOCK_ENTRIES if device.type == "cpu" else _DEVICE_BLOCK_ENTRIES
     step = 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1)
     for start in range(columns.start, columns.stop, step):

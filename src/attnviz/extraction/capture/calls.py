@@ -176,6 +176,6 @@ def _scale(call: AttentionCall) -> float:
 
 
 def _softcap(call: AttentionCall) -> float | None:
-    # With "sdpa", a soft cap that the model passes has no effect.
+    # Ignore a soft cap that a model passes to "sdpa", because "sdpa" does not apply it.
     softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
     return None if softcap is None else float(softcap)

@@ -18,7 +18,9 @@ from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mas
 def create_band(
     num_queries: int, num_keys: int, *, causal: bool, window: int | None
 ) -> BandMask | None:
-    """Return the mask of causal attention, of a sliding window, or of both. None allows all pairs.
+    """Return the mask of causal attention, of a sliding window, or of both.
+
+    Return None, which allows all pairs, if neither is requested.
 
     With `window`, the distance from the query to an allowed key is less than `window`. The last
     query and the last key have the same position. Raise ValueError if a mask is requested for more

@@ -121,7 +121,10 @@ class _Texts:
             raise ValueError(f"it contains more than {_MAX_BYTES / 1e9:g} GB")
 
     def inflate(self, name: str, size: int) -> bytes:
-        """Return the bytes of the element ``"#id"``, which are at most `size`."""
+        """Return the inflated bytes of the element `name`, such as ``"#attnviz-0003"``.
+
+        Raise ValueError if the element is missing or damaged, or has more than `size` bytes.
+        """
         self.reserve(size)
         text = self._texts.get(name.removeprefix("#"))
         if text is None:
