@@ -551,7 +551,7 @@ _BUILT_IN = (
         definition="mean over i of the norm of o[i], divided by its mean over the heads of the "
         "layer, where o[i] = sum over j of A[i, j] v[j] W_O",
         source="Sandoval-Segura et al. 2025 (arXiv 2504.03889), appendix A.1",
-        unit="of the layer's mean",
+        unit="× layer mean",
     ),
 )
 register_all(_BUILT_IN)
