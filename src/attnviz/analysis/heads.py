@@ -303,7 +303,10 @@ class Scoring:
         return scores, counts
 
     def uniform(self, layer: int, heads: Sequence[int]) -> Scores:
-        """Compute the scores of uniform attention under the masks of some heads."""
+        """Compute the scores that `heads` would have with uniform attention, (measures, heads).
+
+        Attention is uniform over the keys that the mask of a head allows.
+        """
         shared = self._stack.attention(layer).shares_mask
         sums = _Sums(self.measures, 1 if shared else len(heads))
         for rows in self._blocks:
@@ -317,7 +320,7 @@ class Scoring:
         return np.repeat(scores, len(heads), axis=1) if shared else scores
 
     def _pairs(self, rows: Indices) -> list[PairIndices | None]:
-        """Return the pairs of each measure in `rows`, or None for a measure of another kind."""
+        """Return for each measure its pairs in `rows`, or None if its kind is not "pairs"."""
         cached = self._cached_pairs.get(int(rows[0]))
         if cached is not None:
             return cached

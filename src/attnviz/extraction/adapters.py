@@ -58,9 +58,9 @@ class VirtualTokens:
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
         """Return the lengths and padding of a model's inputs with the virtual tokens.
 
-        `sequences` has the lengths and padding without the virtual tokens. They come before the
-        text ``"input"``. If they are only keys, ``"input"`` does not change, and the longer
-        sequence of keys is added as ``"input keys"``.
+        `sequences` has the lengths and padding without the virtual tokens. The virtual tokens come
+        before the text ``"input"``. If virtual tokens are only keys, ``"input"`` does not change,
+        and the longer sequence of keys is added as ``"input keys"``.
         """
         if "input" not in sequences:
             return dict(sequences)

@@ -134,7 +134,10 @@ class Runner:
         self._has_run_unchanged = False
 
     def ask(self, answer: Any, position: int | str | None = None) -> None:
-        """Choose the number that later runs measure."""
+        """Set `answer`, the number that later runs measure, and compute `before`.
+
+        `position` is the token after which the answer is read, as in `reading_of`.
+        """
         self.read_after(position, answer)
         self.answer = self.answer_to(answer)
         self.before = self.answer.value(self.outputs)

@@ -157,7 +157,10 @@ def _embed_strongest(
 def _embed_exact(
     record: AttentionRecord, max_bytes: int | None, size_of: Callable[[Entries], int]
 ) -> Entries:
-    """Embed all weights, or unrounded queries and keys if they are smaller."""
+    """Embed all weights, or unrounded queries and keys.
+
+    Queries and keys are embedded if they are smaller, or if the weights are too many for a page.
+    """
     all_fit = limits.count_weights(record) <= limits.MAX_WEIGHTS
     entries = None
     if _can_compute(record):

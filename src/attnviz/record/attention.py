@@ -176,7 +176,11 @@ class DerivedAttention(LayerAttention):
 
     @property
     def bound(self) -> float | None:
-        """Bound of `base`, which also bounds the sum of several weights of a row."""
+        """Bound of `base`.
+
+        If `base` has softmax weights or their differences, the bound is also valid for the sum of
+        several entries of a row.
+        """
         return self.base.bound
 
 

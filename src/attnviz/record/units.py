@@ -83,7 +83,7 @@ class UnitAttention(DerivedAttention):
 
     @property
     def merged(self) -> bool:
-        """Whether a unit has several tokens."""
+        """Whether any unit has several tokens."""
         return bool(self._query_lengths.max() > 1 or self._key_lengths.max() > 1)
 
     @property

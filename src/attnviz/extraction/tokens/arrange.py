@@ -153,7 +153,7 @@ def _arrange_blocks(
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
-    """Return the row-by-row index of each patch of an image. Patches are in the order of blocks."""
+    """Return the row-by-row index of each patch, for patches in the order of blocks."""
     numbers = torch.arange(height * width)
     blocks = numbers.reshape(height // size, size, width // size, size)
     return blocks.transpose(1, 2).flatten()
