@@ -46,8 +46,8 @@ def describe_atlas(
 ) -> AtlasDescription:
     """Return the description of an atlas: model, texts, stacks, and the names of all statistics.
 
-    `sent` is passed for a page. It has the statistics of each stack by name, with only the edges
-    that are on the page.
+    `sent` is passed only for an exported page. It has the statistics of each stack, by the name of
+    the stack, with only the edges that are on the page.
     """
     return {
         "model": statistics.model,

@@ -125,8 +125,8 @@ class AtlasView(HeadsView):
     def _opening(self, traits: Mapping[str, Any]) -> dict[str, Any]:
         """Return the layer and the head that are selected at first.
 
-        This is the head whose role exceeds its baseline most. Heads with the role of a sink are
-        selected only if no head has another role. Return an empty dict if the user passed `layer`
+        This is the head whose score exceeds the baseline of its main role most. Heads with the role
+        of a sink are selected only if no head has another role. Return an empty dict if the user passed `layer`
         or `heads`, or if no head has a role.
         """
         name = traits.get("stack", self._first_stack())

@@ -61,9 +61,10 @@ class GivenColumn:
     def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Return the value of each token, given the text of each token and its position.
+        """Return the value of each token.
 
-        All tokens are queries, or all are keys. `lengths` has the number of queries or keys of each
+        `texts` and `positions` have the index of the text and the position in the text of each
+        token. All tokens are queries, or all are keys. `lengths` has the number of queries or keys of each
         text. If a text has another number of values (in cross-attention, its values can be those of
         the keys), its tokens get the value for unknown, NaN or -1.
         """

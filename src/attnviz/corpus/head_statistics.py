@@ -406,7 +406,8 @@ def _measure_in_actor(
 ) -> Callable[[list[int]], Totals]:
     """Load the model in a Ray actor, and return the function that measures texts.
 
-    `measures` are those that the user registered in the calling process.
+    `measures` are the definitions of scores that the user registered in the calling process. They
+    are registered in the actor, too.
     """
     register_all(measures)
     model = work.model() if is_loader(work.model) else work.model
@@ -421,7 +422,7 @@ def _measure_in_actor(
         statistics._totals = empty
         for _ in work.add_texts(statistics, indices):
             pass
-        # The frequencies are large, and the same in all results.
+        # Do not send the frequencies back, because they are large, and the same in all results.
         return replace(statistics._totals.settled(), settings=replace(settings, frequencies={}))
 
     return measure

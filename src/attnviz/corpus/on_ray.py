@@ -119,8 +119,8 @@ def to_table(dataset: Any) -> Any:
     with running_ray():
         data: Any = importlib.import_module("ray.data")
         context = data.DataContext.get_current()
-        # The dataset copied the global options when it was created, so a change of the global
-        # options would have no effect.
+        # Change the options of the dataset. It copied the global options when it was created, so a
+        # change of the global options would have no effect.
         options = dataset.context.execution_options
         before = context.enable_progress_bars, options.preserve_order
         try:

@@ -937,8 +937,9 @@ def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple
     """Return the means of numbers and their standard errors, from sums over texts."""
     means = _divide(sums, counts)
     deviations = squares - counts * means**2
-    # If all numbers are equal, this difference is not 0 but a rounding error. Each of the `counts`
-    # additions of a sum contributes at most one rounding.
+    # If all numbers are equal, the deviations should be 0, but rounding can make them larger. Set
+    # deviations to 0 if rounding alone can cause them: a sum has `counts` additions, each with one
+    # rounding error.
     deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
     return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
 

@@ -203,7 +203,8 @@ def _projections(
 ) -> Iterator[dict[str, Any]]:
     """Yield the replies with the plots of the selected method and dimensions.
 
-    For t-SNE and UMAP these are the plots of all heads of the stack that have at least one frame.
+    For t-SNE and UMAP these are the plots of all heads of the stack whose projection has at least
+    one intermediate result (frame).
     For three principal components, it is only the plot of the enlarged head. Two principal
     components are in every page, so there are then no such replies.
     """

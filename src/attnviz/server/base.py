@@ -2,9 +2,9 @@
 
 A server belongs to one view. Each kind of request is a dataclass in a registry
 (`attnviz.server.protocol.Requests`). Its fields are the arguments, and its method `answer` computes
-the reply. The method may take long: it calls `attnviz.utils.progress.report`, where the computation
-is paused after a fraction of a second. It continues when the browser sends the request again
-(`attnviz.server.pending_replies`).
+the reply. If the computation takes long, the method calls `attnviz.utils.progress.report` from time
+to time. After a fraction of a second, such a call pauses the computation. It continues when the
+browser sends the request again (`attnviz.server.pending_replies`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace
 
-# Number of rows of cells in a tile, and of columns. The cells of a tile need 256 kB as float32.
+# Number of rows, and of columns, of cells in a tile. The cells of a tile need 256 kB as float32.
 TILE = 256
 # Maximum zoom level. A matrix that needs a higher level does not fit into memory.
 _MAX_LEVEL = 24

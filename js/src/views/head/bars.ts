@@ -113,8 +113,8 @@ function lyingRoom({ layout, quantity }: LinePlot, column: Column, columns: BarC
 }
 
 /**
- * Divide the room of standing bars, in a horizontal layout. All columns have the same zero line. The
- * bars of a token are next to each other, one for each column.
+ * Divide the room of standing bars, in a horizontal layout. All columns have the same zero line.
+ * The bars of a token are next to each other, one for each column.
  */
 function standingRoom({ layout, quantity }: LinePlot, column: Column, columns: BarColumn[]): Room {
   const { signed } = quantity;

@@ -1,5 +1,8 @@
 """Plots of heads, their trust figures and the norms of their vectors, computed on request.
 
+A plot shows principal components, or a projection (t-SNE or UMAP) that runs in the background. A
+frame is an intermediate or final result of a projection.
+
 Coordinates are sent as 16-bit codes. Code 0 is one corner of the smallest square (or cube) that
 contains the points of a head, and code 65,535 is the opposite corner. The high bytes of all codes
 come first, axis by axis, then the low bytes. The small plots of all heads have only the high bytes.

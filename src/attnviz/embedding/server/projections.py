@@ -82,7 +82,7 @@ class ProjectionJobs:
         return job
 
     def under_way(self, key: Hashable) -> Job | None:
-        """Return the job of a projection, or None if it was not started or was replaced."""
+        """Return the job of a projection, or None if no job of this projection is stored."""
         return self._jobs.get(key)
 
     def cancel(self, key: Hashable) -> None:
