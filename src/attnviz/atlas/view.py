@@ -126,8 +126,8 @@ class AtlasView(HeadsView):
         """Return the layer and the head that are selected at first.
 
         This is the head whose score exceeds the baseline of its main role most. Heads with the role
-        of a sink are selected only if no head has another role. Return an empty dict if the user passed `layer`
-        or `heads`, or if no head has a role.
+        of a sink are selected only if no head has another role. Return an empty dict if the user
+        passed `layer` or `heads`, or if no head has a role.
         """
         name = traits.get("stack", self._first_stack())
         if {"layer", "heads"} & set(traits) or name not in self._statistics.stack_names:

@@ -64,9 +64,9 @@ class GivenColumn:
         """Return the value of each token.
 
         `texts` and `positions` have the index of the text and the position in the text of each
-        token. All tokens are queries, or all are keys. `lengths` has the number of queries or keys of each
-        text. If a text has another number of values (in cross-attention, its values can be those of
-        the keys), its tokens get the value for unknown, NaN or -1.
+        token. All tokens are queries, or all are keys. `lengths` has the number of queries or keys
+        of each text. If a text has another number of values (in cross-attention, its values can be
+        those of the keys), its tokens get the value for unknown, NaN or -1.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)

@@ -357,7 +357,7 @@ class Corpus:
         if not 0 <= text < len(self.records):
             raise IndexError(f"text={text!r}: this corpus has texts 0 to {len(self.records) - 1}")
         attention = self.records[text].stacks[self._stack_name(stack)].attention(layer)
-        # Stacks in `stack_names` have vectors.
+        # `vectors` is not None, because stacks in `stack_names` have queries and keys.
         return cast("QueryKeyAttention", attention.vectors)
 
     def caveats(self, stack: str | None, layer: int) -> list[str]:

@@ -202,7 +202,7 @@ class NearTokens:
 
     @classmethod
     def joined(cls, parts: Sequence[NearTokens]) -> Self:
-        """Join tokens of different texts."""
+        """Join the tokens of several parts. Each part has the tokens of other texts."""
         order = np.argsort(np.concatenate([part.text for part in parts]), kind="stable")
         return cls(
             np.concatenate([part.text for part in parts])[order],
@@ -227,7 +227,7 @@ class NearTokens:
         return self[_are_near(own, others)]
 
     def recoded(self, new_codes: Sequence[NDArray[np.int32]]) -> Self:
-        """Replace each code c in row r by `new_codes[r][c]`. The last item is for the code -1."""
+        """Replace each code c in row r by `new_codes[r][c]`. `new_codes[r][-1]` is for -1."""
         rows = [new[row] for new, row in zip(new_codes, self.codes, strict=True)]
         return replace(self, codes=np.stack(rows))
 

@@ -74,7 +74,7 @@ class _StackHeader:
 
 @dataclass(frozen=True)
 class _Header:
-    """Attributes of `Totals`, and the description of a checkpoint."""
+    """Attributes of `Totals`. For a checkpoint, also its description, otherwise None."""
 
     settings: _SettingsHeader
     model: str | None

@@ -297,7 +297,7 @@ class Totals:
         return stack.edges[0].min_orders
 
     def renumbered(self, by: int) -> Totals:
-        """Return equal totals with `by` added to each text index."""
+        """Return a copy with `by` added to each text index."""
         return replace(
             self,
             texts=tuple((start + by, stop + by) for start, stop in self.texts),

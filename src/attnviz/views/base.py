@@ -259,7 +259,7 @@ class View(anywidget.AnyWidget):
         return None if "pending" in reply.header or reply.data is not None else reply.header
 
     def open(self) -> None:
-        """Create the widget in the browser. The same message contains the description.
+        """Create the widget in the browser, with a message that also has the description of the record.
 
         Examples
         --------

@@ -159,7 +159,7 @@ class CompareView(TokenWindows, RecordView):
     def _most_different(
         self, stack: AttentionStack, layers: Iterable[int], member: int
     ) -> dict[str, Any] | None:
-        """Return the head that differs most, in the form of the trait `opening`.
+        """Return the head that differs most, as a dict with the entries of the trait `opening`.
 
         This is the head, in the given layers, whose distance exceeds its rounding error most.
         Return None if no distance exceeds its rounding error.

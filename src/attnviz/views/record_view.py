@@ -72,7 +72,8 @@ class RecordView(PositionedView):
     view.
     """
 
-    #: Data that an exported page contains, besides the description of the record and small maps.
+    #: Data that an exported page contains, besides the description of the record and the thumbnails
+    #: of heads.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights", "scores"})
 
     #: Whether the view opens at the head with the most distinct pattern if no position is passed.

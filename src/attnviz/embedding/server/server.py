@@ -172,7 +172,7 @@ class PlotRequest(HeadPlot):
     action: Literal["show", "restart", "cancel"] = "show"
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Send the current plot. While a projection is running, send its newest intermediate result."""
+        """Send the current plot. While a projection runs, send its newest intermediate result."""
         if self.action == "cancel":
             server.answers.running.cancel(self.key)
 

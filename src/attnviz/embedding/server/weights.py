@@ -202,7 +202,7 @@ def top_keys(
 def _weights_of(
     attention: LayerAttention, head: int, rows: NDArray[np.int64]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the weights of some queries on all keys, and flags of the pairs that the mask allows."""
+    """Return the weights of some queries on all keys, and flags of the allowed pairs."""
     selected = as_rows(rows)
     weights: Floats = attention.block([head], selected)[0].cpu().numpy()
     return weights, attention.allowed([head], selected)[0].numpy()
