@@ -280,7 +280,7 @@ class Roles:
 
 
 def score_of_roles(scores: Sequence[str]) -> dict[str, str]:
-    """Return the roles that some scores are evidence for. Map each role to its score.
+    """Return the roles whose score is in `scores`, as a dict from each role to its score.
 
     >>> score_of_roles(["same word", "entropy", "syntactic: nsubj"])
     {'subword joiner': 'same word', 'syntactic: nsubj': 'syntactic: nsubj'}

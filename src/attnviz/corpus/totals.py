@@ -336,7 +336,7 @@ class Totals:
             name: (getattr(self.settings, name), getattr(other.settings, name))
             for name in ("edges", "seed", "columns")
         }
-        # The model and its weights may be unknown.
+        # Compare the models, and their weights, only if both are known.
         if self.model and other.model:
             pairs["model"] = self.model, other.model
         if self.weights and other.weights:

@@ -1,1 +1,1 @@
-"""Widgets: traits and validation here, drawing in ``js/src/views`` under the same names."""
+"""Widgets of the views, with their traits. ``js/src/views`` has the code that draws them."""

@@ -259,7 +259,7 @@ class View(anywidget.AnyWidget):
         return None if "pending" in reply.header or reply.data is not None else reply.header
 
     def open(self) -> None:
-        """Create the widget in the browser, with a message that also has the description of the record.
+        """Create the widget in the browser. The message to the browser contains the description.
 
         Examples
         --------

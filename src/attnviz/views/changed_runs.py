@@ -120,9 +120,10 @@ class _Outcome:
 class ChangedRuns:
     """Runs of a view's model with changed attention, and a cache of their results.
 
-    The noise of an effect is the rounding error of overwritten outputs. To measure it, the outputs
-    of all heads are computed again from the unchanged weights, at up to 256 queries. If a module
-    does not support this, every change needs an additional forward for its noise.
+    A change replaces outputs of heads by recomputed outputs, which causes rounding errors. The noise
+    of an effect is the change of the answer that rounding errors alone cause. To measure it, the
+    outputs of all heads are computed again from the unchanged weights, at up to 256 queries. If a
+    module does not support this, every change needs an additional forward for its noise.
 
     Parameters
     ----------

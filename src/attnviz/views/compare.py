@@ -185,7 +185,9 @@ class CompareView(TokenWindows, RecordView):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.
 
-        They are the head of the layer that differs most, and all keys for up to 32 tokens.
+        By default the head of the layer that differs most is chosen, or head 0 if no distance
+        exceeds its rounding error. All keys are drawn for texts of up to 32 tokens, otherwise the 3
+        strongest per query.
         """
         has_layer = layer in stack.layers
         most_different = (

@@ -94,7 +94,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.
 
-        They are all heads if the layer has at most 4, and all keys for up to 32 tokens.
+        By default all heads of a layer with at most 4 heads are chosen, and no head of a larger
+        layer. All keys are drawn for texts of up to 32 tokens, otherwise the 3 strongest per query.
         """
         heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))

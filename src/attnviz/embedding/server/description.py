@@ -177,7 +177,8 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
     """Describe the points of a stack."""
     points = corpus.points(stack)
     same = corpus.same_tokens(stack)
-    # Tokens of the queries and, if they differ, of the keys of each text, and their words.
+    # For each text, the tokens of its queries (and of its keys, if they differ), and the texts with
+    # which a view displays these tokens.
     tokens: dict[tuple[int, str], Tokens] = {}
     for text, record in enumerate(corpus.records):
         own = record.stack(stack)
