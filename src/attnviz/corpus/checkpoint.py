@@ -58,7 +58,7 @@ def fingerprint(value: Any) -> int:
 
 
 def _stable_repr(value: Any) -> str:
-    """Return a string with the content of a container, array or image, or the repr of a value."""
+    """Return a string with the content of a container, array or image, else the repr."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {_stable_repr(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):

@@ -367,7 +367,8 @@ class _Work:
 class _RemoteModel:
     """Placeholder for a model that only the Ray actors load.
 
-    `name_or_path` is the hub id or folder from which a tokenizer can be loaded, or "".
+    `name_or_path` is the hub id or folder from which a tokenizer can be loaded. It is "" if a
+    function loads the model.
     """
 
     name_or_path: str

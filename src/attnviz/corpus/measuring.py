@@ -508,7 +508,7 @@ class _Group:
 
     @cached_property
     def looks_causal(self) -> bool:
-        """Whether all heads have stored weights, which are zero for keys after the query.
+        """Whether all heads have stored weights that are zero for keys after the query.
 
         False if the weights are computed from queries and keys.
         """

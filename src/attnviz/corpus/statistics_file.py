@@ -74,7 +74,7 @@ class _StackHeader:
 
 @dataclass(frozen=True)
 class _Header:
-    """Attributes of `Totals`. For a checkpoint, also its description, otherwise None."""
+    """Attributes of `Totals`, and the description of a checkpoint, or None without one."""
 
     settings: _SettingsHeader
     model: str | None

@@ -85,8 +85,8 @@ class ChangedWeights:
     Attributes
     ----------
     record : AttentionRecord
-        Weights that the model computed, before the changes are applied. It has the layers of the
-        record that the view shows.
+        Record of the changed run, with the weights before the changes are applied to them. It has
+        the layers of the record that the view shows.
     after, difference : dict
         Stacks of the changed run, and their differences from the unchanged run, with unique names.
         The keys are the names of the stacks in the unchanged run.
@@ -120,10 +120,10 @@ class _Outcome:
 class ChangedRuns:
     """Runs of a view's model with changed attention, and a cache of their results.
 
-    A change replaces outputs of heads by recomputed outputs, which causes rounding errors. The noise
-    of an effect is the change of the answer that rounding errors alone cause. To measure it, the
-    outputs of all heads are computed again from the unchanged weights, at up to 256 queries. If a
-    module does not support this, every change needs an additional forward for its noise.
+    A change replaces outputs of heads by recomputed outputs, which causes rounding errors. The
+    noise of an effect is the change of the answer that rounding errors alone cause. To measure it,
+    the outputs of all heads are computed again from the unchanged weights, at up to 256 queries. If
+    a module does not support this, every change needs an additional forward for its noise.
 
     Parameters
     ----------

@@ -235,7 +235,7 @@ class CompareView(TokenWindows, RecordView):
 
 
 def _first_member(values: Mapping[str, Any]) -> int:
-    """Return the initial value of `member`, or 0 if it is not an integer."""
+    """Return the initial value of `member`, or the invalid value 0 if it is not an integer."""
     member = values.get("member", 1)
     return int(member) if isinstance(member, Integral) else 0
 

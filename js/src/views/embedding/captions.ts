@@ -166,8 +166,8 @@ function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
  */
 function noMean(context: Context, store: EmbeddingStore): string | null {
   const { aggregate, current } = meanStoreOf(context, store);
-  // In a page, every mean weight is NaN if a query or key of the head is not finite. The mask of
-  // every other head allows a pair, and so at least one mean is a number.
+  // In a page, every mean weight is NaN if a query or key of the head is not finite. If all are
+  // finite, at least one mean is a number, because the mask allows at least one pair.
   const none = current.value && aggregate.value?.weights.every(Number.isNaN);
   return none ? "queries or keys are not finite numbers" : null;
 }
