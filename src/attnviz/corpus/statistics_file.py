@@ -183,7 +183,10 @@ def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
 
 def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTotals:
     def read(key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
-        """Return an array. None in `shape` stands for any size."""
+        """Return the array `key` of the stack. Raise an error unless dtype and shape fit.
+
+        None in `shape` allows any size.
+        """
         # Copy the array, because it is mapped from the file, which could change.
         values = arrays[f"{header.name}/{key}"].numpy().copy()
         stored_dtype = np.int64 if dtype == np.uint64 else dtype

@@ -74,14 +74,13 @@ class EmbeddingView(HeadRoles):
     dimensions : {2, 3}
         Number of dimensions of the enlarged plot.
     scaling : {"norms", "none"}
-        Factor by which queries are divided and keys are multiplied. ``"norms"`` is the square root
-        of the median norm of queries divided by the median norm of keys, which makes both medians
-        equal. ``"none"`` is 1.
+        Factor by which queries are divided and keys are multiplied. ``"norms"`` makes the median
+        norms of queries and keys equal: it is ``sqrt(median|q| / median|k|)``. ``"none"`` is 1.
     translate : bool
         Whether keys are moved so that their mean is the mean of the queries.
     lift : bool
-        Whether keys get an additional coordinate, with which the nearest key of a query is exactly
-        the key with the largest product, and so on for all keys.
+        Whether keys get an additional coordinate. With this coordinate, the order of the keys by
+        their distance from a query is exactly the order by their products with the query.
     perplexity : int
         Perplexity of t-SNE, at least 2.
     neighbors : int
@@ -456,7 +455,8 @@ class EmbeddingView(HeadRoles):
     def _validate_method(self, proposal: Mapping[str, Any]) -> str:
         method = proposal["value"]
         missing = missing_package(method)
-        # If the reader chose the method in the browser, the view shows the message.
+        # Raise an error only if Python set the method. If the reader chose it in the browser, the
+        # view shows the message.
         if missing is not None and not self._by_reader:
             raise ImportError(f"method={method!r}: {missing}")
         return cast("str", method)

@@ -53,7 +53,7 @@ class BaseServer:
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer the request `name` with JSON arguments.
 
-        If the computation takes too long, return its progress instead.
+        If the computation takes too long, return the progress of the computation instead.
         """
         request = self.requests.request(name, arguments)
         check_mapped(self.mapped_files)

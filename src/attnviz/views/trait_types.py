@@ -117,7 +117,7 @@ class ResolvedIndex(Index):
     """
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert the value to a non-negative number, with the help of the view `obj`."""
+        """Convert the value to a non-negative number, by `resolve_number` of the view `obj`."""
         value = _plain(value)
         if isinstance(value, int | str):
             value = obj.resolve_number(self.name, value)

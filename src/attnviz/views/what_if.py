@@ -278,7 +278,7 @@ def _read_change(value: Any, stack_named: Callable[[str | None], AttentionStack]
 
 
 def _measured(answer: Any) -> Measured:
-    """Convert the trait `answer` to a `Measured`."""
+    """Convert the trait `answer` to a `Measured`: one or two tokens become a tuple."""
     if answer is None or callable(answer):
         return cast("Measured", answer)
     return tuple(answer) if isinstance(answer, list | tuple) else (answer,)

@@ -277,7 +277,7 @@ export function summary(input: CaptionInput): string {
 }
 
 /**
- * Return the sum of the visible weights of a query, as the mean over the visible queries. Return
+ * Return the sum of the visible weights of a query, averaged over the visible queries. Return
  * null if all keys are visible, or if the sum cannot be computed from the loaded cells.
  */
 export function sumInSight(viewport: Viewport, grid: Grid): number | null {

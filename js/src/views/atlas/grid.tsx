@@ -68,7 +68,8 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       })}
       painting={{
         follows: [store.coloring, store.role, context.palette],
-        // `role` may be undefined, but an undefined source would mean that data is still loading.
+        // `role` may be undefined. Convert it to a string, because an undefined source would mean
+        // that data is still loading.
         sources: () => [coloring, String(role), palette, grid],
         paint: (canvas, cells) => {
           cells.forEach((headCell, at) => {

@@ -155,7 +155,7 @@ function useSignOfChange({ state, setDrawn }: Context): void {
 
 /** If the keyboard focus was in the removed content, move it to the new content. */
 function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string): void {
-  // Read this while rendering, before the focused element is removed.
+  // Check the focus while rendering, before the focused element is removed.
   const had = root.matches(":focus-within");
   useEffect(() => {
     if (!had || root.matches(":focus-within")) return;

@@ -183,7 +183,8 @@ export function layOut(options: LayoutOptions): Layout {
   const strip = cellRowWidth(cells);
   const keysLeft = LEFT + tokenWidth + AFTER_TOKEN;
   const cellsLeft = keysLeft + strip + BEFORE_CELLS;
-  // If there are few dimensions, the cells may be narrower than the heading above them.
+  // If there are few dimensions, the cells may be narrower than the heading above them. The numbers
+  // then begin after the heading.
   const numbersLeft = cellsLeft + Math.max(strip, MIN_WORDS) + AFTER_CELLS;
   const barLeft = numbersLeft + columns.length * NUMBER + BEFORE_BAR;
   const barWidth = Math.max(MIN_BAR, Math.min(MAX_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
