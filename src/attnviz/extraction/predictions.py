@@ -63,7 +63,8 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     for index, produced in enumerate(batch.produced):
         if produced is None:
             continue
-        # The model may have computed logits for the final positions only.
+        # Number of first positions without logits: a model may compute only those of the final
+        # positions.
         skipped = batch.sequences[sequence].length - logits.shape[1]
         positions = torch.tensor(
             [

@@ -31,7 +31,7 @@ from attnviz.utils.cleanup import Cleanup
 MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 
-#: Options of `attnviz.extract` that only functions that return a record accept.
+#: Options of `attnviz.extract` that have a meaning only if a function returns a record.
 NOT_KEPT = ("generate", "layers", "dtype")
 _ARGUMENTS = ("answer", "position", "target", "progress")
 

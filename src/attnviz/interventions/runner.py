@@ -193,7 +193,7 @@ class Runner:
         order = sorted(range(len(copies)), key=keys.__getitem__)
         starts = [start for _, start in keys]
         # Add an unchanged copy only to batches that run all blocks, or that begin at the first or
-        # at the last changed block. In every batch, the copy would take too much time.
+        # at the last changed block. Adding it to every batch would take too much time.
         checked = (0, min(starts, default=0), max(starts, default=0))
         most = copies_per_batch(self._longest) - 1
         values: dict[int, float] = {}
@@ -298,7 +298,7 @@ class Runner:
         If it has, `noise` becomes at least their difference.
         """
         off = abs(self.answer.value(outputs, index) - self.before)
-        # Comparisons with NaN are False.
+        # If an answer is NaN, the comparison is False, and the copy does not count as unchanged.
         is_same = off <= self._rounding(self.before)
         if is_same:
             self.noise = max(self.noise, off)

@@ -153,7 +153,7 @@ def _draw_heads(stack: AttentionStack) -> str:
 def _maps_of_all_heads(stack: AttentionStack, side: int) -> NDArray[np.float32]:
     """Return maps of all heads, (layers, heads, rows, columns), with at most `side` queries.
 
-    Heads that a layer does not have are 0.
+    If a layer has fewer heads than others, the maps of the missing heads are 0.
     """
     queries = sample_queries(len(stack.query_tokens), side)
     num_keys, num_heads = len(stack.key_tokens), max(stack.heads_per_layer)

@@ -73,6 +73,6 @@ def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDAr
     num_sampled = min(num_queries, max_queries)
     parts = np.arange(num_sampled)
     offsets = (0.5 + parts * _GOLDEN_RATIO) % 1.0
-    # Limit the positions, because rounding could move a query into the next part.
+    # Limit each position to its part, because rounding could move it into the next part.
     positions = np.floor((parts + offsets) * (num_queries / num_sampled)).astype(np.int64)
     return np.minimum(positions, (parts + 1) * num_queries // num_sampled - 1)

@@ -70,7 +70,8 @@ class LayerChange:
         rows = {**self.rows}
         for head, changed in later.rows.items():
             rows[head] = np.union1d(rows.get(head, changed), changed)
-        # A new output does not depend on the factors of earlier changes.
+        # Drop the factor of a head whose output `later` replaces. The new output does not depend on
+        # earlier changes.
         factors = {head: one for head, one in self.factors.items() if head not in later.outputs}
         for head, factor in later.factors.items():
             factors[head] = factors.get(head, 1.0) * factor

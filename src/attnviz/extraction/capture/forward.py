@@ -218,7 +218,7 @@ def check_capture(
         sequences = dict(collector.sequences)
         name = "decoder" if loaded.is_encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
-        # A decoder predicts its last token but does not read it.
+        # A decoder predicts its last token but does not read it, so it reads one token less.
         sequences[name] = TokenSequence(max_tokens(before) - loaded.is_encoder_decoder, [None])
         collector.sequences = sequences
     _check_free_space(collector, options, folder)

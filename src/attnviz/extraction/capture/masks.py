@@ -146,7 +146,7 @@ class MaskReader:
         return _shared(self._masks, mask), _shared(self._biases, bias)
 
 
-# Type of the objects in a list: either masks or biases.
+# Type of the objects that `_shared` compares: either masks or biases.
 _Kind = TypeVar("_Kind", Mask, Bias)
 
 

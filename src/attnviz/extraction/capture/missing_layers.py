@@ -98,10 +98,11 @@ def _notes_on_layers(
 
 
 def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, str]:
-    """Return the paths of the outermost module lists that contain captured attention over text.
+    """Find the outermost module lists that contain captured attention over text.
 
-    The value of a path is a phrase that follows its layer numbers in a sentence, such as " of stack
-    self". It is empty if the record has only one stack.
+    The keys of the result are the paths of the lists. A value is a phrase that follows the layer
+    numbers in a sentence, such as " of stack self". It is empty if the record has only one stack
+    and the model numbers its layers.
     """
     lists: dict[str, str] = {}
     for name, layers in stacks.items():

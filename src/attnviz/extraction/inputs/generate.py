@@ -171,7 +171,7 @@ def generate_text(
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     if not encoder_decoder:
-        # If the mask is missing, transformers guesses which ids are padding.
+        # Pass a mask in any case. Without a mask, transformers guesses which ids are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
     _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
