@@ -326,8 +326,8 @@ class _Sample:
                 rows = select_rows(flat, threshold, stack.maximum, signed=stack.signed)
                 arguments = (sampled.shape, stack.maximum)
                 header, data = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
-                # Compress the runs separately. In the page, each run is long, so that most blocks
-                # of deflate contain bytes of one run.
+                # Compress the runs separately, to estimate the compressed size in the page. There,
+                # each run is so long that most blocks of deflate contain bytes of only one run.
                 ends = np.cumsum(header["runs"])
                 runs = np.split(np.frombuffer(data, np.uint8), ends[:-1])
                 with part_of("sampled queries", 1, 1, "weight", size=0):
@@ -348,7 +348,7 @@ class _Sample:
         # The rows with level `low` are too large. The rows with level `high` fit, unless `high` is
         # ``_LEVELS + 1``.
         while high - low > 1 and self.size(high) < _CLOSE * room:
-            # Sizes grow by about the same number of bytes with each key. Interpolate the number.
+            # Interpolate the number of keys that fit, because each key adds about as many bytes.
             low_size, high_size = self.size(low), self.size(high)
             share = (room - high_size) / (low_size - high_size)
             counts = self._levels[0]
@@ -417,7 +417,8 @@ def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
     blocks = []
     start = 0
     while start < num_queries:
-        # The next rows with a causal mask have fewer keys than the last rows.
+        # Choose the number of rows of a tile from the keys of the next rows. With a causal mask,
+        # early rows have fewer keys than late rows, so their tiles have more rows.
         keys = attention.key_range(slice(start, min(start + _TILE_ROWS, num_queries)))
         count = max(1, min(_TILE_ROWS, _TILE // max(1, keys.stop - keys.start)))
         rows = slice(start, min(start + count, num_queries))

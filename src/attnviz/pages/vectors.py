@@ -261,15 +261,15 @@ def _measure_errors(
     count = attention.num_queries
     measured = count if max_queries is None else min(count, max_queries)
     weight_error = logit_error = 0.0
-    # Each query-key pair has four numbers: a logit and a weight, from exact and from rounded
-    # vectors.
+    # The progress counts four numbers for each query-key pair: a logit and a weight, from exact and
+    # from rounded vectors.
     pace = Pace("rounding errors", 4 * attention.num_heads * measured * attention.num_keys)
     queries = torch.from_numpy(sample_queries(count, measured))
     for _, rows in row_groups(queries, max(1, _MAX_WEIGHTS // attention.num_keys)):
         for head in range(attention.num_heads):
             logits = [side.logits([head], rows) for side in (attention, embedded)]
-            # For a pair that the mask forbids, both logits are minus infinity, so the difference is
-            # NaN.
+            # For a pair that the mask forbids, both logits are minus infinity. Their difference is
+            # NaN, and is replaced by 0.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
             exact, rounded = (
