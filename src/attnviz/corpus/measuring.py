@@ -564,8 +564,10 @@ def _join_layers(
 ) -> list[tuple[LayerAttention, tuple[int, ...]]]:
     """Return one layer with the heads of all layers, or `members` if this is not possible or slow.
 
-    One product for all layers is faster if the text is short. The layers must have the same mask,
-    and all of their heads must be in `members`.
+    If the text is short, one matrix product for all layers is faster than one per layer. Layers can
+    be joined only if they have queries and keys of the same shape and dtype, the same scale and soft
+    cap, and neither bias nor sinks. The caller ensures that the layers have the same mask, and that
+    all of their heads are in `members`.
     """
     layers = [attention for attention, _ in members if isinstance(attention, QueryKeyAttention)]
     if not len(members) == len(layers) > 1:

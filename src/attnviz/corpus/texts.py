@@ -86,7 +86,7 @@ class Texts:
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
     """Raise ValueError unless exactly one of `names` is `column`.
 
-    `names` are the columns of a dataset or table, and the error calls it `kind`.
+    `names` are the columns of a dataset or a table. `kind` is the word for it in the error.
     """
     if names.count(column) != 1:
         raise ValueError(

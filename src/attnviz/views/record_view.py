@@ -356,7 +356,7 @@ class RecordView(PositionedView):
         Returns
         -------
         ndarray
-            RGB picture, uint8, (height, width, 3). Experiment trackers that show no pages log it.
+            RGB picture, uint8, (height, width, 3). Experiment trackers that cannot show pages log it.
 
         Examples
         --------

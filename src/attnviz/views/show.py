@@ -404,7 +404,8 @@ def record_of(
 def _record(model: Any, for_weights: dict[str, Any], for_models: dict[str, Any]) -> AttentionRecord:
     """Return the record of a model, or `model` itself if it is a record or weights.
 
-    `for_weights` and `for_models` have the arguments that were passed for weights and for a model.
+    `for_weights` has the passed arguments that need weights as `model`, and `for_models` has those
+    that need a model. Raise an error for arguments that do not fit `model`.
     """
     if isinstance(model, AttentionRecord):
         reason = "model is a record, which contains tokens and weights"

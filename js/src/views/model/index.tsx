@@ -75,7 +75,7 @@ const SIZES: readonly (readonly [CellSize, string])[] = [
   ["large", "large"],
 ];
 
-/** Maximum number of values in all maps of a figure. Above it, the maps have 32 x 32 cells. */
+/** Maximum number of values in all maps of a figure. If more are needed, a map has 32² cells. */
 const MAX_VALUES = 4_000_000;
 
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {

@@ -55,8 +55,8 @@ function extentOf(edges: readonly number[]): Range {
 }
 
 /**
- * Lay out the heat map in a picture of the given width. The ratio of its height to its width is
- * that of queries to keys, clipped to [0.35, 1.6].
+ * Lay out the heat map in a picture of the given width. The heat map has the ratio of height to
+ * width that the numbers of queries and keys have, clipped to [0.35, 1.6].
  */
 export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
   const { query_edges: queryEdges, key_edges: keyEdges } = aggregate;
