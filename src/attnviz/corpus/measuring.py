@@ -565,9 +565,9 @@ def _join_layers(
     """Return one layer with the heads of all layers, or `members` if this is not possible or slow.
 
     If the text is short, one matrix product for all layers is faster than one per layer. Layers can
-    be joined only if they have queries and keys of the same shape and dtype, the same scale and soft
-    cap, and neither bias nor sinks. The caller ensures that the layers have the same mask, and that
-    all of their heads are in `members`.
+    be joined only if they have queries and keys of the same shape and dtype, the same scale and
+    soft cap, and neither bias nor sinks. The caller ensures that the layers have the same mask, and
+    that all of their heads are in `members`.
     """
     layers = [attention for attention, _ in members if isinstance(attention, QueryKeyAttention)]
     if not len(members) == len(layers) > 1:

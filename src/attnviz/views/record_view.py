@@ -356,7 +356,8 @@ class RecordView(PositionedView):
         Returns
         -------
         ndarray
-            RGB picture, uint8, (height, width, 3). Experiment trackers that cannot show pages log it.
+            RGB picture, uint8, (height, width, 3). Experiment trackers that cannot show pages log
+            this picture.
 
         Examples
         --------

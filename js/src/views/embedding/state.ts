@@ -101,7 +101,7 @@ export function placingOf({ scaling, translate, lift }: Placing): Placing {
 
 /**
  * Return only the settings of the projection. A setting that the method does not use gets its
- * default, so that it does not change the request.
+ * default value, so that its value cannot change the request.
  */
 export function projectingOf(state: Projecting): Projecting {
   const { method, dimensions } = state;
