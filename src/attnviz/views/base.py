@@ -245,9 +245,9 @@ class View(anywidget.AnyWidget):
     def _describe_now(self) -> Mapping[str, Any] | None:
         """Return the description for the message that opens the widget, or None.
 
-        It is None if the code does not run in a Jupyter kernel, if the description is long or not
-        ready at once, or if computing it raises an error. The browser then requests the description
-        later, and shows the error.
+        The result is None if the code does not run in a Jupyter kernel, if the description is long
+        or not ready at once, or if computing the description raises an error. The browser then
+        requests the description later, and shows the error if it occurs again.
         """
         if not has_kernel():
             return None

@@ -147,7 +147,7 @@ def row_of(what: str, shape: str, values: Any) -> Row:
 
 
 class Notes(traitlets.Dict):
-    """Notes of scores, by name of the score."""
+    """Trait type for notes of scores, by name of the score."""
 
     def __init__(self) -> None:
         super().__init__(value_trait=traitlets.Unicode(), key_trait=traitlets.Unicode())
