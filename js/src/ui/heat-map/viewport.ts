@@ -163,7 +163,9 @@ function tokenPixels(numRows: number, numColumns: number, room: Room): [number, 
   return [thick(numRows, room.height), thick(numColumns, room.width)];
 }
 
-/** Return the size of the picture of all tokens, in pixels. Zooming does not enlarge the picture. */
+/**
+ * Return the size of the picture of all tokens, in pixels. Zooming does not enlarge the picture.
+ */
 export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, room: Room): Room {
   const [numRows, numColumns] = [sizeOf(rows.extent), sizeOf(columns.extent)];
   const [high, wide] = tokenPixels(numRows, numColumns, room);
