@@ -110,7 +110,9 @@ export function EdgeList({ context, store }: AtlasProps) {
   );
 }
 
-/** Button that shows an edge and the tokens around it. A click opens or closes the text of the edge. */
+/**
+ * Button that shows an edge and the tokens around it. A click opens or closes the text of the edge.
+ */
 function EdgeButton({ context, store, edge, open }: AtlasProps & { edge: Edge; open: boolean }) {
   const texts = store.texts.value as Texts;
   const kinds = store.stack.value?.classes[0]?.values ?? [];

@@ -256,8 +256,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
         side === "key"
           ? { key_window: windowAround(keyWindow, keys.text.length, index) }
           : windowsShowing(current, index, side);
-      // Set the traits of both windows, not only the trait of the window that moves. The other window
-      // must stay where it is.
+      // Set the traits of both windows, not only the trait of the window that moves. The other
+      // window must stay where it is.
       if (Object.keys(moved).length > 0) assign(state, { query_window, ...moved });
     },
   };
