@@ -1,7 +1,7 @@
 /**
  * Controls of the compare view. Members are the records of the comparison. The controls choose the
- * member that is compared with the first one, the picture of a head (lines or matrix), and the order
- * of heads.
+ * member that is compared with the first one, the picture of a head (lines or matrix), and the
+ * order of heads.
  */
 
 import { Choice, StepSlider } from "../../ui/controls/fields";

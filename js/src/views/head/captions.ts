@@ -251,8 +251,8 @@ export function summaryOf(pointed: LinePlot): string {
 function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): string {
   const { topK, threshold } = options;
   const isLimited = lines.total > MAX_LINES;
-  // If `MAX_LINES` limits the lines, only strong lines are drawn, so the limit of visible weights is
-  // not relevant.
+  // If `MAX_LINES` limits the lines, only strong lines are drawn, so the limit of visible weights
+  // is not relevant.
   const hasFaint = lines.invisibleShare >= 0.005 && !isLimited;
   const least = hasFaint
     ? plainNumber(Number((MIN_VISIBLE * weights.maximum).toPrecision(2)))

@@ -20,8 +20,8 @@ import {
 import { type TileLook, tileLook } from "./marks";
 
 /**
- * Return a signal of an array with 1 for each point in the search result or the lasso. The signal is
- * null if neither a search result nor a lasso exists.
+ * Return a signal of an array with 1 for each point in the search result or the lasso. The signal
+ * is null if neither a search result nor a lasso exists.
  */
 export function standingOut(
   context: ViewContext<EmbeddingState>,
