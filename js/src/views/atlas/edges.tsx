@@ -64,7 +64,7 @@ export function EdgeList({ context, store }: AtlasProps) {
     <section class="av-atlas-edges" aria-label={`Edges of ${headTitle(head)}`}>
       <div class="av-row av-options">
         <h3 class="av-atlas-part">Edges</h3>
-        <fieldset class="av-atlas-lists" aria-label="Which edges">
+        <fieldset class="av-segments av-atlas-lists" aria-label="Which edges">
           {(["sampled", "strongest"] as const).map((option) => (
             <button
               type="button"

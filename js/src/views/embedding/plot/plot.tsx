@@ -479,14 +479,14 @@ export function PlotTools(props: PlotProps) {
           </span>
         )}
       </h3>
-      <fieldset class="av-embedding-group" aria-label="Neighbouring heads">
+      <fieldset class="av-segments" aria-label="Neighbouring heads">
         {many && to(0, -1, "←")}
         {many && to(0, 1, "→")}
         {to(-1, 0, "↑")}
         {to(1, 0, "↓")}
       </fieldset>
       {plotted && (
-        <fieldset class="av-embedding-group" aria-label="Effect of dragging">
+        <fieldset class="av-segments" aria-label="Effect of dragging">
           <Tool
             label={
               state.dimensions.value === 3
@@ -519,7 +519,7 @@ export function PlotTools(props: PlotProps) {
 /** Zoom buttons. They are outside of the plot, because they would hide points. */
 function ZoomTools(props: PlotProps) {
   return (
-    <fieldset class="av-embedding-group" aria-label="Zoom">
+    <fieldset class="av-segments" aria-label="Zoom">
       <Tool label="Zoom in" onClick={() => zoomBy(props, ZOOM)}>
         +
       </Tool>
