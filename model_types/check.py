@@ -263,7 +263,11 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
 
 
 def _change(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
-    """Change the attention of each stack, and store the results in the row."""
+    """Change the attention of each stack, and store the results in `row.changes`.
+
+    A stack is the attention of one kind, such as "self" or "cross", in all layers. If the changes
+    fail, store the error in `row.unchanged`.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

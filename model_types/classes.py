@@ -90,7 +90,11 @@ def _name(row: Row) -> str:
 
 
 def flags(rows: Sequence[Row]) -> str:
-    """Return the section about unusual settings: numbers for each setting, and failures."""
+    """Return the section about unusual settings.
+
+    It has a table with the number of tested models and of right models for each setting, and a list
+    of failures.
+    """
     flagged = _flagged(rows)
     fields: dict[str, list[Row]] = {}
     for row in flagged:

@@ -20,8 +20,9 @@ from model_types.shapes import layouts
 # most 300. In 20 roundings of 6e-8 it is off by at most 3.6e-4, and by a tenth of this if roundings
 # are independent. The record and the model each contribute half of the error of their logits.
 TOLERANCE = 1e-4
-# Maximum difference that rounding may cause after several layers. Up to this difference, a layer
-# counts as found, and the comparison is repeated in float64. The check still requires `TOLERANCE`.
+# Maximum difference that rounding may cause after several layers. If the largest difference is
+# between `TOLERANCE` and this limit, the check repeats the comparison in float64, and then requires
+# `TOLERANCE`. `_spread` accepts layers up to this limit, so that the comparison can be repeated.
 ROUNDED = 2e-3
 _MAX_LAYOUTS = 60
 _EVEN = 1e-6

@@ -1,6 +1,6 @@
-"""Extension of griffe, which reads the source code for the API reference.
+"""Griffe extension that adds the `show_...` functions to the API reference.
 
-Griffe does not find functions that are created at run time.
+Griffe reads the source code, and does not find functions that are created at run time.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ def band(
 
 
 def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) -> Iterator[str]:
-    """Yield the scores, the losses and the weights of the best head of one model, as SVG."""
+    """Yield the SVG of one model: scores of all heads, losses, and weights of the best head."""
     ink, muted, rule = colors["ink"], colors["muted"], colors["rule"]
     left = x0 + LEFT
     xs = [left + PLOT * k / (len(measured.steps) - 1) for k in range(len(measured.steps))]

@@ -1,4 +1,4 @@
-"""Test every view in JupyterLab 4 and Notebook 7: transport, traits in both directions, theme."""
+"""Test in JupyterLab 4 and Notebook 7 that views are drawn, sync traits, and follow the theme."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ _Value = TypeVar("_Value", np.float32, np.float64, np.bool_)
 
 # Maximum number of weights that are computed at once (8 MiB of float32).
 _MAX_ENTRIES = 1 << 21
-# For the limit `_MAX_ENTRIES`, a head counts with at least this many weights. A head with fewer
-# weights takes as long to compute.
+# For the limit `_MAX_ENTRIES`, a head with fewer weights counts as if it had this many, because it
+# takes as long to compute as a head with this many.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
 # The pairs of all measures in a block of rows are cached for the next layers if there are at most
 # this many.
@@ -344,9 +344,11 @@ class _Sums:
         self._counts = np.zeros((len(measures), num_heads), np.int64)
 
     def add(self, heads: slice, weights: NDArray[Any], pairs: Sequence[PairIndices | None]) -> None:
-        """Add the numbers of some rows to the sums of `heads`.
+        """Add the values of the measures in some rows to the sums of `heads`.
 
-        `weights` has the weights of these rows and heads, (heads, rows, keys).
+        `weights` has the weights of these rows and heads, (heads, rows, keys). `pairs` has for each
+        measure the indices of its pairs in `weights`, or None if its kind is not "pairs". For
+        measures of the kind "rows", the rows with a value are also added to the counts.
         """
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
@@ -460,7 +462,11 @@ def _need_weights(stack: AttentionStack) -> None:
 
 
 def _fitting(stack: AttentionStack, name: str) -> Measure:
-    """Return a measure. Raise ValueError if it does not exist or does not fit the stack."""
+    """Return the measure `name`.
+
+    Raise ValueError if it does not exist, if it compares positions in one text but the queries and
+    keys are different tokens, or if it needs outputs of heads that the stack does not have.
+    """
     measure = named(name)
     if measure.one_text and not one_text(stack):
         others = [other.name for other in MEASURES.values() if not other.one_text]

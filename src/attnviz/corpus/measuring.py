@@ -51,7 +51,8 @@ _MAX_JOINED_PAIRS = 1 << 14
 # Maximum number of strongest edges of a head from one text. Each of them belongs to a different
 # query. Without this limit, all edges could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
-# Maximum absolute offset for the baseline from position. Larger offsets are clipped to this value.
+# Maximum absolute offset for the baseline from position, which is computed from the mean weights of
+# pairs at the same offset. Larger offsets are clipped to this value.
 _MAX_PAIR_OFFSET = 1024
 # If the sum of the squared deviations of the weights from their mean is below this share of the sum
 # of squared weights, it is only a rounding error, and the score "positional share" is undefined.
@@ -98,8 +99,11 @@ class StackNumbers:
     Attributes
     ----------
     scores : dict of str to ndarray, (3, heads)
-        Rows: the score, its baseline with shuffled keys, and its baseline from position. Undefined
-        numbers are NaN. A score with pairs is left out if the text has none of these pairs.
+        Rows: the score and two baselines. The baseline with shuffled keys is the expected score if
+        the allowed keys of each query are shuffled. The baseline from position is the score if the
+        weight of each pair is replaced by the mean weight of other pairs at the same offset.
+        Undefined numbers are NaN. A score with pairs is left out if the text has none of these
+        pairs.
     offsets : ndarray, (heads, offsets)
         Sum of the weights for each of `OFFSET_LABELS`: the weights on keys at this offset except
         the first key, on the first key ("first"), and on all other keys ("rest").

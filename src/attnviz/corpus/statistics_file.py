@@ -58,17 +58,19 @@ class _SettingsHeader:
 
 @dataclass(frozen=True)
 class _StackHeader:
-    """Attributes of `StackTotals` except its arrays."""
+    """Name of a stack, and the data of its `StackTotals` that are not stored as arrays."""
 
     name: str
     layers: tuple[_Count, ...]
     heads_per_layer: tuple[_Count, ...]
     causal: bool
     one_text: bool
+    # Names of the scores.
     scores: tuple[str, ...]
     # Names of the classes of each system, by the name of the system. A system of classes, such as
     # "kind" or a column, assigns at most one class to each token.
     classes: dict[str, tuple[str, ...]]
+    # Distinct texts of the tokens near the edges (the first item of `KeptEdges.words`).
     words: tuple[str, ...]
 
 

@@ -58,8 +58,8 @@ _NUM_SAVED = 6
 # The sum of a layer's attributions is compared with the decrease of the answer without the layer.
 # Layers whose decrease is at most _MIN_LOSS times max(1, |answer|) are not compared.
 _MIN_LOSS = 1e-4
-# Names of the attributed numbers in captions and in `AttentionStack.measure`, by method. Other
-# methods have the name of the method.
+# Names of the attributed numbers in captions and in `AttentionStack.measure`, by method. The
+# numbers of a method that is not in this dict have the name of the method.
 _MEASURES = {"gradient": "gradient x attention", "direct": "direct attribution"}
 # Methods whose results have positive and negative numbers.
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct", "relevance")

@@ -588,7 +588,11 @@ def plan_of(
 def changes_by_stack(
     changes: Sequence[Change], outline: AttentionRecord
 ) -> dict[str, list[Change]]:
-    """Group changes by the stack to which they apply. Raise ValueError if a stack is missing."""
+    """Group changes by the stack to which they apply.
+
+    Raise ValueError if a change names a stack that does not exist, or names no stack although
+    `outline` has several.
+    """
     by_stack: dict[str, list[Change]] = {}
     for change in changes:
         if change.stack is None and len(outline.stacks) > 1:

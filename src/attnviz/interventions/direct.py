@@ -25,8 +25,8 @@ from attnviz.utils.cleanup import Cleanup
 # gradients at the outputs of different layers.
 _SAME = 1e-3
 
-#: For each attention module, its call (with values and outputs) and the direct gradient of the
-#: answer with respect to its output.
+#: For each run of an attention module, its call (with values and outputs) and the direct gradient
+#: of the answer with respect to the output of the call, which is before the output projection.
 DirectGradients = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
 
 

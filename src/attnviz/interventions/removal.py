@@ -97,7 +97,8 @@ class TokenRemover:
             return Copy(inputs=inputs)
         row, read_at = self.runner.reading.row, self._read_at
         if row is not None and read_at is not None:
-            # If later tokens are deleted, the row with the answer is nearer to the end.
+            # `row` is negative and counts from the end. If later tokens are deleted, the row with
+            # the answer is nearer to the end.
             row += sum(token > read_at for token in tokens)
         return Copy(inputs=inputs, num_deleted=len(tokens), row=row)
 

@@ -69,7 +69,8 @@ _USED = (0.96, 0.9, 0.75, 0.0)
 # The search for a level ends when the estimated size of the rows is between this share of the
 # available bytes and all of them.
 _CLOSE = 0.98
-# Number of weights in a tile. About as many fit into a processor's cache.
+# Maximum number of weights in a tile, unless a single row has more. A tile is a part of a layer
+# that is encoded at once (`Tile`). About as many weights fit into a processor's cache.
 _TILE = 1 << 19
 # Maximum number of rows of a tile.
 _TILE_ROWS = 512

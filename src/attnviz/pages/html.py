@@ -41,9 +41,9 @@ Embedded = Literal["weights", "vectors", "scores"]
 FORMAT = 2
 # Number of decimal places of scores in a page. A view shows fewer.
 _SCORE_DIGITS = 6
-# If a record has more weights, its page has only scores that are computed from sampled queries.
-# Scores from all queries need one pass over all weights per pattern, which would take longer than
-# all other work for the page.
+# Scores are numbers by which a page can order heads, such as the weight on the previous token. If a
+# record has more weights than this, its page has only scores that are computed from sampled
+# queries. Scores from all queries would take longer than all other work for the page.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
 # The Content-Security-Policy of a page allows three inline scripts by their hashes:

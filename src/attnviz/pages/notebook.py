@@ -60,9 +60,10 @@ _STYLE = f"""<style>
 # CSS selector of views that a host restored without a kernel and could not draw. A view that was
 # drawn before its kernel ended is not included, because it is still visible.
 _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
-# CSS selectors of JupyterLab's panel for a widget. While JupyterLab searches for the widget, the
-# panel contains only a text. Without a kernel, the search does not end. If the search fails, the
-# panel gets the class "jupyter-widgets" and shows an error.
+# CSS selectors of outputs that contain JupyterLab's panel for a widget:
+# - _LAB_LOOKS: JupyterLab searches for the widget. Without a kernel, the search does not end.
+# - _LAB_TEXT: JupyterLab searches for the widget, and the panel contains only a text.
+# - _LAB_ERROR: The search failed. The panel has the class "jupyter-widgets" and shows an error.
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
 _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"

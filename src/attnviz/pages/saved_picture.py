@@ -182,7 +182,11 @@ def _legend(stack: AttentionStack, largest: float, left: float, top: float) -> t
 
 
 def _maps(stack: AttentionStack, layer: int, heads: Sequence[int]) -> NDArray[np.float32]:
-    """Return the maps of heads, (heads, rows, columns). A row is one query."""
+    """Return the maps of heads, (heads, rows, columns), with at most `_MAX_CELLS` columns.
+
+    A row is one query. If there are too many queries, some are sampled. If there are too many keys,
+    a column is the maximum over several keys (`pool_maps`).
+    """
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(len(stack.key_tokens), 1)))
     queries = sample_queries(len(stack.query_tokens), min(_MAX_CELLS, affordable))
     maps = [

@@ -466,9 +466,9 @@ class QueryKeyAttention(LayerAttention):
         width, count = columns.stop - columns.start, count_rows(rows)
         block = torch.zeros(len(heads), count, width, device=self.queries.device)
         num_computed = self.num_keys if normalizers is None else width
-        # Compute several heads at once if a tile has space for all `rows` of each head, or for
-        # `_ROWS_PER_PRODUCT` of them. With more heads, the products would have fewer rows, and
-        # products of matrices with few rows are slow.
+        # A tile is a block of logits of limited size. Compute as many heads at once as fit into a
+        # tile with all `rows`, or with `_ROWS_PER_PRODUCT` rows if there are more. If more heads
+        # shared a tile, each matrix product would have fewer rows, which is slow.
         together = tile_rows(min(count, _ROWS_PER_PRODUCT) * num_computed)
         for start in range(0, len(heads), together):
             heads_part = slice(start, start + together)

@@ -411,7 +411,7 @@ class View(anywidget.AnyWidget):
         from IPython.display import display
 
         if self.comm is None:
-            # The view was closed, and `close` replaced this method with None. Restore it.
+            # The view was closed, and `close` replaced `_repr_mimebundle_` with None. Restore it.
             self.__dict__.pop("_repr_mimebundle_", None)
             self.open()
         data, metadata = self._repr_mimebundle_() or ({}, {})

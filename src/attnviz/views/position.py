@@ -227,7 +227,11 @@ class PositionedView(HeadsView):
         return self.record.stack().name
 
     def resolve_number(self, name: str, value: Any) -> Any:
-        """Convert a trait's value to a non-negative number. Return invalid values unchanged."""
+        """Convert a trait's value to a non-negative number.
+
+        Raise TraitError if a text does not belong to exactly one token. Return other invalid values
+        unchanged.
+        """
         if name == "layer" or not is_looked_up(name, value):
             return super().resolve_number(name, value)
         stack = self._stack_named(self.stack)

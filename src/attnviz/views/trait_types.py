@@ -28,7 +28,10 @@ def _plain(number: Any) -> Any:
 
 
 def _entries(value: Any) -> Any:
-    """Convert a tuple, set, range or array to a list. Return other values unchanged."""
+    """Convert a list, tuple, set, range or array to a list. Convert its entries with `_plain`.
+
+    Convert a single number with `_plain`, too. Return other values unchanged.
+    """
     value = _plain(value)
     if not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist"):
         value = value.tolist()

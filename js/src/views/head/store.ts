@@ -276,7 +276,8 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
       (item, index) =>
         ({
           name: item.name,
-          // The neutral grey of a combination would be invisible on a grey image.
+          // If `head` is null, the series combines all heads. Its lines are grey, which would be
+          // invisible on a grey image, so another colour is used here.
           color: item.head === null ? palette.positive : seriesColor(ground, index),
           textColor: item.head === null ? palette.ink : seriesTextColor(ground, index),
           heads: item.head === null ? plan.heads : [item.head],

@@ -290,7 +290,9 @@ def _groups(samples: Iterable[_Sample]) -> Iterable[list[_Sample]]:
 def _rows_of(
     tensor: torch.Tensor, rows: torch.Tensor, unpadded: torch.Tensor | None
 ) -> torch.Tensor:
-    """Copy the rows of a sample, (heads, rows, ...), from `tensor`, (heads, queries, ...).
+    """Copy the compared rows of each head, (heads, rows, ...), from `tensor`.
+
+    `tensor` is (heads, queries, ...).
 
     `unpadded` has the positions of the queries that are not padding, or is None if all queries
     belong to the text. `rows`, (heads, rows), has indices into the queries that are not padding.

@@ -133,8 +133,9 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """Return a different short name for each module path. A path is a tuple of its sections.
 
-    The names are sections of the paths, if the sections at the same positions are different in all
-    paths. Otherwise the names are numbers. The first path gets an empty string instead of a name.
+    A name consists of the sections at some consecutive positions, without generic sections. The
+    positions are the same for all paths: the fewest that give each path a different name. If there
+    are none, the names are numbers. The first path gets an empty string instead of a name.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):

@@ -226,7 +226,11 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         self._on_token = on_token
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
-        """Store all tokens so far. Return for each row of ids whether the generation ends."""
+        """Store all tokens so far, and return for each row of ids whether the generation ends.
+
+        Update the progress bar. If there is one row, call `on_token`, which decides whether the
+        generation ends. Otherwise this criterion does not end it.
+        """
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:
             # The generation starts, or starts again: Whisper may reject an answer and restart.

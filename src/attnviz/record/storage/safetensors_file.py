@@ -53,7 +53,8 @@ _MAX_HEADER_BYTES = 100_000_000
 CHECKSUM = "crc32"
 _PLACEHOLDER = "00000000"
 # Message of the error that torch raises instead of KeyboardInterrupt, if the interrupt arrives
-# while torch creates a tensor from mapped memory. An intact file does not cause this error.
+# while torch creates a tensor from mapped memory. An intact file does not cause this error, so
+# `map_arrays` raises KeyboardInterrupt instead of reporting a damaged file.
 _HIDDEN_INTERRUPT = "could not determine the shape of object"
 # Number of bytes that are written and added to the checksum at once. They fit into the CPU cache.
 _CHUNK_BYTES = 1 << 22

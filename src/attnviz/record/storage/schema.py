@@ -338,7 +338,7 @@ def _visible_candidate(candidate: Candidate) -> Candidate:
 
 
 def _visible_with_parts(text: str) -> str:
-    """Apply `make_visible` to a display text, except to spaces that display texts may contain."""
+    """Apply `make_visible` to a display text, except to the parts that match `_PART`."""
     pieces = _PART.split(text)
     pieces[::2] = [make_visible(piece) if piece else "" for piece in pieces[::2]]
     return "".join(pieces) or make_visible("")

@@ -144,7 +144,10 @@ const MAX_NAMES = 30;
 /** Maximum number of labels at the other ends of a chosen point's lines. */
 const NAMED_KEYS = 6;
 
-/** Return the marks that are drawn over the dots of all points, except those of the pointer. */
+/**
+ * Return the marks that are drawn over the dots of all points. `hoverMarks` returns the mark of the
+ * point under the pointer.
+ */
 export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const { corpus, cloud, palette, room } = shown;
   const { points, chosen, lines } = standing;
