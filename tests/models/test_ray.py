@@ -150,7 +150,7 @@ def test_errors_in_texts_and_models_are_named(cluster: Any, decoder: tuple[Any, 
     broken: list[Any] = [*TEXTS[:7], 3.5, *TEXTS[8:]]
     with pytest.raises(TypeError, match=r"texts\[7\]"):
         statistics(decoder, broken, engine=ONE)
-    with pytest.raises(OSError, match="model: "):
+    with pytest.raises(OSError, match="'/no/such/model' cannot be loaded"):
         av.head_statistics("/no/such/model", TEXTS, engine=ONE, progress=False)
     with pytest.raises(
         ValueError, match="engine: an actor with num_cpus=1 and num_gpus=1 does not"
