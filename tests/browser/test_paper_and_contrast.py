@@ -153,7 +153,7 @@ def test_forced_colours_keep_legends_and_outline_choices(show: Show, page: Page,
         ".av-head[aria-pressed=true] canvas": ".av-head[aria-pressed=false] canvas",
         ".av-step[aria-pressed=true]": ".av-step[aria-pressed=false]",
         ".av-token[aria-pressed=true]": ".av-token[aria-pressed=false]",
-        ".av-embedding-group [aria-pressed=true]": ".av-embedding-group [aria-pressed=false]",
+        ".av-segments [aria-pressed=true]": ".av-segments [aria-pressed=false]",
         ".av-grid-cell[aria-selected=true]": ".av-grid-cell:not([aria-selected])",
     }
     num_pairs = 0
