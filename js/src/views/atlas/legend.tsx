@@ -41,7 +41,7 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   return (
     <div class="av-atlas-scale" data-theme={context.theme.value}>
       <ColorLegend
-        name="av-color-legend"
+        name="av-atlas-color-legend"
         stops={stops}
         labels={scaleLabels(legend)}
         quantity={scaleName(legend)}
