@@ -152,8 +152,8 @@ export interface RowHeader {
   /** Positions and weights of the strongest keys among all keys. */
   strongest: [number, number][];
   /**
-   * Largest absolute error of a weight, and of a logit. Both are 0 in live views. In exported
-   * pages, they are larger, because the vectors are rounded.
+   * Largest absolute error of a weight (`error`) and of a logit (`logit_error`). Both are 0 in live
+   * views. In exported pages, they can be larger, because vectors can be rounded.
    */
   error: number;
   logit_error: number;
@@ -268,7 +268,11 @@ export interface AtlasEdges {
   sampled: AtlasEdgeColumns;
 }
 
-/** Request for one part, counted from 0, of the exported page of a view with this state. */
+/**
+ * Request for one part of the exported page of the view.
+ *
+ * `part` is the index of the part, from 0. The page shows the view with the state `state`.
+ */
 export interface PageRequest {
   part: number;
   state: object;
@@ -285,7 +289,8 @@ export interface PageHeader {
  * Request for the description of the record.
  *
  * The description of a short text is the header of the reply. The description of a long text is
- * compressed and divided into parts. The buffer of the reply then has the part `part`.
+ * compressed and divided into parts. The buffer of the reply then has the part with the index
+ * `part`, from 0.
  */
 export interface DescribeRequest {
   part?: number;
@@ -319,6 +324,7 @@ export interface Prediction {
 
 /** Displayed tokens of the queries or keys of a stack. */
 export interface TokenList {
+  /** Text of each token. */
   text: string[];
   /** Positions of the special tokens. */
   special: number[];
@@ -347,7 +353,10 @@ export interface EmbeddedShare {
    * of absolute values.
    */
   covered: number;
-  /** Upper bound of the absolute error of a weight, from the weights that were exported. */
+  /**
+   * Upper bound of the absolute difference between a weight of the page and the weight of the
+   * exported record.
+   */
   error: number;
 }
 
@@ -406,22 +415,23 @@ export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflate
 export interface EncodedHeader {
   /** Number of heads, of rows (queries) and of columns (keys). The buffer is in row-major order. */
   shape: [number, number, number];
+  /** Encoding of the buffer (see `Encoded`). */
   encoding: Encoding;
   /**
-   * Value that the largest code means, which is 1 for normalized weights. For signed numbers, the
-   * smallest code means `-maximum`.
+   * Weight that the largest code represents, which is 1 for normalized weights. For signed numbers,
+   * the smallest code represents `-maximum`.
    */
   maximum: number;
-  /** Upper bound of the absolute error of a value. */
+  /** Upper bound of the absolute error of a weight. */
   error: number;
 }
 
 /**
- * Request for maps of heads with at most `size` rows and columns.
+ * Request for maps of heads with at most `size` rows and columns of cells.
  *
- * Each cell of a map has the largest of its weights. For signed numbers, it has the number with the
- * largest absolute value, including its sign. For long texts, only some queries are used
- * (`MapsHeader.sampled`).
+ * Each cell of a map covers successive queries and keys and has their largest weight. For signed
+ * numbers, it has the number with the largest absolute value, including its sign. For long texts,
+ * only some queries are used (`MapsHeader.sampled`).
  */
 export interface MapsRequest {
   stack: string;
@@ -487,7 +497,7 @@ export interface StrongestRequest {
 
 /** Header of a reply with strongest keys in its buffer. */
 export interface StrongestHeader {
-  /** Number of matrices, of rows (queries), and of strongest keys per row. */
+  /** Number of matrices, of rows (queries), and of strongest keys per row. See `Strongest`. */
   shape: [number, number, number];
 }
 
@@ -496,11 +506,11 @@ export type Pooled = "mean" | "max";
 /**
  * Request for a tile of a head's matrix of weights, or of the mean of several heads.
  *
- * A tile has `TILE` by `TILE` cells. At level l, a cell covers 2^l by 2^l weights. Tile (row,
- * column) begins at query `row * TILE * 2^l` and key `column * TILE * 2^l`. The last tiles of a row
- * or column can be smaller. A cell shows the mean or maximum of its weights. For signed numbers,
- * positive and negative numbers are pooled separately, and a cell shows the result with the larger
- * absolute value.
+ * A tile has 256 by 256 cells (`attnviz.server.tiles.TILE`). At the zoom level l, a cell covers 2^l
+ * by 2^l weights. Tile (row, column) begins at query `row * 256 * 2^l` and key `column * 256 *
+ * 2^l`. The last tile of a row or column can be smaller. A cell shows the mean or maximum of its
+ * weights. For signed numbers, positive and negative numbers are pooled separately, and a cell
+ * shows the result with the larger absolute value.
  */
 export interface TileRequest {
   stack: string;
@@ -534,7 +544,7 @@ export interface ScoresRequest {
   pattern: string;
 }
 
-/** Header of a reply with the score of each head for a pattern. */
+/** Header of a reply with the score of each head for one measure. */
 export interface ScoresHeader {
   /** Scores of the heads, as one list for each layer. null if a score is undefined. */
   scores: (number | null)[][];
@@ -575,8 +585,8 @@ export interface VectorsHeader {
   measured?: number;
   /**
    * Names and shapes of the arrays in the buffer, in their order: `query` (head_dim,), `keys`
-   * (keys, head_dim), and with one entry per key `bias`, `allowed` (0 or 1), `logits` (minus
-   * infinity if not allowed) and `weights`.
+   * (keys, head_dim), and four arrays with one entry per key: `bias`, `allowed` (0 or 1), `logits`
+   * (minus infinity if not allowed) and `weights`.
    */
   parts: VectorsPart[];
   /** Sum of the weights of the requested keys. */
@@ -617,7 +627,10 @@ export interface AnswerToken {
  * significant.
  */
 export interface OutcomeHeader {
-  /** Sentence with the answer before and after the changes, and the noise. */
+  /**
+   * Sentence with the answer before and after the changes, and the noise. Without changes, it
+   * describes the unchanged run.
+   */
   sentence: string;
   /** Name of the answer. */
   measure: string;
@@ -626,7 +639,7 @@ export interface OutcomeHeader {
   candidates_after: AnswerToken[];
 }
 
-/** Request for the stacks of the run of the model with `changes`. */
+/** Request for a description of the stacks after `changes`, in JSON form, were made. */
 export interface ChangedRequest {
   changes: object[];
 }
@@ -658,9 +671,9 @@ export interface StackNumbers {
    */
   patterns: string[];
   /**
-   * Number of sampled queries from which head scores are estimated, if computing the weights of all
-   * queries would take too long. In this case maps also show only sampled queries. Omitted if all
-   * queries are used.
+   * Number of sampled queries from which the scores of heads are estimated, if computing the
+   * weights of all queries would take too long. In this case, thumbnails of heads also show only
+   * sampled queries. Omitted if all queries are used.
    */
   sampled?: number;
 }
@@ -682,7 +695,11 @@ export interface ChangedHeader {
   stacks: ChangedStack[];
 }
 
-/** Request for the contribution of a key to a query, and the effects of cutting the pair. */
+/**
+ * Request for the contribution of a key to a query, and the effects of cutting this pair.
+ *
+ * A cut removes the attention of the query to the key.
+ */
 export interface EdgeRequest {
   stack: string;
   layer: number;
@@ -699,7 +716,11 @@ export interface Cut {
   measure: string;
 }
 
-/** Header of a reply about a query-key pair: its contribution, and the effects of cutting it. */
+/**
+ * Header of a reply about a query-key pair: its contribution, and the effects of its cuts.
+ *
+ * A cut removes the attention of the query to the key.
+ */
 export interface EdgeHeader {
   /** Whether the model has run ("ready") or not ("waits"). */
   model: "waits" | "ready";
@@ -713,7 +734,7 @@ export interface EdgeHeader {
   share_problem: string;
   /** Effects of the cuts of this pair in earlier runs. */
   cuts: Cut[];
-  /** Largest noise of these cuts, as text. "" if the pair was not cut. */
+  /** Largest noise of these effects, as text. "" if the pair was not cut. */
   noise: string;
 }
 

@@ -26,8 +26,8 @@ from attnviz.record.tokens import Tokens
 
 Positions = NDArray[np.int64]
 
-# First limit of the search for the edit distance. If the distance is larger, the search is repeated
-# with twice the limit.
+# First limit in the search for the edit distance. If the distance is larger, rapidfuzz repeats the
+# search with twice the limit.
 _FEW_CHANGES = 32
 
 # Table that deletes the signs of `Tokens.text` for white space and for an empty text.
@@ -187,7 +187,7 @@ class Alignment:
 
 
 def _label(parts: Sequence[str]) -> str:
-    """Return the texts of tokens as one string, without ``##`` at the start of later tokens."""
+    """Join the texts of tokens, without ``##`` at the start of the second and later tokens."""
     return "".join([*parts[:1], *map(_inside, parts[1:])])
 
 
@@ -243,13 +243,13 @@ def _codes(tokens: Tokens, part: slice = slice(None)) -> list[tuple[str, bool]]:
 def _by_changes(
     a: Sequence[object], b: Sequence[object], at: tuple[int, int] = (0, 0)
 ) -> list[tuple[int, int]]:
-    """Return the ends of the units in both lists, for the minimum edit distance.
+    """Return the ends of the units for the minimum edit distance, as pairs (end in a, end in b).
 
     `a` and `b` are parts of the two lists. `at` has the positions at which these parts start.
     """
     ends = []
-    # Without the hint, the time grows with the squared length of the lists. With the hint, the time
-    # grows with the number of differences.
+    # With the hint, the time is proportional to the length of the lists times the number of
+    # differences. Without it, the time grows with the squared length.
     for change in Levenshtein.opcodes(a, b, score_hint=_FEW_CHANGES):
         count = max(change.src_end - change.src_start, change.dest_end - change.dest_start)
         ends += [
@@ -263,9 +263,11 @@ def _by_changes(
 
 
 def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
-    """Return the ends of the units in both lists if the lists spell the same text, else None.
+    """Return the ends of the units if both lists spell the same text, in pairs (a, b).
 
-    Special tokens are not part of the spelled text. They are aligned by edit distance.
+    Special tokens split the text into parts. Both lists must have the same number of parts, at
+    least one, and each part must have the same characters in both lists. Otherwise return None. The
+    special tokens themselves are aligned by edit distance.
     """
     a_runs, b_runs = _runs(a), _runs(b)
     texts = [[run for run in runs if not run[0]] for runs in (a_runs, b_runs)]
@@ -299,7 +301,7 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
 
 
 def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
-    """Split tokens into runs of special tokens and runs of other tokens.
+    """Split tokens into the longest possible runs of only special or only other tokens.
 
     Return for each run whether its tokens are special, and the slice of their positions.
     """
@@ -313,7 +315,7 @@ def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
 
 
 def _spelled(parts: Sequence[str]) -> str:
-    """Return the characters of tokens in lower case, without white space, ``##`` and accents."""
+    """Join the characters of tokens in lower case, without white space, ``##`` and accents."""
     text = "".join(map(_inside, parts)).translate(_SPACES)
     letters = unicodedata.normalize("NFKD", text)
     return "".join(letter for letter in letters if not unicodedata.combining(letter)).casefold()
@@ -322,11 +324,11 @@ def _spelled(parts: Sequence[str]) -> str:
 def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
     """Return the alignments of several texts with one first text, changed to have the same units.
 
-    The first text is the list `a` of every alignment. Each list `b` is another text. A new unit
-    ends at each token of `a` at which a unit ends in all alignments. If several texts insert tokens
-    between the same two tokens of `a`, the first inserted tokens are in one unit, the second
-    inserted tokens in the next, and so on. If only some texts insert tokens, the unit is empty in
-    the others and in `a`.
+    The first text is the list `a` of every alignment. Each list `b` is another text. In the result,
+    a unit ends at a token of `a` only if a unit ends there in all `alignments`. If several texts
+    insert tokens between the same two tokens of `a`, the first inserted tokens of all texts are in
+    one unit, the second inserted tokens in the next unit, and so on. Such a unit is empty in `a`,
+    and in the texts that insert fewer tokens.
 
     >>> a = Tokens.of(["he", " sat"])
     >>> others = [["he", " sat", " down"], ["she", " sat"]]
@@ -340,14 +342,14 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
     common = ends[0]
     for other in ends[1:]:
         common = np.intersect1d(common, other)
-    # Each entry has the end of a unit in `a` and in each other text.
+    # Each entry has the ends of one unit: in `a`, then in each other text.
     units: list[tuple[int, ...]] = []
     before = 0
     for position in (0, *common.tolist()):
         inserted = []
         for alignment in alignments:
-            # The units of this alignment that end at `position` in `a`: a unit with tokens of `a`,
-            # and then units with tokens of only `b`.
+            # Find the units of this alignment that end at `position` in `a`: at most one unit with
+            # tokens of `a`, and after it the units with tokens of only `b`.
             start, stop = np.searchsorted(alignment.a_ends, [position, position + 1])
             own = start + int(position > 0 and start < stop and alignment.a_lengths[start] > 0)
             inserted.append((alignment.b_ends[own - 1] if own else 0, alignment.b_ends[own:stop]))
@@ -377,8 +379,8 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
 def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
     """Return one token for each unit of alignments that have the same units and the same list `a`.
 
-    The text of a token is the label of the unit. If all alignments are `identical`, the tokens of
-    `a` are returned without predictions.
+    The text of the token is a label that combines the labels of the unit in all alignments. If all
+    alignments are `identical`, the tokens of `a` are returned without predictions.
     """
     first = alignments[0]
     if all(alignment.identical for alignment in alignments):
@@ -386,7 +388,7 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
     special, sequence, labels = [], [], []
     texts = [alignment.text for alignment in alignments]
     for unit in range(len(first)):
-        # Find a text that has tokens in this unit: `a`, or else the first of the other texts.
+        # Find a text that has tokens in this unit: `a` or, if `a` has none, the first other text.
         has = next((alignment for alignment in alignments if not alignment.only_b[unit]), None)
         side = "a" if has is not None else "b"
         if has is None:
@@ -406,7 +408,8 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
 def _shared_label(labels: Sequence[str], alignments: Sequence[Alignment], unit: int) -> str:
     """Return one label for a unit from its labels in all alignments.
 
-    For example, ``he→she`` and ``he→it`` become ``he→she/it``.
+    Labels of replaced, inserted or missing tokens are joined. For example, ``he→she`` and ``he→it``
+    become ``he→she/it``. If the unit has the same text in all lists, the longest label is returned.
     """
     changed = [
         label

@@ -14,8 +14,8 @@ from attnviz.record.softmax import as_rows
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import report
 
-#: Layer, head, query, key, weight in the first stack, weight in the second stack, and the second
-#: weight minus the first.
+#: One query-key pair: layer, head, query, key, weight in the first stack, weight in the second
+#: stack, and the second weight minus the first.
 Change = tuple[int, int, int, int, float, float, float]
 
 
@@ -24,11 +24,13 @@ def largest_changes(
 ) -> list[Change]:
     """Find the `top_k` pairs with the largest absolute differences of weights, largest first.
 
-    All heads that both stacks have are compared, but only the queries `rows`. Equal weights are
-    omitted. Among equal differences, pairs with a smaller layer, head, query and key come first.
+    All heads that both stacks have are compared, but only the queries `rows`. Pairs with equal
+    weights are omitted. Among pairs with equal differences, the order is by layer, head, query and
+    key.
     """
-    # `best` is a heap whose first entry has the smallest difference. Positions are negated: among
-    # equal differences, the pair with the largest position is dropped first.
+    # `best` is a heap whose first entry has the smallest difference and is dropped first. The
+    # position (layer, head, query, key) is negated, so that among equal differences the pair with
+    # the largest position is first.
     best: list[tuple[float, tuple[int, ...], Change]] = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
     done, total = 0, sum(map(len, heads.values()))
@@ -39,8 +41,8 @@ def largest_changes(
                     stack.attention(layer).block([head], as_rows(queries))[0].cpu().numpy()
                     for stack in (a, b)
                 )
-                # Rounding to float32 does not matter for the selection. The returned differences
-                # are computed in float64.
+                # Select pairs by differences in float32, whose rounding hardly matters. The
+                # returned differences are computed in float64.
                 change = two - one
                 least = best[0][0] if len(best) == top_k else 0.0
                 for row, key in _largest(np.abs(change), top_k, least):
@@ -67,7 +69,7 @@ def largest_changes(
 def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[tuple[int, int]]:
     """Yield row and column of the `count` largest positive values that are at least `least`.
 
-    All values that are equal to the smallest yielded value are included, too.
+    If further values are equal to the smallest of these, they are yielded, too.
     """
     flat = change.ravel()
     indices = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))

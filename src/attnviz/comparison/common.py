@@ -1,8 +1,9 @@
-"""Alignment of several records: the same rows, columns and layers for all of them.
+"""Alignment of several records, which gives all of them the same rows, columns and layers.
 
 Each row and column is a unit: a group of neighbouring tokens of the first record and the
-corresponding tokens of the other records. A unit can be empty in some records. Notes describe the
-tokens, layers and heads that not all records have.
+corresponding tokens of the other records. A unit can be empty in some records. A stack is the
+attention of one kind in all layers. Notes are sentences about the tokens, stacks, layers and heads
+that not all records have.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Common:
     records : tuple of AttentionRecord
         Records with the same stacks and layers, and with units as rows and columns.
     sides : mapping of str to tuple of Sides
-        For each stack, the alignments of the other records with the first record, in order.
+        For each stack name, the alignments of the second, third, ... record with the first record.
     notes : tuple of str
         Sentences about tokens, stacks, layers and heads that not all records have.
     """
@@ -58,14 +59,14 @@ def align_records(
     """Align all records with the first one.
 
     `names` has the names of the records in notes and errors. `first_notes` are put before the other
-    notes. Raise ValueError if the records have no stack or layer in common, if the tokens cannot be
-    aligned, or if a stack is signed or has different measures or normalizations.
+    notes. Raise ValueError if the records have no stack in common, or if one of these stacks has no
+    common layer or token, has signed numbers, or differs in `measure` or `normalized`.
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)
     sides: dict[str, tuple[Sides, ...]] = {}
     stacks_of_records: list[dict[str, AttentionStack]] = [{} for _ in records]
-    # If queries and keys are the same tokens, the cache returns the same alignment for both.
+    # With the cache, tokens that are both queries and keys are aligned only once.
     aligned = cache(align_tokens)
     for name in common:
         stacks = [record.stacks[name] for record in records]
@@ -129,8 +130,8 @@ def align_records(
 def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> list[str]:
     """Return the names of the stacks that all records have.
 
-    Raise ValueError if no stack is in all records, if a stack has signed numbers, or if a stack has
-    different measures or normalizations in the records.
+    Raise ValueError if no stack is in all records, or if one of these stacks has signed numbers or
+    differs between the records in `measure` or `normalized`.
     """
     common = [
         name for name in records[0].stacks if all(name in record.stacks for record in records)
@@ -201,7 +202,7 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 
 
 def _have_same(alignment: Alignment) -> bool:
-    """Return whether the two texts contain the same token, or have the same text in a unit.
+    """Whether the two texts have a token in common, or a unit with the same text in both.
 
     Special tokens are ignored.
     """
@@ -221,10 +222,10 @@ def _kind(tokens: Tokens) -> str:
 
 
 def _starts(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
-    """Return the number of tokens that one text has before each unit, (units,).
+    """Return the number of tokens that one text has before each unit, int64, (units,).
 
-    `number` selects the text: 0 is the list `a` of all alignments, and i is the list `b` of
-    ``alignments[i - 1]``.
+    `number` selects the text. 0 is the first text, which is the list `a` of all alignments. Another
+    number i is the list `b` of ``alignments[i - 1]``.
     """
     lengths = alignments[0].a_lengths if number == 0 else alignments[number - 1].b_lengths
     return np.cumsum(lengths) - lengths

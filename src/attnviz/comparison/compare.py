@@ -115,11 +115,11 @@ def compare(
 def _records(
     members: Iterable[Any], inputs: Iterable[Any], options: Mapping[str, Any]
 ) -> tuple[list[AttentionRecord], tuple[str, ...], list[Any]]:
-    """Return the records of models on their inputs, default names, and the models.
+    """Return the record of each member on its input, default names, and the models.
 
-    Records among the members are returned as they are. If `members` is an iterator, each model is
-    released before the next one is created. The returned models have None in place of a released
-    model, and of a record.
+    A member is a model or a record. Records are returned unchanged. If `members` is an iterator, no
+    reference to a model is kept, so that its memory is free before the next model is created. The
+    returned models have None in place of such a model, and in place of a record.
     """
     records: list[AttentionRecord] = []
     labels: list[str | None] = []
@@ -130,7 +130,7 @@ def _records(
         text = next(all_inputs)
         is_record = isinstance(member, AttentionRecord)
         labels.append(PurePath(member).name if isinstance(member, (str, os.PathLike)) else None)
-        # Keep no reference to a model of an iterator. Its memory is then free for the next model.
+        # Keep no reference to a model of an iterator. Its memory must be free for the next model.
         models.append(None if is_record or isinstance(members, Iterator) else member)
         if is_record:
             records.append(member)
@@ -155,10 +155,10 @@ def _records(
 
 
 def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]:
-    """Return a note for each model that shares its parameters in memory with the first model.
+    """Return a note for each model that has the same parameters in memory as the first model.
 
-    PEFT, for example, adds an adapter to the base model itself. The base model and the model with
-    the adapter are then the same.
+    The comparison of such models finds no difference. For example, PEFT adds an adapter to the base
+    model itself, so the base model is then the model with the adapter.
     """
     if not models or not hasattr(models[0], "parameters"):
         return []
@@ -177,7 +177,7 @@ def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]
 
 
 def _extracted(model: Any, inputs: Any, options: Mapping[str, Any], number: int) -> AttentionRecord:
-    """Extract the record of member `number`, with its own tokenizer and folder."""
+    """Extract the record of member `number`, with its own tokenizer, processor and folder."""
     from attnviz.extraction import extract
 
     own_options = dict(options)

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 Distances = NDArray[np.float64]
 
-# Number of heads for which a view compares all queries of a text with 4,096 tokens, or 32,768 on a
-# GPU. This takes a few seconds. For more heads, the longest text with all queries is shorter.
+# If a stack has at most this many heads, a view compares all queries of a text with up to 4,096
+# tokens, or 32,768 on a GPU. This takes a few seconds. With more heads, the text must be shorter.
+# For longer texts, a view compares a sample of the queries.
 _MAX_HEADS = 16
 
 
@@ -445,9 +446,9 @@ class Comparison:
         return {"names": list(self.names), "stacks": stacks}
 
     def _sampled(self, name: str) -> int | None:
-        """Return the number of queries that a view samples to compute distances, or None for all.
+        """Return the number of queries that a view samples to compute the distances of a stack.
 
-        `name` is the name of a stack.
+        `name` is the name of the stack in the members. Return None if all queries are compared.
         """
         layers, heads = [], 0
         for member in self.members:
@@ -482,9 +483,10 @@ class Comparison:
     def _title(self, *members: int) -> str:
         """Return the title of a record of differences.
 
-        `members` are the indices of the members that are compared with the first. For one of them,
-        the title is, for example, "gpt2 (b − a)". For several, the title contains the names of all
-        members, "gpt2 (a, b, c)". The model is omitted if the members have different models.
+        `members` are the indices of the members that are compared with the first. For one index,
+        the title is, for example, "gpt2 (b − a)". For several indices, it contains the names of all
+        members, such as "gpt2 (a, b, c)". If the models have different names, the title has no
+        model.
         """
         models = list(dict.fromkeys(record.model for record in self._originals))
         names = " and ".join(f"{self.names[member]} − {self.names[0]}" for member in members[-1:])
@@ -515,10 +517,11 @@ class Comparison:
 
 
 def _own_tokens(tokens: Tokens, units: Alignment, of: int, first_image: int) -> Tokens:
-    """Replace the labels of units by the texts of one list: "he" instead of "he→she".
+    """Replace the labels of `tokens`, which are units, by the texts of one member.
 
-    `of` is 0 for the list `a` of the alignment, 1 for `b`. Units that are empty in this list keep
-    their labels. `first_image` is added to the numbers of images.
+    For example, "he→she" becomes "he". `of` is 0 for the list `a` of the alignment `units`, and 1
+    for the list `b`. Units that are empty in this list keep their labels. `first_image` is added to
+    the image numbers of patch grids, because the images of all members are in one list.
     """
     own = zip(units.own_text(of), tokens.text, strict=True)
     grids = tuple(replace(grid, image=grid.image + first_image) for grid in tokens.grids)
@@ -526,7 +529,7 @@ def _own_tokens(tokens: Tokens, units: Alignment, of: int, first_image: int) -> 
 
 
 def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
-    """Return arrays as lists that can be written as JSON. NaN and infinity become None."""
+    """Convert arrays to lists that can be written as JSON. NaN and infinity become None."""
     return [[float(value) if math.isfinite(value) else None for value in layer] for layer in values]
 
 

@@ -18,16 +18,16 @@ Measure = Literal["total variation", "Jensen-Shannon"]
 Numbers = NDArray[np.float64]
 Weights = NDArray[np.float32] | Numbers
 
-# Rows are compared in groups of queries. A group has at most this many weights (1 MiB), but at
-# least `_MIN_ROWS` queries, because all keys are read for each group.
+# Rows are compared in groups of queries. A group has at most `_MAX_CACHED` weights (1 MiB of
+# float32), but at least `_MIN_ROWS` queries, because all keys are read again for each group.
 _MAX_CACHED = 1 << 18
 _MIN_ROWS = 16
-# Relative error of a query or key vector due to one rounding, as a multiple of half the dtype's
-# epsilon. It is larger for float32 and float64, whose products are not summed in a higher
-# precision.
+# Relative error of a query or key vector due to one rounding, as a multiple of half the epsilon of
+# its dtype. The multiple is larger for float32 and float64, because their products are not summed
+# in a higher precision.
 _ROUNDINGS = {torch.float16: 1.0, torch.bfloat16: 1.0, torch.float32: 8.0, torch.float64: 8.0}
-# The estimated distance is multiplied by this factor. Measured distances of rounded copies were up
-# to 2.3 times the estimate without it (docs/compare.md).
+# Factor by which the estimated distance is multiplied. Measured distances between models and their
+# rounded copies were up to 2.3 times the estimate without this factor (docs/compare.md).
 _SAFETY = 2.5
 
 
@@ -41,8 +41,8 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
     >>> total_variation(np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.0, 0.25]]))
     array([0.5])
     """
-    # float32 takes half the time of float64, and is precise enough because NumPy uses pairwise
-    # summation.
+    # Sum float32 weights without converting them to float64, which would take twice the time. The
+    # sums are precise enough, because NumPy uses pairwise summation.
     sink_difference = a.sum(axis=1)
     sink_difference -= b.sum(axis=1)
     difference = b - a
@@ -83,10 +83,10 @@ def head_distance(
     queries: NDArray[np.int64],
     measure: Measure = "total variation",
 ) -> float:
-    """Return the mean distance of a head of `a` and `b` over `queries`, which must ascend.
+    """Return the mean distance between a head of `a` and the same head of `b` over `queries`.
 
-    Queries without a positive weight in one of the heads are left out. The result is NaN if no
-    query remains. Rows are computed in groups to limit the memory.
+    `queries` must ascend. Queries that have no positive weight in `a` or in `b` are left out. The
+    result is NaN if no query remains. Rows are computed in groups to limit the memory.
     """
     total, count = 0.0, 0
     for rows in rows_at_once(queries, a.num_keys):
@@ -100,7 +100,7 @@ def head_distance(
 
 
 def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[np.int64]]:
-    """Yield groups of queries. For short texts, the weights of a group fit in the CPU cache.
+    """Yield groups of queries whose weights fit in the CPU cache, if a text is not very long.
 
     >>> [len(some) for some in rows_at_once(np.arange(20), 1 << 16)]
     [16, 4]
@@ -117,8 +117,9 @@ def rounding_distances(
 
     A head is compared with a copy whose queries and keys have random errors, relative to the size
     of each vector. The errors are as large as the sum of 3 + `layer` independent rounding errors.
-    Three errors occur in the first layer: in the parameters, in the inputs, and in the products of
-    both. Each further layer adds one. The result is the mean over a sample of queries, times 2.5.
+    Three errors occur in layer 0: in the parameters, in the inputs, and in the products of both.
+    Each further layer adds one. The estimate is the mean distance over a sample of queries, times
+    `_SAFETY`.
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
     queries = sample_queries(attention.num_queries)
@@ -128,7 +129,8 @@ def rounding_distances(
         generator = torch.Generator().manual_seed(layer * 1009 + head)
         own = exact.queries[head : head + 1], exact.keys[attention.key_head(head)][None]
         disturbed = [_disturbed(vectors, relative, generator) for vectors in own]
-        # The other heads of the copy are not read. They get the vectors of this head.
+        # Use the vectors of this head for all heads of the copy, because the other heads are not
+        # read.
         rounded = replace(
             exact,
             queries=disturbed[0].expand(attention.num_heads, -1, -1),

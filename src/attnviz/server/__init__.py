@@ -1,1 +1,1 @@
-"""Server that answers the requests of live views in the browser with small binary replies."""
+"""Servers that answer the requests of live views in the browser with small replies."""

@@ -47,7 +47,7 @@ class BaseServer:
 
     @property
     def mapped_files(self) -> Collection[MappedFile]:
-        """Memory-mapped files that the replies are read from."""
+        """Memory-mapped files that contain the data of the replies."""
         return ()
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
@@ -73,9 +73,10 @@ class BaseServer:
 
 
 class _Pages:
-    """Exported pages that are being sent to browsers in parts, by the state of the view.
+    """Exported pages that are being sent to browsers in parts.
 
-    Several browser tabs may export pages with different states at the same time.
+    The key of a page is the state of the view. Several browser tabs may export pages with different
+    states at the same time.
 
     Examples
     --------
@@ -123,7 +124,10 @@ class PageHeader(PartHeader):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Request for one part, counted from 0, of the exported page of a view with this state."""
+    """Request for one part of the exported page of the view.
+
+    `part` is the index of the part, from 0. The page shows the view with the state `state`.
+    """
 
     part: int
     state: Mapping[str, Any]

@@ -35,7 +35,7 @@ class ByteCache(Generic[_Value]):
 
     @property
     def num_bytes(self) -> int:
-        """Total size of the cached values in bytes, where a value counts at most `max_bytes`."""
+        """Total size of the cached values in bytes. A larger value counts as `max_bytes`."""
         return int(self._values.currsize)
 
     def get(self, key: Hashable) -> _Value | None:

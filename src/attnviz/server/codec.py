@@ -1,7 +1,9 @@
 """Encoding of weights for the browser, as bytes and a header with their shape and encoding.
 
-With one byte per weight, the byte is called the code of the weight. ``js/src/client/codec.ts``
-decodes the bytes. The tests of this module and of that file use the same examples in
+A weight is encoded as one byte or as a float32 number. The one byte is called the code of the
+weight. All codes of a stack are relative to its maximum, which is the largest possible weight.
+Weights can also be signed numbers, such as differences. ``js/src/client/codec.ts`` decodes the
+bytes. The tests of this module and of that file use the same examples in
 ``tests/fixtures/codec.json``.
 """
 
@@ -21,17 +23,19 @@ Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
 TOP_CODE = 255
 #: Code of the largest possible absolute value of signed numbers.
 TOP_SIGNED_CODE = 127
-# Factor by which weights may exceed the maximum because of rounding in the softmax or in bfloat16.
+# Factor by which weights may exceed the largest possible weight, because of rounding in the softmax
+# or in bfloat16.
 _ROUNDING = 1.005
 # Float32 weights are deflated only if at least this share of them is zero. If fewer are zero,
 # deflating hardly reduces their size. Weights with a causal mask have about 50 % zeros.
 _DEFLATED_ZEROS = 0.25
-# Float32 weights are deflated only if they have at least this size in bytes.
+# Float32 weights are deflated only if their total size in bytes is at least this.
 _DEFLATED_FROM = 4096
 
-# Largest error of a decoded weight, as a share of the maximum. The code is proportional to the
-# square root of the weight. Therefore small weights, which are the most frequent, have the smallest
-# errors. The error is largest halfway between the two highest codes: (255^2 - 254.5^2) / 255^2.
+# Largest error of a decoded weight, as a share of the maximum, with the codes up to 255 and with
+# the codes of signed numbers up to 127. A code is proportional to the square root of the weight.
+# Therefore small weights, which are the most frequent, have the smallest errors. The error is
+# largest halfway between the two highest codes, for example (255^2 - 254.5^2) / 255^2.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
 
@@ -43,11 +47,13 @@ class EncodedHeader(TypedDict):
     ----------
     shape : list of int
         Number of heads, of rows (queries) and of columns (keys). The buffer is in row-major order.
+    encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
+        Encoding of the buffer (see `Encoded`).
     maximum : float
-        Value that the largest code means, which is 1 for normalized weights. For signed numbers,
-        the smallest code means ``-maximum``.
+        Weight that the largest code represents, which is 1 for normalized weights. For signed
+        numbers, the smallest code represents ``-maximum``.
     error : float
-        Upper bound of the absolute error of a value.
+        Upper bound of the absolute error of a weight.
     """
 
     shape: tuple[int, int, int]
@@ -72,7 +78,7 @@ class Encoded:
         in another order, compressed by zlib. The first bytes of all weights are followed by the
         second bytes of all weights, and so on.
     maximum : float
-        Value that the largest code means, which is 1 for normalized weights.
+        Weight that the largest code represents, which is 1 for normalized weights.
     error : float
         Upper bound of the absolute error of a weight.
     data : bytes
@@ -98,7 +104,7 @@ class Encoded:
 def not_finite_error(label: str, which: str) -> ValueError:
     """Create the error for weights that are NaN or infinite.
 
-    `label` names the weights, and `which` says which of them are not finite.
+    In the message, `label` names all weights, and `which` names those that are NaN or infinite.
     """
     return ValueError(
         f"{label}: some weights are NaN or infinite ({which}). The model's queries or keys are NaN "
@@ -212,7 +218,7 @@ def encode_bytes(
     error = (INT8_SQRT_ERROR if signed else UINT8_SQRT_ERROR) * maximum
     if maximum <= 0:
         return np.zeros(weights.shape, np.uint8), error
-    # Use `out=`, because new arrays would not be in the processor's cache.
+    # Use `out=`, which is faster because new arrays would not be in the processor's cache.
     sizes = np.abs(weights) if signed else weights
     roots = np.clip(sizes if maximum == 1 else sizes / maximum, 0.0, 1.0)
     np.sqrt(roots, out=roots)

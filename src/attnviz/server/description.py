@@ -1,7 +1,8 @@
 """Description of a record for a view: tokens and properties of the stacks, without weights.
 
-The description of a long text is compressed and sent in several messages, because some hosts close
-the connection after a message that is too large. ``Source.describe`` in
+A stack is the attention of one kind in all layers, such as "self" or "cross". The description of a
+long text is compressed and sent in several messages, because some programs that show notebooks
+close the connection after a message that is too large. ``Source.describe`` in
 ``js/src/client/source.ts`` requests and decompresses the description.
 """
 
@@ -29,6 +30,8 @@ class TokenList(TypedDict):
 
     Attributes
     ----------
+    text : list of str
+        Text of each token.
     special : list of int
         Positions of the special tokens.
     sequence : list of (int or None)
@@ -59,7 +62,8 @@ class EmbeddedShare(TypedDict):
         Sum of the embedded weights divided by the sum of all weights. For signed numbers, the sums
         are of absolute values.
     error : float
-        Upper bound of the absolute error of a weight, from the weights that were exported.
+        Upper bound of the absolute difference between a weight of the page and the weight of the
+        exported record.
     """
 
     form: PageForm
@@ -92,9 +96,9 @@ class StackNumbers(TypedDict):
     patterns : list of str
         Names of the measures, such as "previous token" or "entropy", by which heads can be ordered.
     sampled : int
-        Number of sampled queries from which head scores are estimated, if computing the weights of
-        all queries would take too long. In this case maps also show only sampled queries. Omitted
-        if all queries are used.
+        Number of sampled queries from which the scores of heads are estimated, if computing the
+        weights of all queries would take too long. In this case, thumbnails of heads also show only
+        sampled queries. Omitted if all queries are used.
     """
 
     name: str
@@ -146,8 +150,8 @@ class Description(TypedDict):
     stacks: list[StackDescription]
 
 
-# Maximum length of a description that is sent as JSON. Longer descriptions are compressed, and the
-# browser's developer tools cannot show them.
+# Maximum length of a description that is sent as JSON, so that the browser's developer tools can
+# show it. Longer descriptions are compressed.
 _MAX_CHARACTERS = 100_000
 
 
@@ -179,7 +183,7 @@ def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
 
 
 def describe_numbers(stack: AttentionStack) -> StackNumbers:
-    """Compute the description of a stack without its tokens."""
+    """Compute the properties of a stack without its tokens."""
     maximum = find_maximum(stack)
     sampled = num_scored_queries(stack)
     described: dict[str, Any] = {
@@ -211,9 +215,10 @@ def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
 def pack_description(description: Description) -> bytes | None:
     """Return the JSON of a description, compressed with zlib.
 
-    Return None if the JSON has at most `_MAX_CHARACTERS` and can be sent without compression.
+    Return None if the JSON has at most `_MAX_CHARACTERS`, because it is then sent without
+    compression.
     """
-    # `json.dumps` escapes non-ASCII characters. UTF-8 could not encode them all: a token may
-    # contain only one half of a surrogate pair.
+    # `json.dumps` escapes non-ASCII characters. Without this, a token that contains only one half
+    # of a surrogate pair could not be encoded in UTF-8.
     text = json.dumps(description, separators=(",", ":"))
     return None if len(text) <= _MAX_CHARACTERS else zlib.compress(text.encode("ascii"))

@@ -51,7 +51,7 @@ def average_image(image: NDArray[np.uint8], max_bytes: int) -> NDArray[np.uint8]
         factor += 1
     if factor == 1:
         return image
-    # Widths of the squares in a row. The last square may be narrower than the others.
+    # Widths of the squares in a row of squares. The last square may be narrower than the others.
     widths = np.diff(np.append(np.arange(0, width, factor), width))
     means = np.empty((-(-height // factor), len(widths), 3), np.uint8)
     pace = Pace("image", image.size)

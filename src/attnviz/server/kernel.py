@@ -3,8 +3,8 @@
 Requests and replies are custom messages of a widget. ``js/src/client/kernel.ts`` is the browser
 side, which decides how long to wait for a reply and how many requests to send at once.
 
-A reply can be unfinished: it has only the progress of the computation, or only one of several
-parts. The browser then repeats the request, or requests the next part, until it has everything.
+A reply can be unfinished. It then has only the progress of the computation, and the browser repeats
+the request. Or it has only one of several parts, and the browser requests the next part.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class KernelChannel:
         Function that sends a message (a dict) and its buffers (a list of bytes) to the browser.
     record : int, default 0
         Number of the record that the view shows. It increases when the view shows another record.
-        Requests with another number are ignored, because the browser drops them when it receives
-        the new number.
+        Requests with another number are ignored, because the browser no longer waits for them when
+        it receives the new number.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class KernelChannel:
             return
         if message.get("attnviz") == "cancel":
             self._cancelled.append(str(message.get("id")))
-            # Do not wait for the lock: the thread that has the lock will call `_drop_cancelled`.
+            # If another thread has the lock, do not wait for it. That thread will call
+            # `_drop_cancelled` when it has answered its request.
             if self._lock.acquire(blocking=False):
                 try:
                     self._drop_cancelled()
@@ -111,8 +112,8 @@ class KernelChannel:
 
 
 def _error_message(error: Exception) -> str:
-    # Do not use str() of a KeyError, which puts the message in quotes. If the KeyError has no
-    # message but only the missing key, create a message.
+    # Do not use str() of a KeyError, which puts the message in quotes. If the argument of the
+    # KeyError has no space, it is not a message but the missing key. Create a message from it.
     if isinstance(error, KeyError) and error.args:
         key = str(error.args[0])
         return _shorten(key if " " in key else f"{key!r} is missing")

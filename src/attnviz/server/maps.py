@@ -1,7 +1,7 @@
-"""Maps of the weights of heads, with a limited number of cells.
+"""Maps of the weights of heads with a limited number of cells, for example for thumbnails.
 
-A cell of a map covers several queries and keys. It shows their largest weight (max pooling), so
-that single large weights remain visible.
+A cell of a map covers several successive queries and keys. It shows their largest weight (max
+pooling), so that single large weights remain visible.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def encode_maps(
 
     Each cell has the largest weight of its queries and keys. For signed numbers, it has the number
     with the largest absolute value. If computing every weight would take too long (see
-    `can_compute_maps`), each row of a map shows only one of its queries.
+    `can_compute_maps`), each row of cells shows only one of its queries.
+
+    By default, the maps show all heads, queries (`rows`) and keys (`columns`). Raise ValueError
+    before the computation if the maps do not fit into a reply.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -70,7 +73,7 @@ def encode_maps(
     num_cells = len(heads)
     for side in (rows, columns):
         num_cells *= min(side.stop - side.start, size)
-    # Raise an error before the computation, which can take minutes.
+    # Check the size before the computation, which can take minutes.
     check_reply_size(f"maps of size={size}", num_cells, "Request smaller maps.")
     maximum = find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
@@ -88,7 +91,8 @@ def encode_maps(
             maps.append(pool_on_device(vectors, head, rows, columns, size)[None])
             pace.advance(STEP)
             continue
-        # Compute one block of weights at a time and update the maxima, to limit the memory.
+        # To limit the memory, compute one block of weights at a time, and update `maxima`. For
+        # signed numbers, it has the largest positive and the largest negative numbers.
         maxima = np.full((1 + stack.signed, *map(len, starts)), -np.inf, np.float32)
         for part, group in row_groups(queries, tile_rows(attention.num_keys)):
             weights = attention.block([head], group, columns)[0].cpu().numpy()
@@ -110,8 +114,9 @@ def pool_on_device(
 ) -> NDArray[np.float32]:
     """Compute the map of a head on the device of its queries and keys, for example a GPU.
 
-    Only the map is copied from the device. The weights are computed in blocks, because all weights
-    of 32,768 queries and keys need four gigabytes.
+    Only the map is copied from the device. `size` is the maximum number of rows and columns of
+    cells. The weights are computed in blocks, because all weights of 32,768 queries and keys need
+    four gigabytes.
 
     Returns
     -------

@@ -17,13 +17,14 @@ from typing import TypedDict
 from attnviz.server.protocol import Reply
 from attnviz.utils.progress import Job
 
-#: Time in seconds after which the computation for one request is paused. Other requests and the
-#: user's cells wait about this long.
+#: Time in seconds after which the computation for one request is paused. Other requests, and the
+#: user's cells, wait about this long until they can run.
 REPLY_SECONDS = 0.2
-#: Maximum number of pending replies. A browser sends no more requests at once. Each pending reply
-#: needs a few megabytes of memory.
+#: Maximum number of pending replies of a view. A browser does not send more requests at the same
+#: time. The limit is needed because each pending reply keeps a few megabytes in memory.
 MAX_PENDING = 4
-# A pending reply may be dropped if its request was not repeated within this many requests.
+# If `MAX_PENDING` is exceeded, a pending reply is dropped if its request was not among this many
+# last requests.
 _MAX_OTHER_REQUESTS = 64
 
 
@@ -88,9 +89,9 @@ class PendingReplies:
     ) -> Reply:
         """Compute the reply to `request` for up to `seconds`, by default `REPLY_SECONDS`.
 
-        If the reply is pending, continue its computation. If the reply is new, begin a `Job` that
-        calls `answer`, unless too many other replies are pending. Return the reply, or the progress
-        of an unfinished reply.
+        If the same request has a pending reply, continue its computation. Otherwise begin a `Job`
+        that calls `answer`, unless too many other replies are pending. Return the reply if it is
+        finished, or else a reply with the progress.
         """
         pending = self._find_or_begin(request, answer)
         if pending is None:
@@ -102,7 +103,7 @@ class PendingReplies:
         try:
             done = pending.job.run_for(REPLY_SECONDS if seconds is None else seconds)
         except BaseException:
-            # Drop the reply, because its computation has ended.
+            # The computation has ended with an error and cannot continue.
             self._drop(pending)
             raise
         if done:
@@ -134,9 +135,10 @@ class PendingReplies:
             pending.job.cancel()
 
     def _find_or_begin(self, request: object, answer: Callable[[], Reply]) -> _PendingReply | None:
-        """Return the pending reply to `request`, or begin one that `answer` computes.
+        """Return the pending reply to `request`. If it has none, add one.
 
-        Return None if `MAX_PENDING` other replies are pending and none of them may be dropped.
+        Return None if `MAX_PENDING` other replies are pending and their requests are too recent to
+        drop one of them.
         """
         with self._lock:
             self._count += 1

@@ -18,8 +18,8 @@ import msgspec
 from attnviz.record.stack import AttentionStack
 
 #: Maximum size of the buffer of a reply in bytes. Databricks limits widget messages to 5 MB, and
-#: other hosts are slow with much smaller messages. One megabyte takes about 40 ms. Other messages
-#: can be sent between two replies.
+#: other programs that show notebooks are slow with large messages. Sending one megabyte takes about
+#: 40 ms. After this time, other messages can be sent before the next reply.
 MAX_REPLY_BYTES = 1_000_000
 
 
@@ -64,15 +64,14 @@ class Requests(Generic[_Server]):
     Parameters
     ----------
     hint : str
-        Sentence that the error message adds if a request has an unknown name.
+        Last sentence of the error message for a request with an unknown name.
 
     Attributes
     ----------
     classes : dict
         Dataclass of each request. The keys are the names of the requests.
     headers : dict
-        Possible types of the header of each request's reply. The keys are the names of the
-        requests.
+        Types that the header of the reply can have. The keys are the names of the requests.
     """
 
     def __init__(self, hint: str) -> None:
@@ -83,7 +82,7 @@ class Requests(Generic[_Server]):
     def add(self, name: str, *headers: type) -> Callable[[_Class], _Class]:
         """Return a class decorator that registers the dataclass of a request as `name`.
 
-        `headers` are the possible types of the reply's header.
+        `headers` are the types that the header of the reply can have.
         """
 
         def register(request: _Class) -> _Class:
@@ -94,7 +93,7 @@ class Requests(Generic[_Server]):
         return register
 
     def request(self, name: str, arguments: Mapping[str, Any]) -> Request[_Server]:
-        """Create the request `name`.
+        """Create the dataclass of the request `name`, with `arguments` as fields.
 
         Raise ValueError if an argument is invalid or the name is unknown.
         """
@@ -129,7 +128,7 @@ def range_slice(name: str, value: Range, size: int) -> slice:
 
 
 def check_heads(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[int, list[int]]:
-    """Resolve negative numbers of a layer and its heads, and return the resulting numbers.
+    """Return the layer and its heads as non-negative numbers. Negative numbers count from the end.
 
     Raise ValueError if `heads` is empty or has duplicates, and IndexError if the layer or a head
     does not exist.
@@ -144,7 +143,7 @@ def check_heads(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tupl
 
 
 def check_reply_size(what: str, size: int, hint: str) -> None:
-    """Raise ValueError if `size` exceeds `MAX_REPLY_BYTES`.
+    """Raise ValueError if `size`, in bytes, exceeds `MAX_REPLY_BYTES`.
 
     In the error message, `what` names the content, and `hint` says how to request less.
     """

@@ -17,9 +17,9 @@ from attnviz.server.cache import ByteCache
 from attnviz.utils.progress import Pace
 
 # Default maximum size of the cache in bytes. A head needs 4 bytes per query, which is half a
-# megabyte for 131,072 tokens.
+# megabyte for 131,072 tokens. A head with differences of weights needs twice as much.
 CACHE_BYTES = 48_000_000
-# The cache is not used for texts with at most this many keys, because computing a complete row is
+# If a text has at most this many keys, the cache is not used, because computing complete rows is
 # fast enough.
 _MAX_RECOMPUTED_KEYS = 4096
 
@@ -78,7 +78,10 @@ class RowNormalizers:
     def _normalizers(
         self, stack: AttentionStack, layer: int, heads: Sequence[int], rows: Rows
     ) -> torch.Tensor:
-        """Return normalizers as `LayerAttention.normalizers` does. Compute those not cached."""
+        """Return the result of `LayerAttention.normalizers` from the cache.
+
+        If a row lacks a normalizer in one of `heads`, compute and cache the row for all `heads`.
+        """
         attention = stack.attention(layer)
         cached = []
         for head in heads:

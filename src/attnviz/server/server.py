@@ -2,7 +2,8 @@
 
 A view never receives all weights of a record. It requests the description of the record once, and
 then only the weights that it draws. Each kind of request is a class in this module. Its fields are
-the arguments, and its method `answer` computes the reply. For all requests:
+the arguments, and its method `answer` computes the reply. A stack is the attention of one kind in
+all layers, such as "self" or "cross". For all requests:
 
 - The arguments are checked before the computation starts.
 - The buffer of a reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
@@ -115,7 +116,7 @@ class RecordServer(BaseServer):
         return self._interventions
 
 
-# Maximum number of bytes of a score in JSON, including the separator.
+# Maximum number of bytes of one score in JSON, including the separator after it.
 _SCORE_BYTES = 22
 
 
@@ -125,7 +126,8 @@ class DescribeRequest:
     """Request for the description of the record.
 
     The description of a short text is the header of the reply. The description of a long text is
-    compressed and divided into parts. The buffer of the reply then has the part `part`.
+    compressed and divided into parts. The buffer of the reply then has the part with the index
+    `part`, from 0.
     """
 
     part: int = 0
@@ -189,11 +191,11 @@ class MapsHeader(EncodedHeader):
 @RECORD_REQUESTS.add("maps", MapsHeader)
 @dataclass(frozen=True)
 class MapsRequest:
-    """Request for maps of heads with at most `size` rows and columns.
+    """Request for maps of heads with at most `size` rows and columns of cells.
 
-    Each cell of a map has the largest of its weights. For signed numbers, it has the number with
-    the largest absolute value, including its sign. For long texts, only some queries are used
-    (`MapsHeader.sampled`).
+    Each cell of a map covers successive queries and keys and has their largest weight. For signed
+    numbers, it has the number with the largest absolute value, including its sign. For long texts,
+    only some queries are used (`MapsHeader.sampled`).
 
     Attributes
     ----------
@@ -279,11 +281,11 @@ class StrongestRequest:
 class TileRequest:
     """Request for a tile of a head's matrix of weights, or of the mean of several heads.
 
-    A tile has `TILE` by `TILE` cells. At level l, a cell covers 2^l by 2^l weights. Tile (row,
-    column) begins at query `row * TILE * 2^l` and key `column * TILE * 2^l`. The last tiles of a
-    row or column can be smaller. A cell shows the mean or maximum of its weights. For signed
-    numbers, positive and negative numbers are pooled separately, and a cell shows the result with
-    the larger absolute value.
+    A tile has 256 by 256 cells (`attnviz.server.tiles.TILE`). At the zoom level l, a cell covers
+    2^l by 2^l weights. Tile (row, column) begins at query ``row * 256 * 2^l`` and key ``column *
+    256 * 2^l``. The last tile of a row or column can be smaller. A cell shows the mean or maximum
+    of its weights. For signed numbers, positive and negative numbers are pooled separately, and a
+    cell shows the result with the larger absolute value.
     """
 
     stack: str
@@ -311,7 +313,7 @@ class TileRequest:
 
 
 class ScoresHeader(TypedDict):
-    """Header of a reply with the score of each head for a pattern.
+    """Header of a reply with the score of each head for one measure.
 
     Attributes
     ----------
@@ -407,7 +409,8 @@ class OutcomeHeader(TypedDict):
     Attributes
     ----------
     sentence : str
-        Sentence with the answer before and after the changes, and the noise.
+        Sentence with the answer before and after the changes, and the noise. Without changes, it
+        describes the unchanged run.
     measure : str
         Name of the answer.
     candidates_before, candidates_after : list of AnswerToken
@@ -463,7 +466,9 @@ class Cut(TypedDict):
 
 
 class EdgeHeader(TypedDict):
-    """Header of a reply about a query-key pair: its contribution, and the effects of cutting it.
+    """Header of a reply about a query-key pair: its contribution, and the effects of its cuts.
+
+    A cut removes the attention of the query to the key.
 
     Attributes
     ----------
@@ -478,7 +483,7 @@ class EdgeHeader(TypedDict):
     cuts : list of Cut
         Effects of the cuts of this pair in earlier runs.
     noise : str
-        Largest noise of these cuts, as text. "" if the pair was not cut.
+        Largest noise of these effects, as text. "" if the pair was not cut.
     """
 
     model: Literal["waits", "ready"]
@@ -536,7 +541,7 @@ class InterveneRequest:
 @RECORD_REQUESTS.add("changed", ChangedHeader)
 @dataclass(frozen=True)
 class ChangedRequest:
-    """Request for the stacks of the run of the model with `changes`."""
+    """Request for a description of the stacks after `changes`, in JSON form, were made."""
 
     changes: tuple[Mapping[str, Any], ...]
 
@@ -548,7 +553,10 @@ class ChangedRequest:
 @RECORD_REQUESTS.add("edge", EdgeHeader)
 @dataclass(frozen=True)
 class EdgeRequest:
-    """Request for the contribution of a key to a query, and the effects of cutting the pair."""
+    """Request for the contribution of a key to a query, and the effects of cutting this pair.
+
+    A cut removes the attention of the query to the key.
+    """
 
     stack: str
     layer: int

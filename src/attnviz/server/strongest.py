@@ -1,6 +1,7 @@
 """Strongest keys of queries: the keys with the largest weights among all keys of a text.
 
-With these keys, a view shows the strongest weights of a query even if it does not draw all keys.
+A view of a long text draws only these keys, or lists them if they are outside the part of the text
+that it draws.
 ``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, this file computes the
 same results.
 """
@@ -29,7 +30,7 @@ Combine = Literal["separate", "mean", "max"]
 Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
 LeaveOut = Sequence[str | int]
 
-# Maximum number of weights of a matrix that are computed at a time (16 MB of float32).
+# Maximum number of weights of one matrix that are computed at the same time (16 MiB of float32).
 _MAX_WEIGHTS = 1 << 22
 
 
@@ -39,7 +40,7 @@ class StrongestHeader(TypedDict):
     Attributes
     ----------
     shape : list of int
-        Number of matrices, of rows (queries), and of strongest keys per row.
+        Number of matrices, of rows (queries), and of strongest keys per row. See `Strongest`.
     """
 
     shape: tuple[int, int, int]
@@ -82,7 +83,7 @@ def find_strongest_keys(
     pair: Pair = "all",
     row_normalizers: RowNormalizers | None = None,
 ) -> Strongest:
-    """Find the k strongest keys of each query, and compute sums of the weights of each query.
+    """Find the k strongest keys of each query in `rows`, and sums of the weights of each query.
 
     See `attnviz.server.server.StrongestRequest` for the arguments. Raise ValueError before the
     computation if the result does not fit into a reply.
@@ -125,8 +126,8 @@ def find_strongest_keys(
             signs = torch.sign(weights) if stack.signed else None
             weights = weights if signs is None else weights.abs()
             excluded_sums = [_sum_columns(weights, left_out), _sum_columns(weights, other_text)]
-            # Set excluded weights to 0 by multiplication: 0 times NaN or infinity is NaN, so that
-            # such weights raise the error below. A mask would hide them.
+            # Set excluded weights to 0 by multiplication. 0 times NaN or infinity is NaN, so such
+            # weights make a sum NaN and raise the error below. A mask would hide them.
             weights *= (~(left_out | other_text)).to(weights)
             sums = torch.stack([weights.sum(dim=1), *excluded_sums], dim=1)
             if not bool(sums.isfinite().all()):
@@ -164,8 +165,8 @@ def _combine_heads(
 ) -> torch.Tensor:
     """Compute rows of one head, or the mean or maximum of the rows of several heads.
 
-    The maximum of signed numbers is the number with the largest absolute value. At most two heads
-    are in memory at the same time.
+    `read_head` computes the rows of a head. If `signed`, the maximum is the number with the largest
+    absolute value. The rows of at most two heads are in memory at the same time.
     """
     weights: torch.Tensor
     [weights] = read_head(heads=heads[:1])
@@ -204,10 +205,10 @@ def _left_out_keys(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
 
 
 def _keys_of_pair(tokens: Tokens, pair: str) -> NDArray[np.bool_]:
-    """Return flags of the keys that `pair` includes, (keys,).
+    """Return for each key whether `pair` includes it, bool, (keys,).
 
-    "all" includes all keys. Other values include the keys in one text, such as text b for "a-b".
-    Special tokens belong to neither text.
+    "all" includes all keys. Other values include only the keys in the text after the hyphen, such
+    as text b for "a-b". Special tokens belong to neither text.
     """
     if pair == "all":
         return np.ones(len(tokens), np.bool_)

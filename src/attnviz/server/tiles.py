@@ -29,14 +29,14 @@ from attnviz.utils.progress import Pace
 TILE = 256
 # Maximum zoom level. A matrix that needs a higher level does not fit into memory.
 _MAX_LEVEL = 24
-# If the matrices or the tiles of all requested heads have at most this many weights in total, all
-# queries of the tile are used.
+# All queries of a tile are used if the matrices of all requested heads, or their parts in the tile,
+# have at most this many weights in total.
 MAX_EXACT_PAIRS = 1 << 24
 # Approximate maximum number of weights that are computed for a tile with sampled queries.
 _MAX_SAMPLED_PAIRS = 1 << 26
 # Maximum number of sampled queries per row of cells. More queries would hardly change the picture.
 _MAX_QUERIES_PER_ROW = 16
-# Minimum number of sampled queries per tile.
+# Minimum number of sampled queries per tile, unless the tile is at the end of the text.
 _MIN_QUERIES_PER_TILE = 64
 # Maximum number of weights from which a tile is computed if the tokens were merged into words. The
 # computation then takes about 15 seconds.
@@ -111,7 +111,8 @@ def encode_tile(
     numbers = np.arange(rows.start, rows.stop)
     if interval is not None:
         numbers = _sample_queries(rows, interval)
-    # If there are fewer sampled queries than rows of cells, several rows show the same query.
+    # If there are fewer sampled queries than rows of cells, several rows of cells show the same
+    # query. `row_height` is the number of queries that these rows cover together.
     row_height = max(cell, interval or 1)
     row = (numbers - rows.start) // row_height
     pace = Pace("weights", len(heads) * len(row) * attention.num_keys)
@@ -151,9 +152,10 @@ def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
 
 
 def _num_matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> int:
-    """Return the number of softmax matrices that are computed for `heads`.
+    """Return the number of matrices whose softmax must be computed for `heads`.
 
-    It is 0 if the weights are stored, and two per head for a difference.
+    It is 0 if the weights are stored or the queries are words. It is two per head if the weights
+    are differences.
     """
     return len(heads) * stack.attention(layer).num_softmaxes
 
@@ -161,9 +163,10 @@ def _num_matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> in
 def _sampling_interval(
     stack: AttentionStack, layer: int, heads: Sequence[int], cell: int
 ) -> int | None:
-    """Return the sampling interval of tiles whose cells cover `cell` queries and keys.
+    """Return the sampling interval n: one of n successive queries of a tile is used.
 
-    It is a power of 2, or None if all queries are used.
+    A cell of the tile covers `cell` by `cell` weights. The interval is a power of 2, or None if all
+    queries are used.
     """
     matrices, side = _num_matrices(stack, layer, heads), TILE * cell
     if not _is_large(stack, layer, heads) or matrices * side**2 <= MAX_EXACT_PAIRS:
@@ -185,7 +188,8 @@ def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
 def _check_word_pairs(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:
     """Raise ValueError if the tokens are merged into words and the tile would take minutes.
 
-    Words have no queries and keys. Therefore their tiles cannot be computed from sampled queries.
+    `rows` are the queries of the tile. If they are words, the tile is always computed from all of
+    them.
     """
     if not stack.attention(layer).merged:
         return

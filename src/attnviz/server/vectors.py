@@ -1,6 +1,6 @@
 """Replies that show how the weights of one row are computed from queries and keys.
 
-A row has the weights of one query on all keys. A reply has the query vector, and for some keys the
+A row has the weights of one query on all keys. A reply has the query vector and, for some keys, the
 key vectors, the bias, the mask, the logits and the weights.
 ``js/src/client/requests/vectors.ts`` reads the replies. In exported pages,
 ``js/src/client/attention.ts`` computes the same results.
@@ -18,7 +18,8 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import check_reply_size
 
-#: Maximum number of strongest keys in a reply, which are chosen from all keys of the row.
+#: Maximum number of strongest keys in the header of a reply. They are the keys with the largest
+#: weights among all keys of the row.
 NUM_STRONGEST = 5
 
 _FLOAT_BYTES = 4
@@ -46,8 +47,8 @@ class RowHeader(TypedDict):
     strongest : list
         Positions and weights of the strongest keys among all keys.
     error, logit_error : float
-        Largest absolute error of a weight, and of a logit. Both are 0 in live views. In exported
-        pages, they are larger, because the vectors are rounded.
+        Largest absolute error of a weight (`error`) and of a logit (`logit_error`). Both are 0 in
+        live views. In exported pages, they can be larger, because vectors can be rounded.
     measured : int
         Number of queries per head for which the errors were measured. Omitted if they were measured
         for all queries.
@@ -83,8 +84,8 @@ class VectorsHeader(RowHeader):
     ----------
     parts : list
         Names and shapes of the arrays in the buffer, in their order: `query` (head_dim,), `keys`
-        (keys, head_dim), and with one entry per key `bias`, `allowed` (0 or 1), `logits` (minus
-        infinity if not allowed) and `weights`.
+        (keys, head_dim), and four arrays with one entry per key: `bias`, `allowed` (0 or 1),
+        `logits` (minus infinity if not allowed) and `weights`.
     weight_in_range : float
         Sum of the weights of the requested keys.
     """

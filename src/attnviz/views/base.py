@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Other names of traits, which BertViz or other functions of attnviz use. The error message for such
 # a name suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Names of the traits that a browser needs to create a widget and its layout.
+# Names of the traits that the browser needs to create any widget of ipywidgets, with its layout.
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
 ]
@@ -45,9 +45,9 @@ _logger = logging.getLogger(__name__)
 
 
 def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
-    """Serialize the trait `_description`.
+    """Serialize the trait `_description` for a message to the browser.
 
-    The message that opens the widget contains the description of the record. In all other messages
+    The message that opens the widget has the result of `View._describe_now`. In all other messages,
     the value is None, because the browser needs the description only once.
     """
     del value
@@ -81,8 +81,9 @@ class View(anywidget.AnyWidget):
     theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
-    #: JavaScript code of the view. The module in `_esm` loads it, once for all views in a browser
-    #: tab that have the same code.
+    #: JavaScript code of the view: a widget that contains the code or, in marimo, the code itself.
+    #: The module in `_esm` loads the code once for all views in a browser tab that have the same
+    #: code.
     _code = traitlets.Union(
         [traitlets.Instance(WidgetCode), traitlets.Unicode()], read_only=True
     ).tag(sync=True, **ipywidgets.widget_serialization)
@@ -92,11 +93,13 @@ class View(anywidget.AnyWidget):
     # restart.
     _esm = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    # If the class did not have this trait, anywidget would add it to each view (see `add_traits`).
+    # If the class did not have this trait, anywidget would add it to each view, which is slow (see
+    # `add_traits`).
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: Description of the record. The browser needs it first, so it is sent in the message that
-    #: opens the widget. The browser then removes it from the state of the widget.
+    #: Description of the record, or None. The browser needs it first. Therefore the message that
+    #: opens the widget contains it, if possible (see `_describe_now`). The browser then removes it
+    #: from the state of the widget.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     # Store this function in the class for `__del__`. At shutdown, Python may delete the global name
@@ -107,9 +110,8 @@ class View(anywidget.AnyWidget):
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        # Use weak references, so that the view and its record are freed as soon as no variable
-        # refers to the view. With a reference cycle, they would remain until the next garbage
-        # collection.
+        # Use weak references. A reference cycle would keep the view and its record in memory until
+        # the next garbage collection, even if nothing else refers to the view.
         self._channel = KernelChannel(self._served, weakly(self._send_message))
         self.on_msg(weakly(self._receive_message))
         hold_weakly(self.layout)
@@ -259,7 +261,9 @@ class View(anywidget.AnyWidget):
         return None if "pending" in reply.header or reply.data is not None else reply.header
 
     def open(self) -> None:
-        """Create the widget in the browser. The message to the browser contains the description.
+        """Create the widget in the browser.
+
+        The message to the browser contains the description of the record, if it is short and ready.
 
         Examples
         --------
@@ -277,7 +281,11 @@ class View(anywidget.AnyWidget):
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
-        """Return the page for a state. Unlike `_page`, wait for data that takes long to compute."""
+        """Return the page for a state. It is written to a file or drawn as a picture.
+
+        A subclass whose data can take minutes to compute waits for the data here, but not in
+        `_page`.
+        """
         return self._page(state)
 
     @classmethod
@@ -302,7 +310,7 @@ class View(anywidget.AnyWidget):
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:
-        """Raise TypeError if a name is not the name of a trait.
+        """Raise TypeError if a name is not in `state_names`.
 
         Parameters
         ----------
@@ -395,7 +403,8 @@ class View(anywidget.AnyWidget):
     def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
         """Return the file name and the HTML of a page.
 
-        `state` has the traits that the browser sent. They replace the traits of this view.
+        `state` has the traits that the browser sent. In the page, they replace the traits of this
+        view. The view itself does not change.
         """
         names = self.state_names()
         sent = {name: value for name, value in state.items() if name in names}
@@ -469,8 +478,8 @@ class View(anywidget.AnyWidget):
         """Return the state that `ipywidgets.embed` writes into a page.
 
         It contains a widget that shows the exported page of the view in a frame, because the view
-        itself needs a kernel. Traits that anywidget needs are always included, even if the caller
-        asks to omit traits with default values.
+        itself needs a kernel. The traits without which the browser cannot create this widget are
+        always included, even if the caller asks to omit traits with default values.
         """
         from attnviz.pages.iframe import make_module
 

@@ -1,8 +1,9 @@
 """Runs of a view's model with changed attention: their effects, and their weights.
 
-The unchanged run is computed once and stored. After that, new changes need one forward. An answer
-is the number on which an effect is measured, for example the logit of a token. Cutting a pair of a
-query and a key removes its weight.
+The changed attention is a list of changes, such as the ablation of a head, which are made together.
+The model first runs without changes, and this run is stored. After that, new changes usually need
+one further run. An answer is the number on which an effect is measured, for example the logit of a
+token. Cutting a pair of a query and a key removes its weight.
 """
 
 from __future__ import annotations
@@ -57,18 +58,20 @@ from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_change, format_signed, format_small
 from attnviz.utils.progress import report
 
-# Maximum number of cached effects, which are part of an exported page.
+# Maximum number of cached effects, and of cached descriptions of query-key pairs. An exported page
+# contains both.
 _MAX_OUTCOMES = 50
 # Maximum number of runs whose weights are cached.
 _MAX_RUNS = 2
-# Maximum number of changes that the name of a stack lists one by one. The name for more changes
-# states only their number.
+# The name of a changed stack describes at most this many changes. For more changes, it states only
+# their number.
 _MAX_NAMED_CHANGES = 2
-# Maximum number of characters of the changes in a name.
+# Maximum number of characters of this description in the name.
 _MAX_NAME_LENGTH = 160
-# The run that measures the noise computes the outputs of at most this many queries again.
+# Maximum number of queries whose outputs are computed again to measure the noise (see
+# `ChangedRuns`).
 _NOISE_ROWS = 256
-# Maximum size in bytes of the values of all layers, which are stored to compute norms.
+# Maximum total size in bytes of the stored value vectors, from which norms are computed.
 _VALUE_BYTES = 1 << 30
 
 Changes = tuple[Change, ...]
@@ -85,11 +88,12 @@ class ChangedWeights:
     Attributes
     ----------
     record : AttentionRecord
-        Record of the changed run, with the weights before the changes are applied to them. It has
-        the layers of the record that the view shows.
+        Record of the changed run. In each layer, it has the weights before the changes of this
+        layer are applied to them. It has the layers of the record that the view shows.
     after, difference : dict
-        Stacks of the changed run, and their differences from the unchanged run, with unique names.
-        The keys are the names of the stacks in the unchanged run.
+        Stacks of the changed run, with the changes applied, and their differences from the
+        unchanged run. Both have unique names. The keys are the names of the stacks in the unchanged
+        run.
     """
 
     record: AttentionRecord
@@ -101,8 +105,8 @@ class ChangedWeights:
 class _Run:
     """Results of a run with changed attention.
 
-    `identity` has the outputs of the run that measures the noise (see `ChangedRuns`). `weights` is
-    None if there was too little memory.
+    `outputs` has the outputs of the model, and `identity` those of the run that measures the noise
+    (see `ChangedRuns`). `weights` is None if there was too little memory.
     """
 
     outputs: Any
@@ -144,8 +148,8 @@ class ChangedRuns:
         self._source = source
         self.measured: Measured = None
         self._runner: Runner | None = None
-        #: Outputs of the run that measures the noise of all changes. None before the first run, and
-        #: if each change needs its own run for the noise.
+        #: Outputs of the run that measures the noise for all changes. None before the first run, or
+        #: if the noise must be measured separately for each list of changes.
         self._identity: Any = None
         #: Words for what the model predicts, such as "the next token".
         self._subject = ""
@@ -183,11 +187,11 @@ class ChangedRuns:
         }
 
     def runner_for(self, answer: Measured) -> Runner:
-        """Return the runner. Raise ValueError or TypeError if an answer cannot be measured.
+        """Return the object that runs the model with changes, for measuring `answer`.
 
-        The runner applies changes to the model. The first call runs the model without changes, and
-        again to measure the noise. If a later answer needs logits of more tokens than are stored,
-        both runs are repeated, and cached runs are dropped.
+        The first call runs the model twice: without changes, and to measure the noise. If a later
+        answer needs logits of more tokens than are stored, both runs are repeated, and cached runs
+        are dropped. Raise ValueError or TypeError if the answer cannot be measured.
         """
         runner = self._runner
         if runner is None:
@@ -221,13 +225,16 @@ class ChangedRuns:
         return run.weights
 
     def changed_record(self, changes: Changes) -> ChangedRecord:
-        """Return the record of the run with `changes`. Raise MemoryError if memory is too small."""
+        """Return the record of the run with `changes`. Run the model if it is not cached.
+
+        Raise MemoryError if the record does not fit into memory.
+        """
         _, outcome = self._measure(changes, self.measured)
         record = self.weights(changes).record
         return changed_record(self.runner_for(self.measured), record, changes, outcome.effect)
 
     def changed(self, changes: Sequence[Mapping[str, Any]]) -> ChangedHeader:
-        """Describe the stacks of the run with `changes` for the browser."""
+        """Describe the stacks of the run with `changes`, which have JSON form, for the browser."""
         if not changes:
             raise ValueError("changes is empty. Pass at least one change.")
         weights = self.weights(self._read(changes))
@@ -244,7 +251,10 @@ class ChangedRuns:
         )
 
     def stack(self, name: str) -> AttentionStack | None:
-        """Return the stack with a unique name, from a cached run or a difference, or None."""
+        """Return the stack of a changed run, or the difference, that has the unique name `name`.
+
+        Return None if no cached run has it.
+        """
         for weights in filter(None, (run.weights for run in self._runs.values())):
             for stack in (*weights.after.values(), *weights.difference.values()):
                 if stack.name == name:
@@ -252,11 +262,11 @@ class ChangedRuns:
         return None
 
     def edge(self, pair: EdgeRequest) -> EdgeHeader:
-        """Describe a query-key pair.
+        """Describe a query-key pair by its norm share and its cuts, without running the model.
 
-        The description contains two things. The norm share is the norm of the key's contribution to
-        the query, as a share of the sum over all keys. The cuts are the cached effects of removing
-        the pair. If the model has not run yet, the description contains neither.
+        The norm share is the norm of the key's contribution to the query, divided by the sum of
+        these norms over all keys. The cuts are the cached effects of removing the pair. If the
+        model has not run yet, the description contains neither.
         """
         if self._runner is None:
             return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
@@ -273,7 +283,7 @@ class ChangedRuns:
         return header
 
     def page_state(self) -> dict[str, Any]:
-        """Return the cached results as entries of a page's state."""
+        """Return the cached effects and descriptions of pairs as entries of a page's state."""
         outcomes = [
             {
                 "changes": list(map(change_to_json, changes)),
@@ -294,7 +304,11 @@ class ChangedRuns:
         return tuple(change_for_view(change, self._record.stack(change.stack)) for change in given)
 
     def _first_run(self) -> Runner:
-        """Run the model without changes, and store the value vectors of its layers."""
+        """Run the model without changes, and store the value vectors of its layers.
+
+        If they exceed `_VALUE_BYTES`, the value vectors of only some layers are stored. Raise
+        ValueError if the tokens are not those of the record.
+        """
         model, inputs, target, options = self._source
         example = Example.one(model, inputs, target, None, options)
 
@@ -320,7 +334,7 @@ class ChangedRuns:
         return runner
 
     def _measure(self, changes: Changes, requested: Measured) -> tuple[_Run, _Outcome]:
-        """Measure an answer after changes. Run the model if the run is not cached."""
+        """Measure an answer in the run with `changes`. Run the model if the run is not cached."""
         runner = self.runner_for(requested)
         run = self._runs.get(changes)
         if run is None:
@@ -329,7 +343,8 @@ class ChangedRuns:
         effect = effect_of(runner, answer, run.outputs, run.identity)
         described = [f"{description_of(one, outline.stack(one.stack))}." for one in changes]
         sentence = self._sentence(runner, changes, run, answer, effect)
-        # A page lists the effects in the order in which they were last measured.
+        # Remove an old effect of these changes first, because a page lists the effects in the order
+        # in which they were last measured.
         self._outcomes.pop(changes, None)
         self._outcomes[changes] = outcome = _Outcome(described, sentence, effect)
         return run, outcome
@@ -337,8 +352,8 @@ class ChangedRuns:
     def _new_run(self, runner: Runner, changes: Changes) -> _Run:
         """Run the model with changes.
 
-        If the noise could not be measured for all heads, the model first runs to measure the noise
-        of these changes.
+        If the noise could not be measured for all changes in one run, first run the model to
+        measure the noise of these changes.
         """
         change, identity = runner.change(*changes), self._identity
         if identity is None:
@@ -354,7 +369,10 @@ class ChangedRuns:
         return _Run(forward.outputs, identity, self._weights_of(runner, record, changes))
 
     def _unchanged_sentence(self, answer: Answer, effect: Effect, *, named: bool) -> str:
-        """Describe the unchanged run. If the reader chose an answer (`named`), state its value."""
+        """Describe the unchanged run in a sentence for the reader of the view.
+
+        If `named`, the reader chose the answer, and its value is added.
+        """
         if answer.of_hidden_states:
             return "The model has no logits: its last hidden states are compared."
         sentence = "Unchanged."
@@ -368,7 +386,7 @@ class ChangedRuns:
     def _sentence(
         self, runner: Runner, changes: Changes, run: _Run, answer: Answer, effect: Effect
     ) -> str:
-        """Describe the effect of changes on the prediction and on the answer."""
+        """Describe the effect of changes on the answer, and on the model's prediction if any."""
         begin = _begin(changes, runner.outline)
         noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
         noise += f" {format_small(effect.noise)}."
@@ -414,7 +432,7 @@ class ChangedRuns:
         return weights
 
     def _unique_name(self, changes: Changes, outline: AttentionRecord) -> str:
-        """Return a short unique name for changes."""
+        """Return the same short name for the same changes, and different names for others."""
         if changes not in self._names:
             described = [description_of(change, outline.stack(change.stack)) for change in changes]
             words = "; ".join(sentence[0].lower() + sentence[1:] for sentence in described)
@@ -431,9 +449,10 @@ class ChangedRuns:
     def _norm_share(self, pair: EdgeRequest) -> float:
         """Compute the norm of a key's contribution to a query, as a share of the sum over all keys.
 
-        The norm is |A_ij v_j W_O| for the query i and the key j in one head (Kobayashi et al.
-        2020). The model does not run again. Raise LookupError with a message for the reader of the
-        view if the share is unknown.
+        For the query i and the key j in one head, the norm is |A_ij v_j W_O|, with the weight A,
+        the value vector v and the output projection W_O (Kobayashi et al. 2020). The model does not
+        run again. If the share is unknown, raise LookupError with a message for the reader of the
+        view.
         """
         layer = pair.stack, pair.layer
         if layer not in self._norms:
@@ -452,7 +471,10 @@ class ChangedRuns:
         return float(norms[pair.key] / norms.sum())
 
     def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
-        """Return the cached effects of cutting a pair, as sentences, and their largest noise."""
+        """Return the cached effects of cutting a pair in its head, and the largest noise of them.
+
+        The noise is text, which is empty without effects.
+        """
         cuts: list[Cut] = []
         noise = 0.0
         for changes, outcome in self._outcomes.items():
@@ -464,7 +486,7 @@ class ChangedRuns:
                 or change.layers not in (None, pair.layer)
                 or change.heads not in (None, pair.head)
             ):
-                # Skip runs that changed more than this pair, or that did not change it in its head.
+                # Skip runs with several changes, and runs that did not cut this pair in this head.
                 continue
             when = "before" if change.renormalize else "after"
             where = "" if change.heads is not None else f" in all heads of layer {change.layers}"
@@ -482,10 +504,11 @@ def _answer_tokens(candidates: Iterable[Candidate]) -> list[AnswerToken]:
 
 
 def _masked_token(runner: Runner) -> int | None:
-    """Return the position of the mask token, from whose logits the answer is read.
+    """Return the position of the mask token, after which the answer is read.
 
-    Return None if the text does not have exactly one mask token. The answer is then read from the
-    logits of the last token.
+    Return None if the text does not have exactly one mask token, or if its tokens are not exactly
+    the queries of the record's first stack. The default position is then used, which for language
+    models is the last token.
     """
     example = runner.example
     ids = example.batch.arguments.get("input_ids")
@@ -499,7 +522,10 @@ def _masked_token(runner: Runner) -> int | None:
 
 
 def _subject(runner: Runner, position: int | None) -> str:
-    """Return the words for what the model predicts, such as "the next token"."""
+    """Return the words for what the model predicts, such as "the next token".
+
+    `position` is the position of the mask token, or None.
+    """
     if runner.reading.row is None:
         return "the class"
     if position is not None:
@@ -514,7 +540,7 @@ def _measure(effect: Effect) -> str:
 
 
 def _begin(changes: Changes, record: AttentionRecord) -> str:
-    """Return the start of a sentence that describes the changes, such as "Without head 1.0"."""
+    """Return the beginning of a sentence about changes, such as "Without head 1.0"."""
     if len(changes) > 1:
         return f"With these {len(changes)} changes"
     [change] = changes
@@ -529,7 +555,7 @@ def _begin(changes: Changes, record: AttentionRecord) -> str:
 
 
 def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
-    """Return the capture options with which `shown` was made: its layers and its dtype.
+    """Return the options that capture the layers of the record `shown`, with its dtype.
 
     `every` is a record with all layers of the model.
     """
@@ -560,9 +586,10 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
 
 
 def _recompute_all_heads(runner: Runner) -> ForwardChange:
-    """Return changes that compute the outputs of all heads again from the unchanged weights.
+    """Return the changes of the run that measures the noise.
 
-    Up to `_NOISE_ROWS` queries at equal distances are computed again.
+    They replace the outputs of all heads by outputs that are computed again from the unchanged
+    weights. In each layer, this is done for up to `_NOISE_ROWS` queries at equal distances.
     """
     change = {}
     for (name, number), module_run in runner.module_runs.items():

@@ -21,11 +21,12 @@ from attnviz.views.trait_types import Choice, Finite, Index
 if TYPE_CHECKING:
     from attnviz.comparison.comparison import Comparison
 
-# Maximum number of tokens for which all lines are drawn by default. With more tokens, lines overlap
-# too much. The head view has the same limit.
+# If a text has at most this many tokens, all lines are drawn by default. With more tokens, lines
+# would overlap too much. The head view has the same limit.
 _MAX_TOKENS_WITH_ALL_LINES = 32
+# Maximum number of models that the title of a view names.
 _MAX_NAMED_MODELS = 3
-# Number of significant digits of a distance in a page. A view shows two digits.
+# Number of significant digits of the distances that the browser gets. A view shows two digits.
 _DIGITS = 6
 
 
@@ -97,7 +98,8 @@ class CompareView(TokenWindows, RecordView):
     # A page needs no scores, because scores do not order the heads of this view.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
-    # Same as `member`. Defaults of other traits need it before the trait `member` is initialized.
+    # Value of `member`. The defaults of other traits depend on it, and are computed before the
+    # trait `member` is set.
     _shown_member = 1
 
     comparison = traitlets.Dict(read_only=True).tag(sync=True)
@@ -119,7 +121,7 @@ class CompareView(TokenWindows, RecordView):
         self.check_names(traits)
         _check_comparison(comparison)
         self._compared = comparison
-        # One record with the stacks of all members and their differences.
+        # One record with the stacks of all members, and the differences from the first member.
         self._members = with_layers(comparison.record(), include_layers)
         self._described = _describe(comparison, self._members)
         self._members.model = _model_of(comparison)
@@ -161,8 +163,9 @@ class CompareView(TokenWindows, RecordView):
     ) -> dict[str, Any] | None:
         """Return the head that differs most, as a dict with the entries of the trait `opening`.
 
-        This is the head, in the given layers, whose distance exceeds its rounding error most.
-        Return None if no distance exceeds its rounding error.
+        This is the head, in `layers`, for which the distance of `member` from the first member
+        exceeds its rounding error most. Return None if no distance exceeds its rounding error, or
+        if `member` is invalid.
         """
         description = self._described["stacks"][stack.name]
         if not 0 < member < len(description["distances"]):
@@ -185,9 +188,9 @@ class CompareView(TokenWindows, RecordView):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.
 
-        By default the head of the layer that differs most is chosen, or head 0 if no distance
-        exceeds its rounding error. All keys are drawn for texts of up to 32 tokens, otherwise the 3
-        strongest per query.
+        `heads` is the head of the layer that differs most between the two shown members, or head 0
+        if no distance exceeds its rounding error. For texts of up to 32 tokens, all keys are drawn,
+        for longer texts the 3 strongest keys per query.
         """
         has_layer = layer in stack.layers
         most_different = (
@@ -235,15 +238,19 @@ class CompareView(TokenWindows, RecordView):
 
 
 def _first_member(values: Mapping[str, Any]) -> int:
-    """Return the initial value of `member`, or the invalid value 0 if it is not an integer."""
+    """Return the initial value of `member`, or 0 if it is not an integer.
+
+    No error is raised here, because the trait `member` will raise one.
+    """
     member = values.get("member", 1)
     return int(member) if isinstance(member, Integral) else 0
 
 
 def _model_of(comparison: Comparison) -> str:
-    """Return the different model names of the members, without the names of the members.
+    """Return the names of the compared models as one string, each name once.
 
-    After `_MAX_NAMED_MODELS` names, only the number of further models is stated.
+    The names of the members, which `align_records` added to the names of their models, are removed.
+    If there are more than `_MAX_NAMED_MODELS` models, only the number of the others is stated.
     """
     bare = [
         member.model.removesuffix(name).removesuffix(f" ({name})")
@@ -267,10 +274,10 @@ def _check_comparison(comparison: object) -> None:
 
 
 def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
-    """Return the queries and keys that each member lacks, as positions in the aligned tokens.
+    """Return the queries and keys of a stack that each member lacks, as rows and columns.
 
-    The first entry is for the first member, compared with member 1. Each of the other entries is
-    for another member, compared with the first member.
+    Entry 0 has the tokens that the first member lacks and member 1 has. Each other entry has the
+    tokens that this member lacks and the first member has.
     """
     pairs = [comparison.pair(member) for member in range(1, len(comparison.names))]
     sides = [dict(zip(("queries", "keys"), pair.alignment(stack), strict=True)) for pair in pairs]
@@ -284,10 +291,10 @@ def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[i
 
 
 def _describe(comparison: Comparison, shown: AttentionRecord) -> dict[str, Any]:
-    """Describe a comparison for the browser, with only the layers of the record `shown`.
+    """Describe a comparison for the browser, with only the stacks and layers of the record `shown`.
 
-    Distances and rounding errors have `_DIGITS` significant digits, for a smaller page. The
-    description also has the tokens that members lack (see `_missing_tokens`).
+    Distances and rounding errors are rounded to `_DIGITS` significant digits, for a smaller page.
+    The tokens that members lack are added (see `_missing_tokens`).
     """
     described = comparison.describe()
     stacks = {}

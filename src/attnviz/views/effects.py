@@ -1,6 +1,7 @@
-"""Traits for scores of tokens, such as the effects of interventions.
+"""Scores of heads and tokens in views, such as the effects of interventions.
 
-A note is a sentence that describes what a score measures.
+A score has a name. A view shows one of its scores at a time, as one number for each head or token
+of a stack. A note is a sentence that describes what a score measures.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from attnviz.views.position import PositionedView, same_tokens
 # Maximum number of characters of a note, which is displayed below a picture.
 _MAX_NOTE_LENGTH = 1000
 
-# Effects or scores of the heads of one layer, or of the tokens of one sequence. None stands for a
-# number that is not finite.
+# Scores of the heads of one layer, or of the keys of one stack. None stands for a number that is
+# NaN or infinite.
 Row = list[float | None]
 
 _Of = Literal["head", "token"]
@@ -52,7 +53,7 @@ def note_of(value: Any, of: _Of) -> str | None:
 def notes_of(scores: Any, of: _Of) -> dict[str, str]:
     """Return the note of each score that is a `HeadEffects` or `TokenEffects`, by name.
 
-    A score may also be a mapping of such values by stack.
+    A score may also be a mapping of such values by stack. Its note is that of the first of them.
     """
     notes: dict[str, str] = {}
     for name, value in by_name(scores).items():
@@ -66,11 +67,12 @@ def notes_of(scores: Any, of: _Of) -> dict[str, str]:
 def about_scores(
     change: Mapping[str, Any], before: Mapping[str, _Numbers], new: Mapping[str, _Numbers]
 ) -> dict[str, _Numbers]:
-    """Return notes or standard errors, by name of the score, after the scores of a view changed.
+    """Return the notes or the standard errors of scores after the scores of a view changed.
 
-    `before` has the values from before the change. The values of scores that the change replaced or
-    removed are left out. `new` has the values of the new scores. `change` is the change of the
-    trait with the scores, as traitlets passes it.
+    `before` has the notes or errors from before the change, by name of the score, and `new` has
+    those of the new scores. The result has both, without the notes or errors in `before` of scores
+    that were replaced or removed. `change` is the change of the trait with the scores, as traitlets
+    passes it to observers.
     """
     old = change["old"] or {}
     replaced = {name for name in old if old[name] != change["new"].get(name)}
@@ -78,9 +80,10 @@ def about_scores(
 
 
 def check_stacks(what: str, names: Iterable[Any], stacks: Mapping[str, Any]) -> None:
-    """Raise TraitError if the record has none of the stacks for which values were passed.
+    """Raise TraitError if values were passed, but the record has none of their stacks.
 
-    `names` are the names of the stacks with values, and `what` describes the values in the error.
+    `names` are the names of the stacks for which values were passed, and `stacks` are the stacks of
+    the record. `what` names the values in the error.
     """
     names = list(names)
     if names and not any(name in stacks for name in names):
@@ -97,13 +100,14 @@ def read_scores(
     stacks: Mapping[str, AttentionStack],
     read: Callable[[str, Any, AttentionStack | None], _Numbers],
 ) -> dict[str, dict[str, _Numbers]]:
-    """Convert scores of heads or tokens to numbers by name, then by stack.
+    """Convert scores of heads or tokens to a dict by name of the score, then by stack name.
 
-    `scores` has scores by name, and perhaps by stack. Scores without the name of a stack belong to
-    `stack`. An exception is a `HeadEffects`, which contains the name of its stack. `stacks` are the
-    stacks of the record. `read` converts the scores of one stack. Its arguments are a description
-    for error messages, the scores, and the stack, or None if the record does not have this stack.
-    Raise TraitError if a name is invalid, or if the record has none of the stacks.
+    `scores` is a single score, or a mapping by name. A score is a mapping by stack name, or the
+    numbers of one stack. Numbers without a stack name belong to `stack`, except a `HeadEffects`,
+    which contains the name of its stack. `stacks` are the stacks of the record. `read` converts the
+    numbers of one stack. Its arguments are a name for error messages, the numbers, and the stack,
+    or None if the record does not have this stack. Raise TraitError if the name of a score is
+    invalid, or if the record has none of the stacks of a score. `trait` is the name of the trait.
     """
     if isinstance(scores, str):
         raise traitlets.TraitError(f"{trait}={short_repr(scores)} is a string. Pass numbers.")
@@ -122,21 +126,25 @@ def read_scores(
 
 
 def by_name(scores: Any) -> Mapping[Any, Any]:
-    """Return scores by name. A `TokenEffects` without a name is "effect", other scores "score"."""
+    """Return scores by name. A mapping is returned unchanged.
+
+    A single `TokenEffects` gets the name "effect", and any other single score the name "score".
+    """
     if isinstance(scores, Mapping):
         return scores
     return {"effect" if hasattr(scores, "removal") else "score": scores}
 
 
 def row_of(what: str, shape: str, values: Any) -> Row:
-    """Convert numbers to a list. Raise TraitError if they are not a one-dimensional array.
+    """Convert a one-dimensional array or list of numbers to a list.
 
-    `what` describes the numbers, and `shape` is their shape in the error, such as "(tokens,)".
+    NaN and infinity become None. Raise TraitError for other values. In the error, `what` names the
+    numbers, and `shape` is the expected shape, such as "(tokens,)".
     """
     try:
         numbers = np.asarray(values)
-        # Strings such as "1.5" are invalid, but numpy would convert them. Scores that come from the
-        # state of a view have None for missing numbers, which numpy converts to NaN.
+        # Reject strings such as "1.5", which `astype` would convert. Accept arrays of objects,
+        # because converted scores contain None, which `astype` converts to NaN.
         is_row = numbers.dtype.kind in "biufO" and numbers.ndim == 1
         floats = numbers.astype(np.float64).tolist() if is_row else []
     except (OverflowError, RuntimeError, TypeError, ValueError):
@@ -164,20 +172,20 @@ class Notes(traitlets.Dict):
 
 
 class _TokenScores(traitlets.Dict):
-    """Scores of the keys in each stack, by name of the score and by stack."""
+    """Trait for scores of the keys, by name of the score and by stack name."""
 
     def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Row]]:
         """Convert scores to lists. Scores without a stack name are for the shown stack."""
         checked = _check_token_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
-        # traitlets also validates the converted scores, which have no notes. In this second call,
-        # keep the notes of the first.
+        # traitlets can call this method a second time, with the converted scores, which have no
+        # notes. Then keep the notes of the first call.
         if not obj.trait_has_value("token_scores") or checked != obj.token_scores:
             obj._notes_of_token_scores = notes_of(value, "token")
         return checked
 
 
 class TokenScores(PositionedView):
-    """Base class of views that draw a number beside each key.
+    """Base class of views that draw a bar for a score beside each key.
 
     Attributes
     ----------
@@ -198,7 +206,7 @@ class TokenScores(PositionedView):
     token_score_notes = Notes().tag(sync=True)
     token_score = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
-    # Notes of the `TokenEffects` in the latest value of `token_scores`, by name.
+    # Notes of the `TokenEffects` that `token_scores` was last set to, by name of the score.
     _notes_of_token_scores: Mapping[str, str] = {}
 
     def _fit_to_record(self, before: AttentionRecord) -> None:

@@ -1,11 +1,11 @@
 """The generated token that a view shows.
 
-A view can show a generated token in two rows: in the row of the query that predicted it, or in the
-row in which the token itself is the query. The trait `prediction` is the number of the token,
-`as_query` chooses the row, and `token` is the pinned query, which is the query of this row. When
-one of the three traits is set, the other traits are updated. `js/src/ui/generated-token/state.ts`
-does the same for pages without a kernel. The tests of both languages read
-`tests/fixtures/generated_token.json`.
+A view shows a generated token in one of two rows of the weights: in the row of the query that
+predicted the token, or in the row whose query is the token itself. The trait `prediction` is the
+number of the token among the generated tokens. `as_query` chooses the row. `token` is the position
+of the pinned query, to which this row belongs. When one of the three traits is set, the other two
+are updated. `js/src/ui/generated-token/state.ts` does the same for pages without a kernel. The
+tests of both languages read `tests/fixtures/generated_token.json`.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ class GeneratedToken(PositionedView):
     def notify_change(self, change: Any) -> None:
         """Notify the observers of a changed trait, then update the other two traits."""
         super().notify_change(change)
-        # Notify the observers first. If the traits of two views are linked one by one, the other
-        # view must receive `as_query` before it receives the value of `token` for this `as_query`.
+        # Notify the observers first. If the three traits are linked to those of another view, the
+        # other view must receive `as_query` before it receives the `token` that results from it.
         if change["name"] in {"stack", "token", "prediction", "as_query"}:
             self._settle_cursor()
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         if self.stack in self.record.stacks:
-            # Do this before the traits are validated. A pinned query then remains pinned, even if
-            # it predicted no token.
+            # Adapt `prediction` before the traits are validated. The validation would reset an
+            # invalid `prediction` to None, which would also unpin the query.
             self._settle_cursor()
         super()._fit_to_record(before)
 
@@ -89,8 +89,7 @@ class GeneratedToken(PositionedView):
         predictions = self._stack_named(self.stack).query_tokens.predictions
         now = Cursor(self.token, self.prediction, self.as_query)
         self._cursor = settled(predictions, self._cursor, now)
-        # Set all three traits before observers are notified, because in between, the values are
-        # inconsistent.
+        # Notify the observers after all three traits are set. Before, the values are inconsistent.
         with self.hold_trait_notifications():
             self.as_query = self._cursor.as_query
             self.prediction = self._cursor.prediction
@@ -102,7 +101,8 @@ def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> C
 
     `before` is the previous cursor, and `now` has the new values. The values that were not set are
     adapted to the value that was set. If both `token` and `prediction` were set and disagree,
-    `prediction` is adapted to `token`. A consistent cursor is returned unchanged.
+    `prediction` is adapted to `token`. If only `prediction` was set, to None, `token` also becomes
+    None. A consistent cursor is returned unchanged.
     """
     prediction = None
     if now.prediction is not None and 0 <= now.prediction < len(predictions):

@@ -16,11 +16,11 @@ from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice, Finite, Keys
 from attnviz.views.what_if import WhatIf
 
-# Maximum number of heads of a layer that are all chosen by default. With more heads, the default is
-# their mean, because more colours are hard to distinguish.
+# If a layer has at most this many heads, all of them are chosen by default. Otherwise the view
+# draws the mean of all heads by default, because more colours are hard to distinguish.
 _MAX_DEFAULT_HEADS = 4
-# Maximum number of tokens for which all lines are drawn by default. With more tokens, lines overlap
-# too much.
+# If a text has at most this many tokens, all lines are drawn by default. With more tokens, lines
+# would overlap too much.
 _MAX_TOKENS_WITH_ALL_LINES = 32
 
 
@@ -94,8 +94,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.
 
-        By default all heads of a layer with at most 4 heads are chosen, and no head of a larger
-        layer. All keys are drawn for texts of up to 32 tokens, otherwise the 3 strongest per query.
+        In a layer with at most 4 heads, all heads are chosen, in a larger layer no head. In a text
+        of up to 32 tokens, all keys are drawn, in a longer text the 3 strongest keys per query.
         """
         heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
@@ -107,7 +107,7 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     @traitlets.validate("threshold")
     def _validate_threshold(self, proposal: Mapping[str, Any]) -> float:
         threshold: float = proposal["value"]
-        # If rows do not sum to 1, the threshold is not checked, because the largest weight can only
+        # If rows do not sum to 1, do not check the threshold, because the largest weight could only
         # be found by computing all weights.
         if threshold > 1 and self._stack_named(self.stack).normalized:
             raise traitlets.TraitError(f"threshold={threshold!r} must be between 0 and 1")

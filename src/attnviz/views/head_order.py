@@ -1,4 +1,7 @@
-"""The order in which a view offers heads: by number, by a score, or by role."""
+"""The order in which a view offers heads: by number, by pinned weight, by a score, or by role.
+
+A role is a pattern that a head has over a corpus, such as "induction".
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,32 @@ from attnviz.views.effects import (
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.trait_types import Finite
 
-# One list per layer with one number per head.
+# Scores of the heads of a stack: one list per layer, with one number or None per head.
 _Scores = list[Row]
 _ScoresByName = dict[str, dict[str, _Scores]]
 
 
 class _HeadScores(traitlets.Dict):
-    """Scores of heads by name and stack (`_ScoresByName`)."""
+    """Trait for scores of heads, by name of the score and by stack name (`_ScoresByName`)."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert scores to lists. Arrays without a stack name are for the shown stack."""
         given = _read(value, obj.record.stack(obj.stack or None), obj.record.stacks)
-        # traitlets also validates the converted scores, which have no notes and errors. In this
-        # second call, keep the notes and errors of the first.
+        # traitlets can call this method a second time, with the converted scores, which have no
+        # notes and errors. Then keep the notes and errors of the first call.
         if not obj.trait_has_value("scores") or given.scores != obj.scores:
             obj._given_scores = given
         return given.scores
 
 
 class _HeadErrors(traitlets.Dict):
-    """Standard errors of the scores of heads, by name and stack like the scores."""
+    """Trait for standard errors of the scores of heads, by name of the score and by stack name."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
-        """Convert errors to lists. Arrays without a stack name are for the shown stack."""
+        """Convert errors to lists. Arrays without a stack name are for the shown stack.
+
+        Raise TraitError if an error is negative.
+        """
         stack = obj.record.stack(obj.stack or None)
         errors = _read(value, stack, obj.record.stacks, "score_errors").scores
         for name, by_stack in errors.items():
@@ -58,10 +64,11 @@ class _HeadErrors(traitlets.Dict):
 
 
 class _GivenScores(NamedTuple):
-    """Scores that the caller passed, by name and stack, with their descriptions and errors.
+    """Scores that the caller passed, with their notes and standard errors, by name of the score.
 
-    Only scores that are a result of `attnviz.head_effects` have a description in `notes`. Those
-    over several texts also have standard errors in `errors`.
+    A note is a sentence that describes what a score measures. Only results of
+    `attnviz.head_effects` have an entry in `notes`. Only such results over several texts have an
+    entry in `errors`.
     """
 
     scores: _ScoresByName
@@ -106,7 +113,8 @@ class HeadOrder(HeadRoles):
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)
 
-    # The latest value of `scores`, with the descriptions and errors that the trait cannot contain.
+    # The value that `scores` was last set to, with its notes and errors, which the trait `scores`
+    # does not contain.
     _given_scores = _GivenScores({}, {}, {})
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
@@ -137,7 +145,10 @@ class HeadOrder(HeadRoles):
 
     @traitlets.observe("roles")
     def _forget_role_order(self, change: Mapping[str, Any]) -> None:
-        """Reset an order by role to the order by number if `roles` is now empty."""
+        """Change an order by role to the order by number if `roles` is now empty.
+
+        If the name of a score is "role", the order is kept, because it is the order by this score.
+        """
         if self.order == "role" and not change["new"] and "role" not in self.scores:
             self.order = "number"
 
@@ -145,8 +156,8 @@ class HeadOrder(HeadRoles):
     def _forget_order(self, change: Mapping[str, Any]) -> None:
         """Adapt the order, the notes and the standard errors to new scores.
 
-        If `order` names removed scores, it becomes "number". Notes and errors of replaced scores
-        are removed, and those of new results of `attnviz.head_effects` are added.
+        If `order` is the name of removed scores, it becomes "number". Notes and errors of replaced
+        or removed scores are removed. Those of new results of `attnviz.head_effects` are added.
         """
         if self.order in set(change["old"] or {}) - set(change["new"]):
             self.order = "number"
@@ -161,10 +172,11 @@ def _read(
     stacks: Mapping[str, AttentionStack],
     trait: str = "scores",
 ) -> _GivenScores:
-    """Check scores, and convert them to lists by name and stack. Raise TraitError if invalid.
+    """Check scores, and convert them to lists by name of the score and by stack name.
 
     Scores without a stack name belong to `stack`, except results of `attnviz.head_effects`, which
-    contain the name of one of `stacks`. `trait` is the name of the trait in error messages.
+    contain the name of their stack. `stacks` are the stacks of the record. `trait` is the name of
+    the trait in error messages. Raise TraitError if scores are invalid.
     """
     named = by_name(scores)
     for name in ("number", "pinned"):
@@ -188,10 +200,12 @@ def _read(
 
 
 def _rows(what: str, scores: Any, rows: Any, stack: AttentionStack | None) -> _Scores:
-    """Convert `rows`, the numbers of `scores` or their standard errors, to a list for each layer.
+    """Convert `rows` to one list per layer, with one number or None per head.
 
-    If `scores` are a `HeadEffects`, only the layers of `stack` are selected. `stack` is None if the
-    record does not have the stack of the scores. `what` describes the scores in errors.
+    `rows` has the numbers of `scores`, or their standard errors. If `scores` is a `HeadEffects`
+    with all layers of `stack`, only these layers are selected. Raise TraitError if the result does
+    not have the layers and heads of `stack`. `stack` is None if the record does not have the stack
+    of the scores. `what` names the scores in errors.
     """
     layers = getattr(scores, "layers", None) if note_of(scores, "head") else None
     if stack is not None and layers is not None and set(stack.layers) <= set(layers):

@@ -1,4 +1,8 @@
-"""Roles of heads, which are found in a corpus and shown in views of one text."""
+"""Roles of heads in views.
+
+A role is a pattern that a head has over a corpus, such as "induction". Views of one text show the
+roles that `attnviz.HeadStatistics` found in a corpus, or roles that the user names.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +22,26 @@ _HINT = (
     "pass attnviz.HeadStatistics, the result of its stack(name).roles(), or names by layer and "
     "head, such as {(1, 0): 'induction'}"
 )
-# Maximum length of the name of a role, in characters.
+# Maximum length in characters of a role's name that the user passes.
 _MAX_NAME_LENGTH = 80
 
 
 class NamedHeads(TypedDict):
-    """Roles of the heads of a stack.
+    """Main roles of the heads of a stack.
 
-    Each attribute is a list with one list per layer, which has one entry per head. The entry of a
-    head without a role is None.
+    Each attribute is a list with one list per layer. This inner list has one entry per head, which
+    is None for a head without a role.
 
     Attributes
     ----------
     names : list of list of (str or None)
         Name of the main role of each head.
     labels : list of list of (str or None)
-        Main role with its score, such as ``induction 0.98 ± 0.01``.
+        Text that the view writes beside the head: the main role with its score, such as
+        ``induction 0.98 ± 0.01``, or only its name if it has no score.
     ranks : list of list of (float or None)
         Number by which heads are sorted in descending order. The heads with the rarest role come
-        first. Heads with the same role are sorted by score.
+        first. Among heads with the same role, the head with the largest score comes first.
     """
 
     names: list[list[str | None]]
@@ -45,7 +50,7 @@ class NamedHeads(TypedDict):
 
 
 class _Roles(traitlets.Dict):
-    """Roles of heads, as `NamedHeads` by stack name."""
+    """Trait for roles of heads. The value is a dict of `NamedHeads` by stack name."""
 
     def validate(self, obj: Any, value: Any) -> dict[str, NamedHeads]:
         """Convert statistics, roles or names to `NamedHeads`."""
@@ -71,10 +76,10 @@ class HeadRoles(PositionedView):
 def checked_roles(
     roles: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> dict[str, NamedHeads]:
-    """Convert roles in any accepted form to `NamedHeads` by stack name.
+    """Convert roles in any form that `HeadRoles` accepts to `NamedHeads` by stack name.
 
-    Roles without a stack name belong to `stack`. Roles of stacks that are not in `stacks` are
-    ignored, but if all stacks are missing, TraitError is raised.
+    Roles without a stack name belong to `stack`. `stacks` are the stacks of the record. Roles of
+    other stacks are ignored. Raise TraitError if all roles are of other stacks.
     """
     if roles is None:
         return {}
@@ -98,9 +103,9 @@ def _convert(roles: Any, stack: AttentionStack) -> NamedHeads:
     raise traitlets.TraitError(f"roles={short_repr(roles)}: {_HINT}")
 
 
-# A head with a role: layer, head, name of the role, text that the view writes beside the head (such
-# as "induction 0.98 ± 0.01"), and score of the role. For roles without scores, the text is the name
-# and the score is 0.
+# A head with its main role: layer, head, name of the role, text that the view writes beside the
+# head (such as "induction 0.98 ± 0.01"), and score of the role. If the role has no score, the text
+# is the name of the role, and the score is 0.
 _Named = tuple[int, int, str, str, float]
 
 
@@ -134,8 +139,8 @@ def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterat
 def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:
     """Arrange roles by layer and head.
 
-    `kinds` contains the names of all roles. If two roles are equally rare, the first of them in
-    `kinds` comes first.
+    `kinds` contains the names of all roles. If two roles are equally rare, the role that comes
+    first in `kinds` also comes first in the order of heads.
     """
     grids: list[list[list[Any]]] = [
         [[None] * num_heads for num_heads in stack.heads_per_layer] for _ in range(3)
@@ -158,9 +163,9 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
 
 
 def _check_named_heads(roles: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
-    """Check that roles in the form of `NamedHeads` fit the stack.
+    """Check roles that already have the form of `NamedHeads`, as in the trait of another view.
 
-    A browser or another view may have sent them.
+    Raise TraitError if they do not have the layers and heads of the stack.
     """
     try:
         checked = msgspec.convert(roles, NamedHeads)

@@ -1,9 +1,9 @@
 """Closing of the views of a cell when the cell runs again, unless a variable refers to them.
 
-Views, with their records, would remain in memory for two reasons. ipywidgets refers to every widget
-until `close()` is called. IPython's history (`_`, `Out[3]`) refers to every result. Therefore, when
-a cell runs again, both references to the views that this cell created are removed. A view to which
-nothing else refers is then closed.
+Two references would keep the views of a cell, with their records, in memory. ipywidgets refers to
+every widget until its `close()` is called. IPython's history (`_`, `Out[3]`) refers to every
+result. When the cell runs again, both references to its views are removed. A view to which nothing
+else refers is then deleted, which closes it.
 
 Colab, marimo and scripts do not identify the running cell, so their views remain until `close()` is
 called. Views that are created in callbacks also remain, because callbacks do not run in a cell.
@@ -39,7 +39,7 @@ def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hold_weakly(widget: ipywidgets.Widget) -> None:
-    """Replace the references of ipywidgets to a widget with weak references."""
+    """Replace the references of ipywidgets to a widget by weak references."""
     # Keep an entry in the registry, because a reloaded browser page asks ipywidgets for all
     # widgets.
     registry._instances[widget.comm.comm_id] = weakref.proxy(widget)
@@ -47,9 +47,10 @@ def hold_weakly(widget: ipywidgets.Widget) -> None:
 
 
 def end_with_cell(view: ipywidgets.Widget) -> None:
-    """Remove the references to a view when the current cell runs again.
+    """Let the references to a view be removed when the current cell runs again.
 
-    These are the references of ipywidgets and of IPython's history.
+    These are the references of ipywidgets and of IPython's history. They are kept if the id of the
+    current cell is unknown.
     """
     _views_by_cell.setdefault(_current_cell(), weakref.WeakSet()).add(view)
     shell = _shell()
@@ -103,9 +104,9 @@ def _shell() -> Any:
 
 @atexit.register
 def _leave_open() -> None:
-    """Prevent views from being closed at shutdown.
+    """Remove the comms of all views at shutdown, because a view without a comm is not closed.
 
-    At shutdown, modules that `close` needs may already be deleted.
+    Modules that `close` needs may already be deleted at shutdown.
     """
     for views in _views_by_cell.values():
         for view in views:

@@ -1,8 +1,8 @@
 """Updates of a view while a model generates text.
 
-The model generates in a separate thread, so that the kernel can answer the browser. After new
-tokens, the record of the view is replaced by a longer record. This happens in the kernel's thread,
-because no other thread may change a view.
+The model generates in a separate thread, so that the kernel can answer the browser. From time to
+time, the record of the view is replaced by a record with the tokens so far. This happens in the
+kernel's thread, because no other thread may change a view.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _end_all() -> None:
 
 
 class LiveGeneration:
-    """Generation in a separate thread, and the view that shows it.
+    """Generation of a text in a separate thread, shown in a view.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ class LiveGeneration:
     ) -> None:
         self._extract = extract
         self._loop = loop
-        # Function that returns the view, or None before `show_in` is called or after the view is
-        # deleted.
+        # Function that returns the view. It returns None before `show_in` is called, and after the
+        # view is deleted.
         self._view: Callable[[], Any] = lambda: None
         self._record: AttentionRecord | None = None
         self._shown_record: AttentionRecord | None = None
@@ -82,13 +82,14 @@ class LiveGeneration:
         self._thread.join(seconds)
 
     def first_record(self) -> AttentionRecord:
-        """Wait for the record with the first token, and return it.
+        """Wait for the first record with a generated token, and return this record.
 
-        If the model raised an error before, raise this error. If the wait is interrupted, stop the
-        generation.
+        If the model raised an error before this record, raise the same error. If an interrupt ends
+        the wait, stop the generation.
         """
         try:
-            # Wait with a timeout, because otherwise an interrupt would not work on some systems.
+            # Wait with a timeout, because on some systems an interrupt cannot end a wait without
+            # one.
             while not self._has_record.wait(0.5):
                 pass
         except BaseException:
@@ -125,8 +126,8 @@ class LiveGeneration:
             return
         with view.hold_sync():
             if record is not self._shown_record:
-                # If the view showed the newest token so far, let it show the new one. If the reader
-                # looks at an earlier token, keep showing it.
+                # If the view shows the newest token of the previous record, let it show the newest
+                # token of the new record. If it shows an earlier token, do not change that.
                 follows = view.prediction == _newest(view)
                 self._shown_record = view.record = record
                 if follows:
@@ -134,7 +135,10 @@ class LiveGeneration:
             view._generating = self._state(record)
 
     def _state(self, record: AttentionRecord) -> dict[str, Any] | None:
-        """Return the progress of the generation for the browser, or None after its end."""
+        """Return the progress of the generation for the browser, or its error.
+
+        Return None if the generation ended without an error or was stopped.
+        """
         predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
         state: dict[str, Any] = {"came": max(map(len, predictions)), "most": self._max_tokens}
         if self._error is not None:
@@ -148,7 +152,8 @@ class LiveGeneration:
         try:
             self._record = self._extract(show=self._show, is_stopped=self._stopped.is_set)
         except BaseException as error:  # noqa: BLE001
-            # The view shows the error, or `first_record` raises it.
+            # The view shows the error. Before the first record, there is no view, and
+            # `first_record` raises the error.
             self._error = error
         self._ended = True
         self._has_record.set()
@@ -160,7 +165,7 @@ class LiveGeneration:
         self._schedule_update()
 
     def _schedule_update(self) -> None:
-        # Ignore the error that is raised if the loop is closed, because the kernel shuts down then.
+        # If the event loop is closed, the kernel is shutting down. Ignore the error of this case.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(weakly(self._update_view))
 

@@ -18,8 +18,9 @@ from attnviz.views.what_if import WhatIf
 
 
 class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
-    """Heads that a view offers: a list for all layers, or a dict by layer.
+    """Trait for the heads that a view offers.
 
+    The value is one list for all layers, a dict with a list for each layer, or None for all heads.
     The layers in the dict are strings, because keys in JSON are strings.
     """
 
@@ -27,9 +28,9 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
     allow_none = True
 
     def validate(self, obj: Any, value: Any) -> list[int] | dict[str, list[int]] | None:
-        """Convert heads to lists of numbers.
+        """Convert heads to lists of non-negative numbers, and "all" to None.
 
-        Raise TraitError if the record lacks one of the heads.
+        Raise TraitError if the record lacks one of the layers or heads.
         """
         if value is None or (isinstance(value, str) and value == "all"):
             return None
@@ -104,7 +105,8 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     name: ClassVar[str] = "model"
     saves_chosen_heads: ClassVar[bool] = False
     saves_all_heads: ClassVar[bool] = True
-    # The grid already shows all heads. A detail that opens without a click would move the grid.
+    # Do not open the detail of a head without a click. It would take space from the grid, which
+    # already shows all heads.
     opens_at_pattern: ClassVar[bool] = False
 
     thumbnails = Choice(["heat-map", "lines"], "heat-map").tag(sync=True)
@@ -116,9 +118,10 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 def _check_include_heads(
     include_heads: Any, record: AttentionRecord
 ) -> list[int] | dict[str, list[int]]:
-    """Return the heads without negative numbers. Raise IndexError or TypeError if one is invalid.
+    """Return the heads as lists of non-negative numbers, by layer if they are passed by layer.
 
-    Negative numbers count from the end of the layer with the most heads.
+    A negative head counts from the end of its layer or, without layers, from the end of the layer
+    with the most heads. Raise IndexError, TypeError or ValueError if a layer or head is invalid.
     """
     stacks, name = record.stacks.values(), "include_heads"
     if not isinstance(include_heads, Mapping):

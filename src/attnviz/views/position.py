@@ -1,8 +1,11 @@
-"""Position of a view: stack, layer and heads, and in a record the pinned query and key.
+"""Position of a view: its stack, layer and heads, and in a record the pinned query and key.
 
-The traits can be set to the text of a token, to negative numbers, to one head, or to "all". When a
-trait is set, such a value is replaced by non-negative numbers. Therefore the traits can be linked
-to the traits of other views.
+A stack is the attention of one kind in all layers, such as "self" or "cross". A pinned query or key
+is a token that the reader chose with a click.
+
+The traits can be set to the text of a token, to negative numbers, to one head, or to "all" heads.
+Such a value is replaced by non-negative numbers when the trait is set. Therefore a trait can be
+linked to the same trait of another view.
 """
 
 from __future__ import annotations
@@ -21,12 +24,15 @@ from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, ResolvedIndex
 
-# Strings in `leave_out` that are not the text of a token.
+# Strings in the trait `leave_out` of the head view that are not the text of a token.
 _KINDS_OF_KEYS = ("special", "first")
 
 
 def is_looked_up(name: str, value: Any) -> bool:
-    """Whether the value of a trait must be looked up in a record to get numbers.
+    """Whether the value of a trait must be replaced by non-negative numbers.
+
+    Such values are the text of a token, "all" heads, a negative number, or a list with one of these
+    values.
 
     >>> is_looked_up("token", "it"), is_looked_up("layer", -1), is_looked_up("layer", 3)
     (True, True, False)
@@ -43,14 +49,14 @@ def is_looked_up(name: str, value: Any) -> bool:
 class HeadGrid(Protocol):
     """Interface that a stack of a record and a stack of head statistics have in common.
 
-    Layers have their numbers in the model.
+    The number of a layer is its number in the model.
     """
 
     name: str
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Numbers of the layers, ascending."""
+        """Numbers of the layers in ascending order."""
         ...
 
     def num_heads(self, layer: int) -> int:
@@ -66,8 +72,8 @@ class HeadsView(View):
     """Base class of views that show heads of a layer in a stack.
 
     Setting a stack, layer or head that does not exist raises an error. If a new stack does not have
-    the current layer, the view shows the layer with the nearest number. Heads that do not exist in
-    a new layer are removed from the choice.
+    the current layer, the view shows the layer with the nearest number. Chosen heads that do not
+    exist in a new layer are removed from `heads`.
 
     Attributes
     ----------
@@ -83,8 +89,8 @@ class HeadsView(View):
         See `attnviz.views.base.View`.
     """
 
-    # The default heads that the view chose last, or None if the caller passed `heads`. If `heads`
-    # differs from them, a user has chosen heads, and the view keeps this choice.
+    # The value that the view itself last set `heads` to, or None if the caller passed `heads`. If
+    # `heads` now has another value, a user has chosen these heads, and the view keeps them.
     _default_heads: list[int] | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
@@ -94,12 +100,13 @@ class HeadsView(View):
     def __init__(self, **traits: Any) -> None:
         stack = self._stack_named(traits.setdefault("stack", self._first_stack()))
         traits["layer"] = resolve_negative(traits.get("layer", stack.layers[0]), stack.layers)
-        # Set stack and layer first, because values such as `heads="all"` are converted to the heads
-        # of the layer, and texts of tokens to positions in the stack.
+        # Set stack and layer first. They are needed to convert `heads="all"` to the heads of the
+        # layer, and the text of a token to a position in the stack.
         position = {"stack": traits["stack"], "layer": traits["layer"]}
         super().__init__(**position | self._first_state(traits, stack))
-        # If the layer changes, default heads are replaced by the defaults of the new layer. Heads
-        # that the caller chose are kept if they exist. Otherwise they are removed with a warning.
+        # When the layer changes, default heads are replaced by the default heads of the new layer.
+        # Heads that the caller chose are kept if the new layer has them. Otherwise they are removed
+        # with a warning.
         if "heads" not in traits:
             self._default_heads = list(self.heads)
 
@@ -113,17 +120,27 @@ class HeadsView(View):
         return {}
 
     def _first_state(self, values: dict[str, Any], stack: Any) -> dict[str, Any]:
-        """Return the initial values of traits: the passed `values`, and defaults for others."""
+        """Return the initial values of traits: `values` and, if missing there, default values.
+
+        `values` has the traits that the caller passed, and the layer. Only traits of
+        `_default_traits` get default values here.
+        """
         return self._default_traits(stack, values["layer"]) | values
 
     def resolve_number(self, name: str, value: Any) -> Any:
-        """Convert a trait's value to a non-negative number. Return invalid values unchanged."""
+        """Replace a negative value of the trait `layer` by the number of the layer.
+
+        Return the values of other traits, and layers that do not exist, unchanged.
+        """
         if not is_looked_up(name, value) or name != "layer":
             return value
         return resolve_negative(value, self._stack_named(self.stack).layers)
 
     def resolve_heads(self, value: Any) -> Any:
-        """Convert a choice of heads to their numbers in the current layer."""
+        """Convert a list of heads, one head or "all" to head numbers in the current layer.
+
+        Raise TraitError for other strings. Return invalid numbers unchanged.
+        """
         chosen = as_list(value)
         if isinstance(chosen, str) and chosen != "all":
             raise traitlets.TraitError(
@@ -155,7 +172,7 @@ class HeadsView(View):
         heads = list(dict.fromkeys(proposal["value"]))
         stack = self._stack_named(self.stack)
         # If stack and heads are set together, `self.layer` may still be a layer of the old stack.
-        # Check the heads of the layer to which the view will change.
+        # Therefore check against the layer of the new stack that the view will show.
         layer = self._nearest_layer(stack)
         count = stack.num_heads(layer)
         if not set(heads) <= set(range(count)):
@@ -205,7 +222,7 @@ class HeadsView(View):
 
 
 class PositionedView(HeadsView):
-    """Base class of views that show one position of a record.
+    """Base class of views with a stack, layer and heads, and with a pinned query and key.
 
     Attributes
     ----------
@@ -227,10 +244,10 @@ class PositionedView(HeadsView):
         return self.record.stack().name
 
     def resolve_number(self, name: str, value: Any) -> Any:
-        """Convert a trait's value to a non-negative number.
+        """Replace the text of a token, or a negative number, by a non-negative number.
 
-        Raise TraitError if a text does not belong to exactly one token. Return other invalid values
-        unchanged.
+        `name` is the name of the trait. Raise TraitError if a text does not belong to exactly one
+        token. Return other invalid values unchanged.
         """
         if name == "layer" or not is_looked_up(name, value):
             return super().resolve_number(name, value)
@@ -246,7 +263,11 @@ class PositionedView(HeadsView):
             raise traitlets.TraitError(str(error)) from None
 
     def resolve_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """Convert keys to positions. A text becomes the positions of all keys with this text."""
+        """Convert keys to positions, except "special" and "first".
+
+        A text is replaced by the positions of all keys with this text. Raise TraitError if no key
+        has the text. `name` is the name of the trait.
+        """
         if not is_looked_up(name, values):
             return list(values)
         tokens = self._stack_named(self.stack).key_tokens
@@ -285,9 +306,10 @@ class PositionedView(HeadsView):
     def _fit_to_record(self, before: AttentionRecord) -> None:
         """Adapt the traits to the current record, which replaced the record `before`.
 
-        A trait that has the default value of the old record gets the default value of the new
-        record, except `heads`. Other values are kept if they fit the new record, and otherwise
-        reset to defaults. A pin whose position does not exist is removed.
+        If a trait still has a value that `_default_traits` chose for the old record, it gets the
+        value for the new record. Other values are kept if they fit the new record. Values that do
+        not fit are replaced by `_fitting_value`. A pinned query or key is unpinned if its position
+        does not exist.
         """
         defaults = self._default_traits(before.stack(self.stack), self.layer)
         if self.stack in self.record.stacks:
@@ -296,6 +318,7 @@ class PositionedView(HeadsView):
             self.stack = self._first_stack()
         stack = self._stack_named(self.stack)
         for name, value in self._default_traits(stack, self.layer).items():
+            # `_clip_heads` has already adapted `heads`.
             if name != "heads" and getattr(self, name) == defaults[name]:
                 setattr(self, name, value)
         for name in self.state_names():

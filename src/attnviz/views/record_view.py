@@ -27,8 +27,8 @@ from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
 
-# Arguments that choose a head or a token. If the caller passes one of them, the view does not open
-# at the head with the most distinct pattern.
+# Arguments that choose heads, a token or an order of heads. If the caller passes one of them, the
+# view does not open at the head with the most distinct pattern.
 _POSITION = frozenset(
     {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
 )
@@ -56,8 +56,9 @@ class RecordView(PositionedView):
     opening : dict or None
         Entries ``stack``, ``layer``, ``head``, ``pattern``, ``score``, ``baseline`` and
         ``num_queries``, if the view opened at the head with the most distinct pattern
-        (`attnviz.analysis.distinct_head`). The view opens there if no layer, heads, token, key or
-        order of heads was passed, and if this head can be found quickly. Otherwise None. Read only.
+        (`attnviz.analysis.distinct_head`). Most views open there if no layer, heads, token, key or
+        order of heads was passed, and if this head can be found quickly. In all other cases, and
+        after `record` is set, the trait is None. Read only.
 
     Raises
     ------
@@ -72,16 +73,17 @@ class RecordView(PositionedView):
     view.
     """
 
-    #: Data that an exported page contains, besides the description of the record and the thumbnails
-    #: of heads.
+    #: Data that an exported page contains, besides the description of the record and a picture of
+    #: all heads.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights", "scores"})
 
     #: Whether the view opens at the head with the most distinct pattern if no position is passed.
     opens_at_pattern: ClassVar[bool] = True
 
     #: Whether the picture that a notebook stores with the view (`attnviz.options.snapshot`) shows
-    #: the chosen heads, and whether it shows all heads.
+    #: the chosen heads. For a very long text, it always shows them.
     saves_chosen_heads: ClassVar[bool] = True
+    #: Whether this picture shows all heads, unless the text is very long.
     saves_all_heads: ClassVar[bool] = False
 
     _record: AttentionRecord
@@ -118,8 +120,8 @@ class RecordView(PositionedView):
     def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the value of the trait `opening`: the head with the most distinct pattern.
 
-        Return None if `values`, the traits that the caller passed, choose a head or token or an
-        order of heads, or if no such head is found.
+        `values` has the traits that the caller passed. Return None if they choose heads, a token
+        or an order of heads, or if no such head is found.
         """
         named = {name for name, value in values.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
@@ -134,8 +136,8 @@ class RecordView(PositionedView):
             check_mapped(self._record.mapped_files)
             distinct = distinct_head(stack)
         except (OSError, RuntimeError, ValueError):
-            # The weights cannot be computed. Do not raise the error, because the view shows it when
-            # it requests the weights.
+            # The weights cannot be computed. Do not raise the error here, because the view will
+            # request the weights and show the error.
             return None
         return None if distinct is None else {"stack": stack.name, **asdict(distinct)}
 
@@ -144,8 +146,8 @@ class RecordView(PositionedView):
         if opening is not None and self.heads == [opening["head"]]:
             stack = self._stack_named(self.stack)
             if opening["head"] not in range(stack.num_heads(self.layer)):
-                # The view chose this head, not the caller. Treat it as a default, so that it is
-                # replaced without a warning.
+                # The view chose this head when it opened, and the new layer does not have it. Treat
+                # the head as a default, so that it is replaced without a warning.
                 self._default_heads = list(self.heads)
         super()._clip_heads()
 
@@ -308,8 +310,8 @@ class RecordView(PositionedView):
 
         There are two outputs, and a reader sees one of them. Programs that allow frames and scripts
         show an interactive page in a frame. Otherwise, for example in an untrusted notebook, on a
-        code hosting site or in print, a picture appears. If no browser is installed that can draw
-        the view, it is a small picture of all heads.
+        code hosting site or in print, a picture of the view appears. If no browser is installed
+        that can draw the view, a small picture of all heads appears in its place.
 
         Parameters
         ----------
@@ -338,8 +340,8 @@ class RecordView(PositionedView):
 
     def _describe_now(self) -> Mapping[str, Any] | None:
         described = super()._describe_now()
-        # State the number of the described record, because the record may be replaced before the
-        # browser reads the description.
+        # Add the number of the described record. The record may be replaced before the browser
+        # reads the description, which the browser then ignores.
         return described and {**described, "record": self._record_number}
 
     @property
@@ -372,7 +374,8 @@ class RecordView(PositionedView):
     def _still(self) -> str:
         stack = self._pictured_stack()
         figures = []
-        # For a very long text, a picture of all heads needs too many weights.
+        # For a very long text, draw only the chosen heads, because a picture of all heads would
+        # need too many weights.
         all_heads = SIDES[0] * sum(stack.heads_per_layer) * len(stack.key_tokens) <= MAX_WEIGHTS
         if self.saves_chosen_heads or not all_heads:
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
@@ -427,7 +430,8 @@ def _is_pair(stack: AttentionStack) -> bool:
     return all({0, 1} <= set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens))
 
 
-#: Names of classes whose objects describe several records, and the functions that show them.
+#: Names of classes whose objects come from several texts or records, and the functions that show
+#: such objects.
 _SHOW_FUNCTIONS = {
     "HeadStatistics": "show_atlas_view",
     "Corpus": "show_embedding_view",
@@ -436,7 +440,7 @@ _SHOW_FUNCTIONS = {
 
 
 def check_one_text(argument: str, value: object) -> None:
-    """Raise TypeError if `value` is a list of records, or a result that another function shows.
+    """Raise TypeError if `value` is a list of records, or an object that another view shows.
 
     `argument` is the name of the argument in the message.
     """

@@ -36,7 +36,10 @@ _RecordView_co = TypeVar("_RecordView_co", bound=RecordView, covariant=True)
 
 
 class ShowFunction(Protocol[_RecordView_co]):
-    """Signature of the `show_*` functions for one record, whose help describes the arguments."""
+    """Signature of the `show_*` functions for one record.
+
+    The docstring of `__call__` is the template for the help of these functions.
+    """
 
     def __call__(
         self,
@@ -100,7 +103,7 @@ class ShowFunction(Protocol[_RecordView_co]):
             tokens as keys, and the mean over its tokens as queries. Predictions of the model are
             not shown for words.
         outputs : bool
-            Whether to keep the outputs of heads, too, by which ``order="output norm"`` orders.
+            Whether to also keep the outputs of heads, which ``order="output norm"`` needs.
         layers, dtype, device, spool : optional
             Layers to read from the model, dtype and device of their queries and keys, and a folder
             for queries and keys that do not fit into memory, as for `attnviz.extract`.
@@ -141,7 +144,7 @@ class ShowFunction(Protocol[_RecordView_co]):
 
 
 def _traits_of(view: type[RecordView]) -> dict[str, str]:
-    """Return the help of each trait that a `show_*` function can set, as a docstring entry."""
+    """Return a docstring entry for each trait that a `show_*` function can set, by name."""
     entries: dict[str, str] = {}
     names = view.state_names()
     for source in view.__mro__:
@@ -157,7 +160,8 @@ def _traits_of(view: type[RecordView]) -> dict[str, str]:
 def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunction[_RecordView]:
     """Create the `show_*` function of a view, with the signature and the help that users see.
 
-    `summary` is the first sentence of the help, without its full stop.
+    `name` is the name of the function. `summary` is the first sentence of its help, without the
+    full stop.
     """
     signature = inspect.signature(ShowFunction.__call__)
     parameters = [
@@ -181,8 +185,8 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
         runs_again = issubclass(view, WhatIf) and _runs_again(model)
-        # With `generate` or `words`, the tokens in the view are not the tokens of `inputs`. The
-        # model could not run again on the tokens that the view shows.
+        # With `generate` or `words`, the tokens in the view are not the tokens of `inputs`. A run
+        # of the model on `inputs` would not fit the view.
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))
@@ -205,8 +209,8 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
     function.__doc__ = inspect.cleandoc(ShowFunction.__call__.__doc__ or "").format(
         summary=summary, view=view.__name__, name=name, traits="\n".join(described.values())
     )
-    # IPython's help and completion read this signature. The default None of a trait stands for the
-    # default of the view.
+    # IPython's help and completion read this signature. In it, every trait has the default None,
+    # which stands for the default value of the view.
     parameters += [
         inspect.Parameter(trait, inspect.Parameter.KEYWORD_ONLY, default=None)
         for trait in described
@@ -315,7 +319,7 @@ _DISPLAYS = ContextVar("_DISPLAYS", default=True)
 
 @contextmanager
 def nothing_displayed() -> Iterator[None]:
-    """Prevent `show_*` functions from displaying their views. They only return the views.
+    """Prevent `show_*` functions in the ``with`` block from displaying the views that they return.
 
     The command line uses this context manager.
     """
@@ -387,7 +391,8 @@ def record_of(
     """Return the record that the arguments of a `show_*` function describe.
 
     If `words` is True, subword tokens are merged into words. `options` has further arguments of
-    `attnviz.extract`, which are ignored if they have their defaults.
+    `attnviz.extract`. Arguments with their default values are ignored, so they are not refused if
+    they do not fit `model`.
     """
     if tokens is None and _is_weights(model) and _are_tokens(inputs):
         tokens, inputs = inputs, None
@@ -402,10 +407,11 @@ def record_of(
 
 
 def _record(model: Any, for_weights: dict[str, Any], for_models: dict[str, Any]) -> AttentionRecord:
-    """Return the record of a model, or `model` itself if it is a record or weights.
+    """Return the record that is extracted from a model or created from weights.
 
-    `for_weights` has the passed arguments that need weights as `model`, and `for_models` has those
-    that need a model. Raise an error for arguments that do not fit `model`.
+    If `model` is a record, return it. `for_weights` has the passed arguments that are only valid if
+    `model` is weights. `for_models` has those that are only valid if it is a model. Raise TypeError
+    for arguments that do not fit `model`.
     """
     if isinstance(model, AttentionRecord):
         reason = "model is a record, which contains tokens and weights"

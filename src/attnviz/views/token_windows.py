@@ -11,7 +11,7 @@ from attnviz.views.position import PositionedView
 
 
 class TokenWindows(PositionedView):
-    """Base class of views that show a part of a long text.
+    """Base class of views that can show a part of a text.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class TokenWindows(PositionedView):
 
     @traitlets.observe("stack")
     def _forget_windows(self, change: Mapping[str, Any]) -> None:
-        """Reset a window to None if it extends beyond the tokens of the new stack."""
+        """Set a window to None if it extends beyond the tokens of the new stack."""
         if not change["old"] or change["old"] == change["new"]:
             return
         stack = self._stack_named(change["new"])

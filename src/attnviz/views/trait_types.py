@@ -1,8 +1,9 @@
-"""Trait types for views, which accept more kinds of values than the types of traitlets.
+"""Trait types for views, which accept other values than the types of traitlets.
 
-They accept numpy numbers as numbers, and ranges, sets and arrays as lists. Some also accept values
-such as ``token="it"`` or ``layer=-1``. The view converts these values to non-negative numbers
-(`attnviz.views.position.PositionedView`), and the trait contains the result.
+The types for numbers also accept numpy numbers, and the types for lists also accept ranges, sets
+and arrays. Some types also accept values such as ``token="it"`` or ``layer=-1``. The view converts
+these values to non-negative numbers (`attnviz.views.position.PositionedView`), and the trait
+contains the result.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from attnviz.utils.arguments import short_repr
 
 
 def _plain(number: Any) -> Any:
-    """Convert a number of numpy or torch to a Python number. Return other values unchanged.
+    """Convert a bool, or a number of numpy or torch, to a Python number.
 
-    True and False become 1 and 0.
+    True becomes 1, and False becomes 0. Return other values unchanged.
     """
     if not isinstance(number, type) and getattr(number, "shape", None) == ():
         number = number.item()
@@ -28,9 +29,9 @@ def _plain(number: Any) -> Any:
 
 
 def _entries(value: Any) -> Any:
-    """Convert a list, tuple, set, range or array to a list. Convert its entries with `_plain`.
+    """Convert a list, tuple, set, range or array to a list with entries converted by `_plain`.
 
-    Convert a single number with `_plain`, too. Return other values unchanged.
+    Return another value as `_plain` does.
     """
     value = _plain(value)
     if not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist"):
@@ -65,7 +66,8 @@ class Choice(traitlets.Enum):  # type: ignore[type-arg]
     def validate(self, obj: Any, value: Any) -> Any:
         """Raise TraitError if the value is not one of the strings.
 
-        The comparison in `traitlets.Enum` would raise another error for an array.
+        Without this check, the comparison in `traitlets.Enum` would raise another error for an
+        array.
         """
         words = self.values or []
         if not isinstance(value, str) or value not in words:
@@ -107,20 +109,23 @@ def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict
 
 
 class Numbers(traitlets.List):  # type: ignore[type-arg]
-    """List trait for numbers of heads or points, which also accepts ranges, sets and arrays."""
+    """List trait for numbers of heads, or of points of the embedding view.
+
+    It also accepts tuples, ranges, sets and arrays.
+    """
 
     def validate(self, obj: Any, value: Any) -> Any:
         return super().validate(obj, _entries(value))
 
 
 class ResolvedIndex(Index):
-    """Number of a layer, token or prediction.
+    """Trait for the number of a layer or prediction, or for the position of a token.
 
-    It may be set to a negative number or to the text of a token.
+    It can also be set to a negative number and, if it is a position, to the text of a token.
     """
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert the value to a non-negative number, by `resolve_number` of the view `obj`."""
+        """Convert the value to a non-negative number with `resolve_number` of the view `obj`."""
         value = _plain(value)
         if isinstance(value, int | str):
             value = obj.resolve_number(self.name, value)
@@ -128,21 +133,23 @@ class ResolvedIndex(Index):
 
 
 class Heads(Numbers):
-    """Numbers of heads. The trait may be set to one number or to ``"all"``."""
+    """Trait for a list of head numbers. It can also be set to one number or to ``"all"``."""
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert the value to a list of non-negative numbers."""
         value = _entries(value)
-        # traitlets puts a string into a list before it calls this method. Undo this.
+        # Before traitlets calls this method, it puts a string into a list. Take the string out of
+        # the list.
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
             value = value[0]
         return super().validate(obj, obj.resolve_heads(value))
 
 
 class Keys(traitlets.List):  # type: ignore[type-arg]
-    """List of keys, each of which is ``"special"``, ``"first"`` or a position.
+    """Trait for a list of keys. Each entry is a position, ``"special"`` or ``"first"``.
 
-    The trait may also be set to texts of tokens, or to one entry without a list.
+    ``"special"`` stands for all special tokens, and ``"first"`` for the first token. The trait can
+    also be set to texts of tokens, or to one entry without a list.
     """
 
     def __init__(self) -> None:
@@ -150,7 +157,7 @@ class Keys(traitlets.List):  # type: ignore[type-arg]
         super().__init__(traitlets.Union(kinds))
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert texts of tokens and negative numbers to positions."""
+        """Convert the value to a list, and texts and negative numbers to positions."""
         value = _entries(value)
         if isinstance(value, int):
             value = [value]

@@ -48,14 +48,14 @@ class WhatIf(RecordView):
         Number that is measured to find the effect of the changes, as for `attnviz.intervene`: the
         logit of a token, the difference of the logits of two tokens, or the result of a function.
         None is the default: the logit of the most likely token before the changes minus the logit
-        of the most likely other token after the changes. An answer is checked when it is set. The
-        check runs the model if it has not run before.
+        of the most likely other token after the changes. An answer other than None is checked when
+        it is set. The check runs the model if it has not run before.
     changes : list of Change
-        Changes of the attention, which are made together when the model runs again: `Ablate`,
-        `Knockout` and `HideTokens`, as for `attnviz.intervene`. Each argument selects one layer,
-        head or token, or all with None. Texts of tokens and negative numbers are replaced by
-        numbers. The default of `stack` is the stack that is shown. The list also changes when the
-        reader adds or removes changes.
+        Changes of the attention, which are made together when the model runs again: `Ablate` (with
+        factor 0), `Knockout` and `HideTokens`, as for `attnviz.intervene`. Each argument of a
+        change selects one layer, head or token, or all with None. Texts of tokens and negative
+        numbers are replaced by numbers. The default of `stack` is the stack that is shown. The list
+        also changes when the reader adds or removes changes.
     run : {"before", "after", "difference"}
         Run whose weights are drawn. ``"before"`` is the unchanged run, ``"after"`` the run with
         `changes`, and ``"difference"`` the weights after minus the weights before. If `changes` is
@@ -71,9 +71,9 @@ class WhatIf(RecordView):
     )
     run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
-    # Whether `__init__` has finished. After that, new changes switch `run` to "after".
+    # Whether `__init__` has finished. Only after that, new changes switch `run` to "after".
     _initialized = False
-    # Value of `answer`, as a `Measured`.
+    # Value of `answer` in the form that `ChangedRuns` needs: one or two tokens are a tuple.
     _measured: Measured = None
 
     def __init__(
@@ -154,7 +154,7 @@ class WhatIf(RecordView):
             and same_tokens(before, self._record)
             and _has_weights(self._record)
         ):
-            # The model and inputs do not belong to the new record, so the model cannot run again.
+            # A run of the model on its inputs would not fit the new record.
             self._source = None
             self.changes = []
             self.answer = None
@@ -179,7 +179,10 @@ class WhatIf(RecordView):
         return RecordServer(self.served_record, page=weakly(self._page_of), interventions=runs)
 
     def _page_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:
-        """Add the cached results to the page, and the stacks of the changed run if it is shown."""
+        """Add the cached results of changed runs to the page.
+
+        If the page shows the changed run or the difference, also add the stacks of both.
+        """
         record, made = super()._page_content(state)
         if self._source is None:
             return record, made
@@ -262,11 +265,11 @@ def no_model_message(argument: str, view: str) -> str:
 
 
 def _read_change(value: Any, stack_named: Callable[[str | None], AttentionStack]) -> Change:
-    """Return a change from the browser or from Python, with positions in place of token texts.
+    """Return a change whose fields are names of stacks, non-negative numbers or None.
 
-    `value` is a change or its JSON form. `stack_named` returns the stack with a name, or the
-    default stack for None. Raise TypeError, ValueError, IndexError or KeyError if the change cannot
-    be applied.
+    `value` is a change, in which a token can also be a text, or the JSON form of a change.
+    `stack_named` returns the stack with a name, or the default stack for None. Raise TypeError,
+    ValueError, IndexError or KeyError if the change cannot be applied.
     """
     from attnviz.interventions.changes import Change, change_for_view, change_from_json
 
@@ -278,20 +281,24 @@ def _read_change(value: Any, stack_named: Callable[[str | None], AttentionStack]
 
 
 def _measured(answer: Any) -> Measured:
-    """Convert the trait `answer` to a `Measured`: one or two tokens become a tuple."""
+    """Convert one or two tokens of the trait `answer` to a tuple. Return other values unchanged."""
     if answer is None or callable(answer):
         return cast("Measured", answer)
     return tuple(answer) if isinstance(answer, list | tuple) else (answer,)
 
 
 def _as_json(answer: Any) -> Any:
-    """Convert the trait `answer` to a JSON value. A function becomes a dict of its name and id."""
+    """Convert the trait `answer` to a JSON value.
+
+    A function becomes a dict with its name and its id. The id distinguishes functions with the same
+    name. Other values are returned unchanged.
+    """
     return {"function": function_name(answer), "id": id(answer)} if callable(answer) else answer
 
 
 def _has_weights(record: Any) -> bool:
     """Whether all numbers of a record are attention weights, not differences or attributions."""
-    # Values that are not records pass this check. `RecordView` raises an error for them.
+    # Return True for a value that is not a record. `RecordView` raises an error for it.
     stacks = getattr(record, "stacks", {}).values()
     return all(stack.measure == "weight" and not stack.signed for stack in stacks)
 
@@ -299,7 +306,7 @@ def _has_weights(record: Any) -> bool:
 def _changes_as_json(changes: Collection[Any]) -> list[Mapping[str, Any]]:
     """Convert changes to their JSON forms. A change may already have this form."""
     if not changes:
-        # Views without changes need not import transformers.
+        # Without changes, do not import transformers, which takes long.
         return []
     from attnviz.interventions.changes import change_to_json
 

@@ -1,4 +1,8 @@
-"""JavaScript code of the views' widgets. The browser gets it once for all views of a notebook."""
+"""JavaScript code of the views' widgets.
+
+The code of several views is in one file, which is called a bundle. The browser gets each bundle
+once for all views of a notebook.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,15 @@ import traitlets
 from attnviz.pages.html import bundle, packed_bundle
 from attnviz.utils.host import in_marimo
 
-# JavaScript module of each view's widget. It loads the code and runs it.
+# Template of the JavaScript module of a view's widget. The module loads the bundle and runs it.
 _LOADER = Path(__file__).with_name("widget.js")
 
 
 class WidgetCode(ipywidgets.Widget):  # type: ignore[misc]
-    """Widget without a picture that holds the code of views.
+    """Invisible widget that holds a bundle.
 
-    All views refer to it, so a browser gets the code once, and a saved notebook contains it once.
+    All views with this bundle refer to the widget. Therefore a browser gets the bundle once, and a
+    saved notebook contains it once.
 
     Attributes
     ----------
@@ -30,10 +35,10 @@ class WidgetCode(ipywidgets.Widget):  # type: ignore[misc]
     code = traitlets.Unicode().tag(sync=True)
 
     def set_state(self, sync_data: dict[str, object]) -> None:
-        """Ignore values from the browser, which must not change the code."""
+        """Ignore the values, because the browser must not change the code."""
 
 
-# Widgets that hold code, by the name of the bundle.
+# Widget that holds each bundle, by the name of the bundle.
 _shared: dict[str, WidgetCode] = {}
 
 
