@@ -335,7 +335,10 @@ export interface TokenList {
   sequence: (number | null)[];
   /** Rows and columns of the patches of each image among the tokens. Omitted without images. */
   grids?: PatchGrid[];
-  /** Tokens that the model generated, in order. Omitted if the model generated none. */
+  /**
+   * Tokens that the model generated, or that a target text prescribed, in order. Omitted for other
+   * texts.
+   */
   predictions?: Prediction[];
 }
 
@@ -489,8 +492,8 @@ export interface StrongestRequest {
   /** Keys to leave out: "special" for special tokens, "first" for the first token, or positions. */
   leave_out: (string | number)[];
   /**
-   * Which keys to include if the input is a pair of texts a and b. "a-b" includes only keys in text
-   * b. "all" includes all keys.
+   * Keys to include if the input is a pair of texts a and b. "a-b" and "b-b" include only keys in
+   * text b, "a-a" and "b-a" only keys in text a. "all" includes all keys.
    */
   pair: Pair;
 }
@@ -598,7 +601,7 @@ export interface ImageRequest {
   index: number;
 }
 
-/** Request for the effect of changes on the answer, which runs the model. */
+/** Request to run the model with changes, and to measure their effect on the answer. */
 export interface InterveneRequest {
   /**
    * JSON forms of the changes, which are made together (see
@@ -639,7 +642,11 @@ export interface OutcomeHeader {
   candidates_after: AnswerToken[];
 }
 
-/** Request for a description of the stacks after `changes`, in JSON form, were made. */
+/**
+ * Request for a description of the stacks of the run with `changes`.
+ *
+ * `changes` has the same form as in `InterveneRequest`.
+ */
 export interface ChangedRequest {
   changes: object[];
 }
@@ -658,11 +665,11 @@ export interface StackNumbers {
   /** Name of the quantity that the stack contains, such as "difference". Omitted for weights. */
   measure?: string;
   /**
-   * Largest possible weight, which is 1 if `normalized`. If `signed`, largest possible absolute
-   * value.
+   * Largest possible weight, which is 1 if `normalized`. Otherwise it is the largest weight or, for
+   * many weights, an upper bound. If `signed`, it is an absolute value.
    */
   maximum: number;
-  /** Whether queries can attend only to keys at the same or an earlier position. */
+  /** Whether the masks of all layers are known to forbid attention to later keys. */
   causal: boolean;
   /** Whether the stack has queries and keys, and not only weights. */
   vectors: boolean;
@@ -686,7 +693,7 @@ export interface ChangedStack {
   after: StackNumbers;
   /** Weights of the changed run minus weights of the unchanged run. */
   difference: StackNumbers;
-  /** Tokens that the model generated in the changed run. */
+  /** Predicted tokens of the changed run, as in `TokenList`. */
   predictions: Prediction[];
 }
 

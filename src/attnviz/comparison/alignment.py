@@ -45,8 +45,9 @@ class Alignment:
     a, b : Tokens
         The two lists.
     a_ends, b_ends : ndarray
-        For each unit, the position after its last token in the list, int64, (units,). A unit starts
-        at the end of the previous unit. A unit that ends where it starts is empty in the list.
+        For each unit, the position after its last token in list `a` or `b`, int64, (units,). A unit
+        starts at the end of the previous unit. A unit that ends where it starts is empty in the
+        list.
 
     Examples
     --------
@@ -90,7 +91,8 @@ class Alignment:
     def same(self) -> NDArray[np.bool_]:
         """Whether each unit has the same text in both lists, bool, (units,).
 
-        Case, accents and white space are ignored.
+        Case, accents and white space are ignored. A unit that is empty in both lists has the same
+        text.
         """
         return np.array([_spelled(a) == _spelled(b) for a, b in self._pairs()], np.bool_)
 
@@ -266,8 +268,8 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
     """Return the ends of the units if both lists spell the same text, in pairs (a, b).
 
     Special tokens split the text into parts. Both lists must have the same number of parts, at
-    least one, and each part must have the same characters in both lists. Otherwise return None. The
-    special tokens themselves are aligned by edit distance.
+    least one, and each part must have the same characters (`_spelled`) in both lists. Otherwise
+    return None. The special tokens themselves are aligned by edit distance.
     """
     a_runs, b_runs = _runs(a), _runs(b)
     texts = [[run for run in runs if not run[0]] for runs in (a_runs, b_runs)]

@@ -1,4 +1,7 @@
-"""Search for the query-key pairs whose weights differ most between two stacks."""
+"""Search for the query-key pairs whose weights differ most between two stacks.
+
+A stack is the attention of one kind in all layers, such as "self" or "cross".
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class BaseServer:
 
     @property
     def mapped_files(self) -> Collection[MappedFile]:
-        """Memory-mapped files that contain the data of the replies."""
+        """Memory-mapped files with the data of the replies, which `reply` checks before reading."""
         return ()
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
@@ -64,7 +64,7 @@ class BaseServer:
         request = self.requests.request(name, arguments)
         self.pending_replies.cancel(request)
         if isinstance(request, PageRequest):
-            # The browser will not request further parts.
+            # The browser will not request further parts of the page, so free its memory.
             self.pages.drop(request.state)
 
     def close(self) -> None:

@@ -40,7 +40,8 @@ class TokenList(TypedDict):
     grids : list of PatchGrid
         Rows and columns of the patches of each image among the tokens. Omitted without images.
     predictions : list of Prediction
-        Tokens that the model generated, in order. Omitted if the model generated none.
+        Tokens that the model generated, or that a target text prescribed, in order. Omitted for
+        other texts.
     """
 
     text: list[str]
@@ -87,10 +88,10 @@ class StackNumbers(TypedDict):
     measure : str
         Name of the quantity that the stack contains, such as "difference". Omitted for weights.
     maximum : float
-        Largest possible weight, which is 1 if `normalized`. If `signed`, largest possible absolute
-        value.
+        Largest possible weight, which is 1 if `normalized`. Otherwise it is the largest weight or,
+        for many weights, an upper bound. If `signed`, it is an absolute value.
     causal : bool
-        Whether queries can attend only to keys at the same or an earlier position.
+        Whether the masks of all layers are known to forbid attention to later keys.
     vectors : bool
         Whether the stack has queries and keys, and not only weights.
     patterns : list of str

@@ -92,7 +92,8 @@ def encode_maps(
             pace.advance(STEP)
             continue
         # To limit the memory, compute one block of weights at a time, and update `maxima`. For
-        # signed numbers, it has the largest positive and the largest negative numbers.
+        # signed numbers, it has two arrays: the maxima of the positive numbers, and those of the
+        # absolute values of the negative numbers.
         maxima = np.full((1 + stack.signed, *map(len, starts)), -np.inf, np.float32)
         for part, group in row_groups(queries, tile_rows(attention.num_keys)):
             weights = attention.block([head], group, columns)[0].cpu().numpy()

@@ -23,8 +23,8 @@ REPLY_SECONDS = 0.2
 #: Maximum number of pending replies of a view. A browser does not send more requests at the same
 #: time. The limit is needed because each pending reply keeps a few megabytes in memory.
 MAX_PENDING = 4
-# If `MAX_PENDING` is exceeded, a pending reply is dropped if its request was not among this many
-# last requests.
+# If a new reply would exceed `MAX_PENDING`, a pending reply is dropped for it, but only if the
+# request of the pending reply is not among this many last requests.
 _MAX_OTHER_REQUESTS = 64
 
 
@@ -135,7 +135,7 @@ class PendingReplies:
             pending.job.cancel()
 
     def _find_or_begin(self, request: object, answer: Callable[[], Reply]) -> _PendingReply | None:
-        """Return the pending reply to `request`. If it has none, add one.
+        """Return the pending reply to `request`. If no reply to it is pending, add one.
 
         Return None if `MAX_PENDING` other replies are pending and their requests are too recent to
         drop one of them.

@@ -111,7 +111,8 @@ def parse_dataclass(kind: type[_Class], arguments: Mapping[str, Any], name: str 
     try:
         return msgspec.convert(arguments, kind)
     except msgspec.ValidationError as error:
-        # msgspec names the invalid value as in "Expected `int`, got `str` - at `$.layer`".
+        # The message of msgspec is, for example, "Expected `int`, got `str` - at `$.layer`". Remove
+        # the "$.", which does not help readers.
         message = str(error).replace("`$.", "`").replace("`$[", "`[")
         raise ValueError(f"{name}: {message}" if name else message) from None
 

@@ -247,8 +247,8 @@ class StrongestRequest:
     leave_out : list
         Keys to leave out: "special" for special tokens, "first" for the first token, or positions.
     pair : {"all", "a-a", "a-b", "b-a", "b-b"}
-        Which keys to include if the input is a pair of texts a and b. "a-b" includes only keys in
-        text b. "all" includes all keys.
+        Keys to include if the input is a pair of texts a and b. "a-b" and "b-b" include only keys
+        in text b, "a-a" and "b-a" only keys in text a. "all" includes all keys.
     """
 
     stack: str
@@ -435,7 +435,7 @@ class ChangedStack(TypedDict):
     difference : StackNumbers
         Weights of the changed run minus weights of the unchanged run.
     predictions : list of Prediction
-        Tokens that the model generated in the changed run.
+        Predicted tokens of the changed run, as in `TokenList`.
     """
 
     stack: str
@@ -518,7 +518,7 @@ class Interventions(Protocol):
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
 @dataclass(frozen=True)
 class InterveneRequest:
-    """Request for the effect of changes on the answer, which runs the model.
+    """Request to run the model with changes, and to measure their effect on the answer.
 
     Attributes
     ----------
@@ -541,7 +541,10 @@ class InterveneRequest:
 @RECORD_REQUESTS.add("changed", ChangedHeader)
 @dataclass(frozen=True)
 class ChangedRequest:
-    """Request for a description of the stacks after `changes`, in JSON form, were made."""
+    """Request for a description of the stacks of the run with `changes`.
+
+    `changes` has the same form as in `InterveneRequest`.
+    """
 
     changes: tuple[Mapping[str, Any], ...]
 

@@ -1,9 +1,8 @@
 """Strongest keys of queries: the keys with the largest weights among all keys of a text.
 
-A view of a long text draws only these keys, or lists them if they are outside the part of the text
-that it draws.
-``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, this file computes the
-same results.
+For a long text, a view draws lines only to these keys. For a pinned query, it also lists those that
+are outside the part of the text that it draws. ``js/src/client/requests/strongest.ts`` reads the
+replies. In exported pages, this file computes the same results.
 """
 
 from __future__ import annotations

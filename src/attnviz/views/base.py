@@ -359,7 +359,10 @@ class View(anywidget.AnyWidget):
         page: Callable[[Mapping[str, Any]], str],
         figure: FigureArguments,
     ) -> Path:
-        """Check the arguments, then write a page or a picture of the current state to a file."""
+        """Check the arguments, then write a page or a picture of the current state to a file.
+
+        `page` makes the page for a state. Pictures are drawn from this page, too.
+        """
         kind = check_file_kind(path)
         if kind != "html":
             return write_atomic(path, self._draw(kind, page, figure))
@@ -470,7 +473,7 @@ class View(anywidget.AnyWidget):
         forget_result(self)
 
     def __del__(self) -> None:
-        # At shutdown, skip this, because modules that `close` needs may already be deleted.
+        # Do not call `close` at shutdown, because modules that it needs may already be deleted.
         if not self._is_finalizing():
             super().__del__()
 

@@ -127,7 +127,8 @@ class ChangedRuns:
     A change replaces outputs of heads by recomputed outputs, which causes rounding errors. The
     noise of an effect is the change of the answer that rounding errors alone cause. To measure it,
     the outputs of all heads are computed again from the unchanged weights, at up to 256 queries. If
-    a module does not support this, every change needs an additional forward for its noise.
+    an attention module does not support this, the noise of each list of changes is measured in a
+    separate run.
 
     Parameters
     ----------
@@ -167,7 +168,7 @@ class ChangedRuns:
 
         `measured` determines the answer: a function of the model's output, or tokens whose logits
         are measured. None selects the answer of the view, and an empty tuple the default of
-        `attnviz.intervene`.
+        `attnviz.intervene`. If `changes` is empty, describe the unchanged run.
         """
         answer = self.measured if measured is None else measured or None
         given = self._read(changes)

@@ -1,4 +1,9 @@
-"""The compare view, which shows distances between the heads of two or more records."""
+"""The compare view, which shows distances between the heads of two or more records.
+
+The distance of a head is the share of its weight that is on other keys in the other record, as a
+mean over the queries. Its rounding error is the distance that rounding errors alone can cause. See
+`attnviz.comparison.comparison.Comparison`.
+"""
 
 from __future__ import annotations
 
@@ -77,6 +82,10 @@ class CompareView(TokenWindows, RecordView):
         depending on `form`.
     comparison : dict
         Names, distances and stacks for the browser. Read only.
+    opening : dict or None
+        Entries ``stack``, ``member``, ``layer``, ``head``, ``distance`` and ``rounding``, if the
+        view opened at the head whose distance exceeds its rounding error most. Otherwise None. Read
+        only.
 
     Raises
     ------

@@ -68,7 +68,7 @@ class GeneratedToken(PositionedView):
         return prediction
 
     def notify_change(self, change: Any) -> None:
-        """Notify the observers of a changed trait, then update the other two traits."""
+        """Notify the observers of a changed trait, then make the three traits consistent."""
         super().notify_change(change)
         # Notify the observers first. If the three traits are linked to those of another view, the
         # other view must receive `as_query` before it receives the `token` that results from it.

@@ -47,10 +47,10 @@ def hold_weakly(widget: ipywidgets.Widget) -> None:
 
 
 def end_with_cell(view: ipywidgets.Widget) -> None:
-    """Let the references to a view be removed when the current cell runs again.
+    """Register a view, so that the references to it are removed when the current cell runs again.
 
-    These are the references of ipywidgets and of IPython's history. They are kept if the id of the
-    current cell is unknown.
+    These are the references of ipywidgets and of IPython's history. If the id of the current cell
+    is unknown, they are not removed.
     """
     _views_by_cell.setdefault(_current_cell(), weakref.WeakSet()).add(view)
     shell = _shell()
@@ -90,7 +90,7 @@ def _before_cell(info: Any) -> None:
 
 
 def _current_cell() -> str | None:
-    """Return the id of the running cell, or None if the host does not state it."""
+    """Return the id of the running cell, or None if the notebook program does not send it."""
     parent = getattr(_shell(), "parent_header", None)
     metadata = parent.get("metadata") if isinstance(parent, dict) else None
     cell = metadata.get("cellId") if isinstance(metadata, dict) else None

@@ -220,12 +220,12 @@ class RecordView(PositionedView):
             Precision of the weights. ``"auto"`` makes the most exact page that fits into the limit.
             If a page with every weight has at most 6 MB (or `max_mb`), it contains every weight,
             with an error of at most 0.4% of the largest possible weight (0.8% for signed numbers).
-            Otherwise the page contains the smaller of two forms:
-            the strongest keys of each query, which cover at least 95% of the weight, or queries and
-            keys, from which the page computes the weights. If neither fits, the page contains as
-            many of the strongest keys as fit. The page states its form, the share of the weight
-            that it contains, and the largest error. ``"exact"`` makes a page with every weight, or
-            with unrounded queries and keys if they are smaller.
+            Otherwise the page contains the smaller of two forms: the strongest keys of each query,
+            which cover at least 95% of the weight, or queries and keys, from which the page
+            computes the weights. If neither fits, the page contains as many of the strongest keys
+            as fit. The page states its form, the share of the weight that it contains, and the
+            largest error. ``"exact"`` makes a page with every weight, or with unrounded queries and
+            keys if they are smaller.
         max_mb : float, optional
             Maximum size of the page in megabytes. The default is 6 MB, or more for a long text: 64
             bytes for each query of each head, up to 40 MB. If the mask is not known to be causal,
