@@ -1,6 +1,8 @@
-"""Captured data of an example: stacks, tokens, masks, and weights computed on demand.
+"""The record: the attention of one example, such as a text, in all layers of a model.
 
-A record can be saved and loaded. It can also be created from arrays of any library.
+A record consists of stacks. A stack contains the layers whose attention has the same query tokens
+and the same key tokens. A record is read from a running model or created from arrays of any
+library. It can be saved to a file and loaded.
 """
 
 from attnviz.record.from_arrays.tokens import ProjectedKeys

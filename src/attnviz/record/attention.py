@@ -10,7 +10,7 @@ embedding and normalization), a scale, a position bias b, a mask, a soft cap c a
 sink). Rows sum to 1, except with a sink (1 minus the sink's share) and if no key is allowed (0).
 
 Rows are queries and columns are keys. A block has the weights of some heads, some rows and some
-columns. All other modules read weights with `LayerAttention.block`.
+columns. Callers get weights from `LayerAttention.block`, whether these are stored or computed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ from attnviz.record.softmax import (
     weights_from_logits,
 )
 
-#: Numbers of heads, each at most once.
+#: Numbers of heads of a layer, in any order. No number occurs twice.
 Heads = Sequence[int]
 #: Keys of a block: a slice with start and stop, or None for all keys.
 Columns = slice | None
-#: Result of `LayerAttention.normalizers`, or None if it is unknown.
+#: Result of the method `LayerAttention.normalizers`, or None if the caller has not computed it.
 Normalizers = torch.Tensor | None
 
-# Maximum number of queries that are multiplied with keys in one matrix product.
+# Intended number of rows of a matrix product of queries and keys. `QueryKeyAttention.normalizers`
+# uses at most this many rows, summed over heads. `QueryKeyAttention.block` uses at least this many
+# rows of a head, if the memory suffices, before it adds other heads.
 _ROWS_PER_PRODUCT = 256
 
 
@@ -67,12 +69,12 @@ class LayerAttention(ABC):
 
     @property
     def merged(self) -> bool:
-        """Whether tokens were merged into words, which are then the rows and columns."""
+        """Whether a row or column combines several tokens, such as the tokens of a word."""
         return False
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute weights that is known without reading them, or None."""
+        """Upper bound of the absolute values of weights. None if none is known in advance."""
         return None
 
     @property
@@ -87,7 +89,10 @@ class LayerAttention(ABC):
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Queries and keys of `vectors`, or `stored_weights`, or no tensor if both are None."""
+        """Tensors that the layer stores: its queries and keys, or its weights.
+
+        Empty if the layer is computed from other layers.
+        """
         if self.vectors is not None:
             return self.vectors.queries, self.vectors.keys
         return () if self.stored_weights is None else (self.stored_weights,)
@@ -103,10 +108,11 @@ class LayerAttention(ABC):
     ) -> torch.Tensor:
         """Return the weights of `heads` for the queries `rows`, by default on all keys.
 
-        Without `normalizers`, complete rows are computed, even if only a few columns are returned.
-        Pass the result of `normalizers` for the same heads and rows to compute only the returned
-        weights. The result is float32, (heads, rows, columns), on the device of the layer's tensors
-        or on the CPU. Do not change it, because it can be a part of stored weights.
+        A softmax needs the logits of complete rows, even if only a few columns are returned. To
+        compute only the returned weights, pass `normalizers`: the result of the method
+        `normalizers` for the same heads and rows. Layers without normalizers ignore the argument.
+        The result is float32, (heads, rows, columns), on the device of the layer's tensors or on
+        the CPU. Do not change it, because it can be a part of stored weights.
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> layer.block([0], slice(1, 2))
@@ -115,18 +121,18 @@ class LayerAttention(ABC):
 
     @property
     def num_softmaxes(self) -> int:
-        """Number of softmax matrices from whose normalizers a head's weights can be computed.
+        """Number of softmaxes per head whose normalizers the method `normalizers` returns.
 
-        It is 1 for queries and keys, 2 for the difference of two such layers, and 0 if weights are
-        stored or depend on complete rows.
+        It is 1 for a layer of queries and keys, and 2 for the difference of two such layers. It is
+        0 if a block cannot be computed from normalizers, for example because weights are stored.
         """
         return 0
 
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        """Return the softmax normalizers of the queries `rows`, which `block` accepts.
+        """Return the softmax normalizers of the queries `rows`, which can be passed to `block`.
 
-        A normalizer is the logarithm of the softmax denominator of a query (log-sum-exp of its
-        logits and the sink). It is minus infinity if the query has neither an allowed key nor a
+        The normalizer of a query is the logarithm of its softmax denominator: the log-sum-exp of
+        its logits and the sink. It is minus infinity if the query has neither an allowed key nor a
         sink. The result is float32, (`num_softmaxes`, heads, rows).
         """
         return torch.empty(0, len(heads), count_rows(rows))
@@ -143,9 +149,10 @@ class LayerAttention(ABC):
         return torch.ones(1, count_rows(rows), columns.stop - columns.start, dtype=torch.bool)
 
     def key_range(self, rows: Rows) -> slice:
-        """Return a range of keys outside which the queries `rows` have no weight.
+        """Return a range of keys that contains all keys on which the queries `rows` have weight.
 
-        Pass at least one query.
+        `rows` must not be empty. The range may be larger than necessary. By default, it contains
+        all keys.
         """
         del rows
         return slice(0, self.num_keys)
@@ -178,8 +185,8 @@ class DerivedAttention(LayerAttention):
     def bound(self) -> float | None:
         """Bound of `base`.
 
-        If `base` has softmax weights or their differences, the bound is also valid for the sum of
-        several entries of a row.
+        A subclass may add weights of a row, such as those of the tokens of a word. The bound is
+        also valid for such a sum if `base` has softmax weights or their differences.
         """
         return self.base.bound
 
@@ -206,11 +213,11 @@ class ReweightedAttention(DerivedAttention):
 
 @dataclass(frozen=True)
 class ScaledAttention(ReweightedAttention):
-    """The weights of `base`, each multiplied by a factor that depends on the pair."""
+    """Weights of `base`, each multiplied by a factor for its head, query and key."""
 
     @abstractmethod
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        """Multiply the weights of a head of `base` by the factor of each pair, (rows, columns)."""
+        """Return `weights` of `base` multiplied by their factors, (rows, columns)."""
 
     @property
     def num_softmaxes(self) -> int:
@@ -325,7 +332,7 @@ class QueryKeyAttention(LayerAttention):
         """Return this attention for the same tokens in another order.
 
         Queries and keys must be the same tokens. `order` is int64, (tokens,): the old position of
-        the token at each new position.
+        the token at each new position. Raise NotImplementedError if the bias cannot be reordered.
         """
         indices = order.to(self.queries.device)
         return replace(
@@ -415,9 +422,9 @@ class QueryKeyAttention(LayerAttention):
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the softmax normalizers of the queries `rows`, (1, heads, rows).
 
-        Exponentials are summed over one block of keys after another, relative to the largest logit
-        so far (online softmax, Milakov and Gimelshein 2018, arXiv 1805.02867). No complete row is
-        in memory.
+        Logits are computed for one range of keys after another. Their exponentials are summed
+        relative to the largest logit so far (online softmax, Milakov and Gimelshein 2018, arXiv
+        1805.02867). Complete rows of logits are never in memory.
 
         >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
         >>> attention.normalizers([0], slice(0, 2)).exp().round()
@@ -431,10 +438,11 @@ class QueryKeyAttention(LayerAttention):
         return normalizers
 
     def _row_groups(self, rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
-        """Split `rows` as `row_groups` does, but smaller if they are spread over a causal text.
+        """Split `rows` like the function `row_groups`, but into smaller groups for sampled queries.
 
-        In causal attention, a group of queries is multiplied with the keys up to its last query.
-        Small groups at the beginning of the text therefore need few keys.
+        In causal attention, all queries of a group are multiplied with the keys up to the last
+        query of the group. If `rows` are spread over the text, the early queries of a large group
+        would be multiplied with many keys to which they may not attend.
         """
         if isinstance(rows, torch.Tensor) and self.causal and len(rows):
             is_spread = int(rows[-1] - rows[0]) > self.num_keys // 8
@@ -467,8 +475,8 @@ class QueryKeyAttention(LayerAttention):
         block = torch.zeros(len(heads), count, width, device=self.queries.device)
         num_computed = self.num_keys if normalizers is None else width
         # A tile is a block of logits of limited size. Compute as many heads at once as fit into a
-        # tile with all `rows`, or with `_ROWS_PER_PRODUCT` rows if there are more. If more heads
-        # shared a tile, each matrix product would have fewer rows, which is slow.
+        # tile with all `rows`, or with `_ROWS_PER_PRODUCT` of them if there are more `rows`. If
+        # more heads shared a tile, each matrix product would have fewer rows, which is slow.
         together = tile_rows(min(count, _ROWS_PER_PRODUCT) * num_computed)
         for start in range(0, len(heads), together):
             heads_part = slice(start, start + together)
@@ -484,9 +492,10 @@ class QueryKeyAttention(LayerAttention):
         columns: slice,
         normalizers: torch.Tensor | None,
     ) -> None:
-        """Write the weights of `heads` into `block`, (heads, rows, columns), which is 0 before.
+        """Write the weights of `heads` into `block`, (heads, rows, columns).
 
-        `normalizers` is None or (heads, rows).
+        `block` contains zeros when the method is called, and keeps them for keys that are not
+        allowed. `normalizers` is None or (heads, rows).
         """
         num_computed = self.num_keys if normalizers is None else columns.stop - columns.start
         with torch.no_grad():
@@ -512,7 +521,7 @@ class QueryKeyAttention(LayerAttention):
             sinks = self.sinks[list(heads)].float().to(logits.device)[:, None, None]
             with_sinks = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
             return torch.softmax(with_sinks, dim=-1)[..., :-1]
-        # The softmax of a row without an allowed key is NaN. Its weights are 0.
+        # torch.softmax returns NaN for a row without an allowed key. Replace the NaN by 0.
         is_empty = torch.isneginf(logits.amax(dim=-1))
         return torch.softmax(logits, dim=-1).masked_fill_(is_empty[..., None], 0.0)
 
@@ -534,7 +543,8 @@ class QueryKeyAttention(LayerAttention):
             visible = self.mask.fully_visible_keys(rows, slice(0, self.num_keys))
             if visible.start == visible.stop:
                 return super().has_allowed_key(heads, rows)
-        # All queries may attend to at least one key, such as the first token of a causal text.
+        # There is no mask, or all of the queries may attend to the keys `visible`, such as the
+        # first token of a causal text.
         return torch.ones(1, count, dtype=torch.bool)
 
 
@@ -593,11 +603,12 @@ def _of_heads(values: torch.Tensor, heads: Heads, rows: Rows) -> torch.Tensor:
 
 
 def _by_head(part: Mask | Bias, heads: Heads, rows: Rows) -> Iterator[tuple[slice, int, Rows]]:
-    """Yield slices of `heads` that share their entries in a mask or bias.
+    """Yield slices of `heads` for which the same entries of a mask or bias are valid.
 
-    Each slice comes with the head whose entries must be read, and with the positions of its rows.
-    If all heads share the entries, the only slice contains all `heads`. Otherwise, each slice
-    contains a single head. `rows` may be positions that differ between heads, (heads or 1, rows).
+    If `part` has the same entries for all heads, there is one slice with all `heads`. Otherwise,
+    each slice has one head. Each item contains the slice, the head whose entries of `part` are
+    valid, and the query positions. If `rows` differ between heads, (heads or 1, rows), the query
+    positions are those of the slice, flattened.
     """
     shared = part.num_heads == 1
     groups = [slice(None)] if shared else [slice(n, n + 1) for n in range(len(heads))]

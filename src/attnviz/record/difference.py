@@ -2,10 +2,11 @@
 
     difference[i, j] = b[i, j] - a[i, j]
 
-Differences are computed on demand. Differences of softmax weights are between -1 and 1. Each row
-sums to 0, except with sinks. A head of `b` is compared with the head of `a` that has the same
-number. If a query has no allowed key in `a`, or none in `b`, its row is zero and allows no key. An
-example is a token that only one of two compared texts has.
+Differences are computed on demand. Differences of softmax weights are between -1 and 1, and each
+row of them sums to 0, except with sinks. A head of `b` is compared with the head of `a` that has
+the same number. If a query has no allowed key in `a`, or none in `b`, all differences of its row
+are 0 and no key of the row is allowed. An example is a token that only one of two compared texts
+has.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class DifferenceAttention(LayerAttention):
 
     @property
     def merged(self) -> bool:
-        """Whether `a` or `b` was merged from tokens into words."""
+        """Whether a row or column of `a` or `b` combines several tokens."""
         return self.a.merged or self.b.merged
 
     @property
@@ -70,8 +71,8 @@ class DifferenceAttention(LayerAttention):
         bound_a, bound_b = self.a.bound, self.b.bound
         if bound_a is None or bound_b is None:
             return None
-        # The difference of two numbers that are not negative is at most the larger one in size. If
-        # the numbers of `a` or `b` may be negative, the bounds are added.
+        # If two numbers are not negative, the absolute value of their difference is at most the
+        # larger number. If numbers of `a` or `b` may be negative, it is at most the sum of bounds.
         signed = _is_difference(self.a) or _is_difference(self.b)
         return bound_a + bound_b if signed else max(bound_a, bound_b)
 
@@ -120,7 +121,7 @@ class DifferenceAttention(LayerAttention):
 
 
 def _is_difference(attention: LayerAttention) -> bool:
-    """Return whether an attention is a difference, possibly with merged or inserted tokens."""
+    """Whether an attention is a difference, or is computed from a difference."""
     while isinstance(attention, DerivedAttention):
         attention = attention.base
     return isinstance(attention, DifferenceAttention)

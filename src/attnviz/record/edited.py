@@ -27,7 +27,7 @@ def remove_pairs(
     keys: NDArray[np.bool_],
     own_keys: NDArray[np.int64] | None = None,
 ) -> LayerAttention:
-    """Return the attention after a softmax that omits selected query-key pairs.
+    """Return the attention whose softmax omits selected query-key pairs.
 
     Parameters
     ----------
@@ -42,7 +42,9 @@ def remove_pairs(
     Returns
     -------
     LayerAttention
-        `attention` with another mask if it has queries and keys, otherwise `RenormalizedWeights`.
+        `attention` with another mask if it stores queries and keys, otherwise
+        `RenormalizedWeights`. In a `UnitAttention` without merged tokens, its `base` is replaced in
+        this way.
     """
     if isinstance(attention, UnitAttention) and not attention.merged:
         query_units, key_units = attention.units_of_tokens()
@@ -129,8 +131,8 @@ class ReplacedWeights(ReweightedAttention):
     replacements : mapping of int to (LayerAttention, int)
         For each head with replaced rows, the attention and the head that provide these rows.
     rows : ndarray of bool
-        (queries,): whether each row is replaced. A replaced row allows the keys that it allows in
-        the attention that provides it.
+        (queries,): whether each row is replaced. The mask of a replaced row is that of the
+        attention that provides the row.
     """
 
     replacements: Mapping[int, tuple[LayerAttention, int]]
@@ -171,7 +173,10 @@ class ReplacedWeights(ReweightedAttention):
 
 @dataclass(frozen=True)
 class UniformWeights(ReweightedAttention):
-    """Equal weights in each row on all keys that the query may attend to in `base`."""
+    """Uniform attention: each query has equal weights on all keys that it may attend to in `base`.
+
+    A row without such keys is 0.
+    """
 
     def block(
         self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None

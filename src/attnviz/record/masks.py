@@ -1,8 +1,9 @@
 """Masks and position biases, each in the smallest form that represents it exactly.
 
-A full n x n mask would be the only part of a record that grows with n squared. Nearly all masks are
-a band (causal, sliding window) or image windows, and nearly all position biases depend only on the
-distance. A record stores the few parameters of such a form if they reproduce every entry.
+For n tokens, queries and keys grow with n, but a full n x n mask would grow with n squared. Nearly
+all masks are a band around the diagonal (causal attention, sliding window), or windows into which
+the patches of an image are divided. Nearly all position biases depend only on the distance of query
+and key. A record stores the few parameters of such a form if they reproduce every entry.
 
 Rows are queries and columns are keys. Entries are computed on demand and on any device, for one
 block at a time: for a slice or tensor of rows, and a slice of columns.
@@ -58,7 +59,10 @@ def _has_index_for_each(numbers: torch.Tensor, count: int, stop: int | None = No
 
 
 class _Part(ABC):
-    """Base class of masks and biases. Subclasses are dataclasses of numbers and tensors."""
+    """Base class of masks and biases.
+
+    Subclasses are dataclasses. Their fields are numbers, None, tensors or another mask.
+    """
 
     #: Name of the class in saved files.
     kind: ClassVar[str]
@@ -156,7 +160,7 @@ class Bias(_Part):
 
     @abstractmethod
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Return the values of a block, float32, (rows, columns) or (1, columns)."""
+        """Return the values of a block, float32, (rows, columns), or (1, columns) for all rows."""
 
     def permute(self, order: torch.Tensor) -> Bias:
         """Return the bias for the same tokens in another order, as `Mask.permute` does.
@@ -166,7 +170,8 @@ class Bias(_Part):
         raise NotImplementedError("only a bias in windows can be reordered")
 
 
-# Largest absolute value of a band's numbers. The sum of several such numbers fits into 64 bits.
+# Largest absolute value of a limit or the offset of a `BandMask`. The sum of several such numbers
+# fits into 64 bits.
 _MAX_POSITION = 1 << 53
 
 
@@ -292,10 +297,10 @@ class PackedMask(Mask):
 
 @dataclass(frozen=True)
 class WindowMask(Mask):
-    """Mask that allows the keys in the query's window (Swin, vision-language models).
+    """Mask for tokens that are divided into windows: a query may attend to its own window.
 
-    `query_windows` and `key_windows` are int64, (queries,) and (keys,): the number of the window
-    that contains each token.
+    Swin and some vision-language models divide the patches of an image in this way. `query_windows`
+    and `key_windows` are int64, (queries,) and (keys,): the number of each token's window.
 
     >>> windows = torch.tensor([0, 0, 1])
     >>> WindowMask(windows, windows).allowed(0, slice(0, 1), slice(0, 3)).tolist()
@@ -325,12 +330,12 @@ class WindowMask(Mask):
 
 @dataclass(frozen=True)
 class CutMask(Mask):
-    """Mask in which selected queries may not attend to selected keys, in selected heads.
+    """Mask `base`, in which selected query-key pairs of selected heads are cut: forbidden, too.
 
-    `heads` is bool, (heads,), or (1,) for all heads. `queries` is bool, (queries,), and `keys` is
-    bool, (keys,). A pair is cut if all three flags are True. `base` is the mask before pairs are
-    cut. None allows all pairs. `own_keys` is None or int64, (queries,): a key that is not cut for
-    the query, because both are the same token. -1 stands for no such key.
+    `heads` is bool, (heads,), or (1,) if the flag applies to all heads. `queries` is bool,
+    (queries,), and `keys` is bool, (keys,). A pair is cut if its head, query and key have the flag
+    True. If `base` is None, all other pairs are allowed. `own_keys` is None or int64, (queries,):
+    for each query, the index of the key that is the same token, or -1. This pair is not cut.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -530,9 +535,9 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:
-    """Return a mask with the flags `allowed` in its smallest form, or None if all flags are True.
+    """Return the mask with the flags `allowed`: a `BandMask` if possible, else a `PackedMask`.
 
-    `allowed` is bool, (heads or 1, queries, keys).
+    `allowed` is bool, (heads or 1, queries, keys). Return None if all flags are True.
 
     >>> compact_mask(torch.ones(1, 5, 5, dtype=torch.bool).tril())
     BandMask(before=None, after=0, offset=0)
@@ -547,7 +552,7 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
 
 
 def _find_band(allowed: torch.Tensor) -> BandMask | None:
-    """Return the band with the flags `allowed`, (queries, keys), or None if there is none.
+    """Return the band with the flags `allowed`, (queries, keys), or None if they are not a band.
 
     The last query and the last key are assumed to be the same token.
     """
@@ -575,10 +580,11 @@ def _row_blocks(num_rows: int) -> Iterator[slice]:
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:
-    """Return a bias with the values `bias` in its smallest form, or None if all values are 0.
+    """Return the bias with the values `bias`: a `DistanceBias` if possible, else a `DenseBias`.
 
     `bias` is (heads or 1, queries or 1, keys), in any floating-point dtype, and is converted to
-    float32. Raise ValueError if a value is not finite. Pass forbidden pairs as a mask instead.
+    float32. Return None if all values are 0. Raise ValueError if a value is not finite. Pass
+    forbidden pairs as a mask instead.
 
     >>> compact_bias(torch.zeros(4, 7, 7)) is None
     True

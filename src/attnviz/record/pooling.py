@@ -1,9 +1,11 @@
-"""Pooling: the numbers that one cell covers become one number.
+"""Pooling: a matrix is reduced to a map with fewer rows and columns.
 
-In the mean of a cell of a map, positive and negative numbers would cancel, which would hide large
-changes. Therefore positive and negative numbers are pooled separately. The cell shows the result
-with the larger absolute value, with its sign. In exported pages, ``js/src/client/page/tiles.ts``
-does the same. The tests compare both with the formulas in ``tests/unit/formulas.py``.
+Each cell of the map covers a rectangle of the matrix, whose numbers are added, averaged or reduced
+to their maximum. In a mean, positive and negative numbers would cancel, which would hide large
+changes. Therefore positive and negative numbers are pooled separately, and the cell shows the
+result with the larger absolute value, with its sign. In exported pages,
+``js/src/client/page/tiles.ts`` does the same. The tests compare the Python and the TypeScript code
+with the formulas in ``tests/unit/formulas.py``.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def pool(
     starts: tuple[NDArray[np.int64], NDArray[np.int64]],
     how: np.ufunc,
 ) -> None:
-    """Combine each number of a block with the number in the cell that covers it.
+    """Combine each number of a block of the matrix with the number in the cell that covers it.
 
     Parameters
     ----------
@@ -82,9 +84,9 @@ def pool(
 
 
 def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArray[np.float32]:
-    """Reduce weights to smaller maps. Each cell of a map has the maximum of its weights.
+    """Reduce weights to smaller maps, so that a single large weight remains visible.
 
-    With the maximum, a single large weight remains visible.
+    Each cell of a map has the maximum of the weights that it covers.
 
     Parameters
     ----------
@@ -124,11 +126,11 @@ def split_signs(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
 
 
 def join_signs(parts: NDArray[_Number]) -> NDArray[_Number]:
-    """Combine the pooled arrays of `split_signs`, stacked along the first axis.
+    """Combine the arrays of `split_signs` after they were pooled, stacked along the first axis.
 
-    For each cell, return the number of the first array, or the negated number of the second array
-    if that number is larger by more than the fraction `_TIE`. If `parts` has only one array, return
-    this array.
+    For each cell, return the number of the first array. If the number of the second array is larger
+    by more than the fraction `_TIE`, return its negative instead. If `parts` has only one array,
+    return this array.
 
     >>> join_signs(np.array([[0.5, 0.1, 0.2], [0.25, 0.4, 0.2]])).tolist()
     [0.5, -0.4, 0.2]

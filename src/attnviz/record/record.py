@@ -1,8 +1,9 @@
-"""The record: captured attention of one example, the data that all other packages read.
+"""The record: the attention of one example, such as a text, which views and analyses read.
 
 A record consists of stacks. A stack contains the layers whose attention has the same query tokens
-and the same key tokens. Most layers store queries and keys, and compute the weights of any head,
-rows and columns on demand. Other layers store the weights.
+and the same key tokens, for example all layers of an encoder. A layer of a model usually stores
+queries and keys, from which the weights of selected heads, queries and keys are computed on demand.
+Other layers store weights, or are computed from stored layers, as the difference of two models is.
 """
 
 from __future__ import annotations
@@ -41,16 +42,17 @@ if TYPE_CHECKING:
 
 
 class AttentionRecord:
-    """Captured attention of one example: stacks, tokens, images and notes.
+    """Attention of one example, such as a text, with its tokens, images and notes.
 
     Parameters
     ----------
     stacks : mapping of str to AttentionStack
-        Stacks by name, in the order of menus. The first one is the default.
+        Stacks by name. The menus of views list them in this order. Views and methods use the first
+        stack by default. A stack contains the layers with the same query tokens and key tokens.
     model : str
         Name of the model, used as the title of views.
     notes : sequence of str
-        Notes that views show.
+        Sentences about the data that views display, such as how the weights were computed.
     images : sequence of ndarray
         Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
         tokens are patches of which image.
@@ -87,7 +89,7 @@ class AttentionRecord:
         self.notes = tuple(notes)
         #: Results that other modules cache in the record, by name. `save` omits them.
         self.computed: dict[str, object] = {}
-        #: Files from which arrays are read on demand. Empty if the record is in memory.
+        #: Files from which arrays of the record are memory-mapped. Empty if there are none.
         self.mapped_files: tuple[MappedFile, ...] = ()
         self.images = tuple(
             check_image(image, f"images[{index}]") for index, image in enumerate(images)
@@ -239,9 +241,9 @@ class AttentionRecord:
     ) -> Self:
         """Create a record from queries and keys of any model with softmax attention.
 
-        Weights are computed on demand, so the record stores only queries and keys, even for
-        131,072 tokens. The weights are softmax(cap(scale * q k^T) + bias) over the allowed keys and
-        the sink, as defined in `attnviz.record.attention`.
+        The record stores the queries and keys, and computes weights on demand. A text may therefore
+        have 131,072 tokens. The weights are softmax(cap(scale * q k^T) + bias) over the allowed
+        keys and the sink, as defined in `attnviz.record.attention`.
 
         Parameters
         ----------
@@ -302,7 +304,8 @@ class AttentionRecord:
         Raises
         ------
         TypeError
-            If an argument has the wrong type or dtype, or `key_tokens` is missing.
+            If an argument has the wrong type or dtype. Also if `tokens` is passed without
+            `key_tokens`, although the numbers of queries and keys differ.
         ValueError
             If axes do not fit, the arrays contain several examples, or a value is invalid, such as
             NaN. The message contains the name of the argument.
@@ -361,7 +364,8 @@ class AttentionRecord:
         Raises
         ------
         ValueError
-            If the record has several different lists of tokens. The message names these lists.
+            If the token lists of the stacks differ. The message lists attributes with different
+            tokens, such as ``record.stacks["cross"].key_tokens``.
         """
         distinct: dict[Tokens, str] = {}
         for stack in self.stacks.values():
@@ -558,11 +562,11 @@ class AttentionRecord:
         return create_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
-        """Return the attention of all heads when the model predicted a token.
+        """Return the attention of all heads of a stack when the model predicted a token.
 
-        One query predicted the token. The result contains the mean weight of each key in the rows
-        of this query, over all heads of all layers. It also contains the mean that uniform
-        attention would have.
+        One query predicted the token. The result contains the mean weight of each key for this
+        query, over all heads of all layers. It also contains the mean for uniform attention, in
+        which each head has the same weight on all keys that its mask allows.
 
         Parameters
         ----------
@@ -630,8 +634,8 @@ class AttentionRecord:
             truncated.
         TypeError, ValueError
             If `path` is not a valid path. Also if more than 134 million weights would have to be
-            computed, because their layers cannot be saved in another form (for example, differences
-            of models with different tokenizers). Save the original records instead.
+            computed, because their layers cannot be saved in another form. Examples are
+            attributions and replaced weights.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays
@@ -641,7 +645,8 @@ class AttentionRecord:
         return write_arrays(path, header, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Replace the MappingProxyType, which can be neither copied nor pickled.
+        # Store a dict, because a MappingProxyType can be neither copied nor pickled. `__setstate__`
+        # restores the MappingProxyType.
         return vars(self) | {"stacks": dict(self.stacks), "computed": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -682,15 +687,16 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     ----------
     path : path-like
         File that `AttentionRecord.save` wrote, folder that ``attnviz.extract(..., spool=folder)``
-        created, or page that `save` of a view wrote, such as ``"x.html"``. A page has queries and
-        keys if it is that of a neuron view or was saved with ``precision="exact"`` and these are
-        smaller than the weights. A page with all weights has them in one byte each. The notes of
-        the record then state the largest error. A page with the strongest keys of each query
-        cannot be loaded.
+        created, or page that the method `save` of a view wrote, such as ``"x.html"``. A page can be
+        loaded if it contains queries and keys (pages of neuron views, and some pages with
+        ``precision="exact"``), or all weights. A page stores each weight in one byte, and long
+        queries and keys in float16. If weights are not exact for this reason, a note of the record
+        states the largest error. A page with only the strongest keys of each query cannot be
+        loaded.
     verify : bool, default False
-        Whether to read all arrays and compare them with their checksum. If False, arrays are not
-        compared if they have more than 16 MB in total. The header, tokens, names, shapes and
-        lengths are always checked.
+        Whether to read all arrays and compare them with their checksum. If False, arrays are
+        compared only if they have at most 16 MB in total. The header, which contains the tokens, is
+        always compared with a checksum. A page is always checked completely.
 
     Returns
     -------

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from attnviz.record.masks import Rows
 
-# Maximum number of logits in a tile (16 MiB of float32). Such a tile is large enough for an
-# efficient matrix product, and fits into memory for any text length.
+# Intended maximum number of logits in a tile (16 MiB of float32), which an efficient matrix product
+# needs. A tile has at least one row, even if the row is longer.
 _TILE_ENTRIES = 1 << 22
-# Maximum number of logits in a block. On a CPU, a block fits into the cache. A GPU needs larger
-# blocks to be fully used.
+# Maximum number of logits in a block on a CPU, where the block fits into the cache.
 _BLOCK_ENTRIES = 1 << 19
+# Maximum number of logits in a block on other devices. A GPU is fully used only by large blocks.
 _DEVICE_BLOCK_ENTRIES = 1 << 24
 _LOG2_OF_E = math.log2(math.e)
 
 
 def as_rows(positions: NDArray[np.int64]) -> Rows:
-    """Return ascending positions as a slice if they are consecutive, otherwise as a tensor.
+    """Convert ascending positions to a slice if they are consecutive, otherwise to a tensor.
 
     >>> as_rows(np.array([2, 3]))
     slice(2, 4, None)

@@ -1,4 +1,7 @@
-"""Sources of a produced token: the attention of all heads from the query that predicted it."""
+"""Attention of all heads from the query that predicted a token.
+
+The keys of this query are the sources of the predicted token.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Sources:
     strongest_heads : ndarray of int64, (keys,)
         Index into `heads` of the head that has the largest weight on the key.
     most : ndarray of float32, (keys,)
-        Largest weight that a head has on the key. `strongest_heads` states which head.
+        Largest weight that any head has on the key. `strongest_heads` states which head.
     baseline : ndarray of float64, (keys,)
         Mean weight that each key would have if every head attended equally to all keys that its
         mask allows.

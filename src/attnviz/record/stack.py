@@ -23,10 +23,10 @@ from attnviz.utils.arguments import (
 )
 from attnviz.utils.progress import Pace
 
-# Largest number of weights that are read to find their maximum if an upper bound is known. A core
-# takes about a second.
+# `AttentionStack.maximum` reads at most this many weights if an upper bound is known. A core reads
+# or computes them in about a second. If the stack has more weights, the bound is returned.
 _MAX_WEIGHTS_READ = 1 << 26
-# Maximum number of letters of a measure's name, which must fit into a legend.
+# Maximum number of characters of `AttentionStack.measure`, which must fit into a legend.
 _MAX_MEASURE_LENGTH = 40
 
 
@@ -176,12 +176,16 @@ class AttentionStack:
 
     @property
     def merged(self) -> bool:
-        """Whether tokens were merged into words, which are then the rows and columns."""
+        """Whether a row or column combines several tokens, such as the tokens of a word."""
         return any(attention.merged for attention in self._layers.values())
 
     @property
     def has_vectors(self) -> bool:
-        """Whether every layer stores queries and keys, and no words were merged."""
+        """Whether every layer stores queries and keys.
+
+        False if a layer stores weights, or is computed from other layers, such as a difference or
+        merged words.
+        """
         return all(layer.vectors is not None for layer in self._layers.values())
 
     def attention(self, layer: int) -> LayerAttention:
@@ -239,7 +243,7 @@ class AttentionStack:
         rows: slice | None = None,
         columns: slice | None = None,
     ) -> NDArray[np.float32]:
-        """Return attention weights. They are computed if the stack stores queries and keys.
+        """Return attention weights. They are computed unless the stack stores them.
 
         Parameters
         ----------
@@ -268,7 +272,7 @@ class AttentionStack:
         heads = range(attention.num_heads) if head is None else [self.head_number(layer, head)]
         weights: NDArray[np.float32] = attention.block(heads, row_slice, column_slice).cpu().numpy()
         if attention.stored_weights is not None:
-            # Copy the weights, because the caller may change the result.
+            # Copy stored weights, because the caller may change the result.
             weights = weights.copy()
         return weights if head is None else weights[0]
 
@@ -402,11 +406,11 @@ class AttentionStack:
         -------
         ndarray or None
             float32, (heads, queries, axes). With the weights A, the values V and the head's rows W
-            of the output projection, the vector of a query is its row of A V W, in an orthonormal
-            basis of the rows of W. Therefore norms and inner products of the vectors of one head
-            are those of A V W. The bias of the projection is left out. None unless the record was
-            made with ``attnviz.extract(..., outputs=True)`` and the projection is known.
-            `AttentionRecord.save` omits outputs.
+            of the output projection, the vector of a query is its row of A V W. It is written in an
+            orthonormal basis of the rows of W, whose vectors are the axes. Therefore norms and
+            inner products of the vectors of one head are those of A V W. The bias of the projection
+            is left out. None unless the record was made with ``attnviz.extract(...,
+            outputs=True)`` and the projection is known. `AttentionRecord.save` omits outputs.
 
         Raises
         ------
@@ -470,7 +474,10 @@ class AttentionStack:
         query_tokens: Tokens,
         key_tokens: Tokens | None,
     ) -> AttentionStack:
-        """Return a stack with the same name, measure and kind of values, but other layers."""
+        """Return a stack with other layers and tokens, and all other attributes of this stack.
+
+        The outputs of the heads are not copied.
+        """
         return AttentionStack(
             self.name,
             layers,

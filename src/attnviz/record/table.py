@@ -39,7 +39,7 @@ def create_table(
     import pandas as pd
 
     stacks = list(dict.fromkeys(stack for stack, _, _ in selections))
-    # Number of each token text, which is its code in the categorical columns.
+    # Number of each distinct token text, which replaces the text in the categorical columns.
     numbers: dict[str, int] = {}
     for stack in stacks:
         for text in (*stack.query_tokens.text, *stack.key_tokens.text):
@@ -116,7 +116,10 @@ def _strongest(
     top_k: int | None,
     min_weight: float | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], _Columns]:
-    """Return the queries and keys of the selected pairs, and their columns "weight" and "kept"."""
+    """Return the queries and keys of the selected pairs, and their numbers by column.
+
+    The columns are "weight" and, with `top_k` or `min_weight`, "kept".
+    """
     attention = stack.attention(layer)
     columns = attention.key_range(rows)
     weights = attention.block([head], rows, columns)[0].cpu().numpy()

@@ -24,13 +24,16 @@ KINDS = (
     "other",
 )
 _CODES = {name: code for code, name in enumerate(KINDS)}
-# Character for a space in display texts, and prefix of WordPiece tokens inside of a word.
+# Character for a space in display texts.
 _SPACE = "·"
+# Prefix of WordPiece tokens that continue a word.
 _CONTINUES = "##"
 
 
 def is_punctuation(entry: str) -> bool:
     """Whether a token consists only of punctuation, apart from spaces and a leading ``##``.
+
+    ASCII symbols such as ``$`` count as punctuation. `entry` is a display text.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Display tokens: the text of every query and key in a view, and the model's predictions.
+"""Tokens of a record: the display text of each query and key, and the model's predictions.
 
-The display text of a token differs from its vocabulary entry. Views, exports and tables show
-display texts, in which white space, control characters and characters that change the direction of
-text are visible. Such characters therefore cannot mislead a reader.
+Views, exports and tables show the display text of a token instead of its vocabulary entry. In a
+display text, white space, control characters and characters that change the direction of text are
+replaced by visible characters, so that they cannot mislead a reader.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from attnviz.utils.arguments import (
 )
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
-# A joiner between two characters of an emoji or an Indic word is part of the glyph and is kept. At
-# either end of a text, or next to a space or another joiner, it would be invisible and is replaced.
+# Zero-width non-joiner and joiner. Inside an emoji or an Indic word, for example, they belong to a
+# glyph and are kept. At either end of a text, or next to a character of `_JOINS_NOTHING`, they would
+# be invisible and are replaced.
 _JOINERS = {"\u200c", "\u200d"}
 _JOINS_NOTHING = _JOINERS | {" "}
 
@@ -80,7 +81,7 @@ def _visible_character(character: str, *, joins: bool) -> str:
 
 
 def _bare(token: str) -> str:
-    """Return a token's display text without a leading ``##`` and without ``·`` at its ends."""
+    """Return a display text without a leading ``##`` and without spaces (``·``) at its ends."""
     if token.startswith("##") and len(token) > 2:
         token = token[2:]
     return token.strip(_SHOWN_AS[" "])
@@ -91,9 +92,10 @@ def number_words(
 ) -> tuple[int | None, ...]:
     """Return the number of each token's word, counted from 0 across both texts of a pair.
 
-    Consecutive tokens with the same number in `words` and the same text in `sequence` are one word.
-    Special tokens, and tokens with None in `words`, are in no word and get None. Each argument has
-    one entry per token. Raise ValueError if their lengths differ.
+    Consecutive tokens with the same number in `words` and the same number in `sequence` (0 or 1,
+    for the text of the pair) are one word. Special tokens, and tokens with None in `words`, are in
+    no word and get None. Each argument has one entry per token. Raise ValueError if the lengths of
+    the arguments differ.
 
     >>> number_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
     (0, 0, None, 1)
@@ -115,7 +117,7 @@ def number_words(
 
 
 def token_strings(text: Iterable[str]) -> list[str]:
-    """Return `text` as a list. Raise TypeError if it is not a sequence of strings.
+    """Return the strings of tokens as a list. Raise TypeError unless `text` contains strings only.
 
     >>> token_strings(("un", "do"))
     ['un', 'do']
@@ -183,8 +185,8 @@ class Prediction:
     candidates : tuple of Candidate
         The most probable tokens that this query predicted, in descending order of probability.
     row : int or None
-        Position of this token among the queries. None if the model did not read the token, as for
-        the last token of an encoder-decoder model's target.
+        Position of this token among the queries. None if the model did not read this token. For
+        example, an encoder-decoder model does not read the last token of its output.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Attention between units of neighbouring tokens, such as words, instead of tokens.
+"""Attention between units instead of tokens. A unit is a word, or other neighbouring tokens.
 
 With the tokens i of a unit I as queries and the tokens j of a unit J as keys,
 
@@ -35,9 +35,9 @@ Positions = NDArray[np.int64]
 class UnitAttention(DerivedAttention):
     """Attention of a layer between units, computed on demand.
 
-    `base` is the attention between tokens. `query_starts` and `key_starts` are int64, (units,), and
-    ascend from 0. Entry u is the number of tokens before unit u. A unit without tokens has the same
-    number as the next unit.
+    `base` is the attention between tokens. `query_starts` and `key_starts` are int64, (units,).
+    Entry u is the number of tokens before unit u, so the entries ascend from 0. If unit u has no
+    tokens, entry u + 1 is the same number.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> base = StoredWeights(torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]]))
@@ -90,8 +90,8 @@ class UnitAttention(DerivedAttention):
     def causal(self) -> bool:
         """Whether the mask is known to forbid attention to all later units.
 
-        This is known if no token may attend to a later token, and the units of the queries are the
-        last units of the keys. All tokens of a later unit then follow all tokens of the query.
+        True if no token may attend to a later token, and the units of the queries are the last
+        units of the keys. All tokens of a later unit then follow all tokens of the query's unit.
         """
         if not self.base.causal or self.num_queries > self.num_keys:
             return False
@@ -105,17 +105,18 @@ class UnitAttention(DerivedAttention):
 
     @property
     def num_softmaxes(self) -> int:
-        """Number of softmax matrices of `base`, or 0 if a unit of queries has several tokens.
+        """Number of softmaxes per head of `base`, or 0 if a unit of queries has several tokens.
 
-        The weights of such a unit are means over several rows, which have several normalizers.
+        The weights of such a unit are means over several rows of `base`, each of which has its own
+        normalizer.
         """
         return 0 if self._query_lengths.max() > 1 else self.base.num_softmaxes
 
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        """Return the softmax normalizer of the single token of each unit of `rows`.
+        """Return the softmax normalizers of the units `rows`.
 
-        The normalizer of a unit without tokens is minus infinity. If `num_softmaxes` is 0, the
-        result is empty.
+        If `num_softmaxes` is 0, the result is empty. Otherwise, each unit has at most one token.
+        The normalizer of a unit is that of its token, or minus infinity if it has no token.
         """
         if not self.num_softmaxes:
             return super().normalizers(heads, rows)
@@ -190,10 +191,11 @@ class UnitAttention(DerivedAttention):
         rows: Rows,
         columns: slice | None,
     ) -> NDArray[Any]:
-        """Pool the weights or flags of tokens, (heads, units of queries, units of keys).
+        """Combine the weights or flags of the tokens of each pair of units with the function `how`.
 
-        `block_of` returns a block of the weights or flags of `base`. Its arguments are some query
-        tokens, the indices of these tokens among all query tokens of `rows`, and the key tokens.
+        The result is (heads, units of queries, units of keys). `block_of` returns weights or flags
+        of `base`. Its arguments are the positions of some query tokens, the indices of these tokens
+        among all query tokens of `rows`, and the positions of the key tokens.
         """
         queries, lengths = self._queries(rows)
         keys, key_lengths = _tokens_of(
@@ -202,7 +204,7 @@ class UnitAttention(DerivedAttention):
         query_units, key_units = np.flatnonzero(lengths), np.flatnonzero(key_lengths)
         dtype: Any = np.bool_
         if how is np.add:
-            # Add weights in float64. Without merged tokens, each weight is only copied.
+            # Sums of weights are computed in float64. Without merged tokens, weights are copied.
             dtype = np.float64 if self.merged else np.float32
         pooled: NDArray[Any] = np.zeros((len(heads), len(query_units), len(key_units)), dtype)
         starts = _first_tokens(lengths), _first_tokens(key_lengths)
@@ -236,9 +238,10 @@ def _tokens_of(units: Rows, starts: Positions, lengths: Positions) -> tuple[Any,
 
 
 def _first_tokens(lengths: Positions) -> Positions:
-    """Return the index of the first token of each unit. Units without tokens are left out.
+    """Return the index of the first token of each unit that has tokens.
 
-    `lengths` has the number of tokens of each unit. The indices count the tokens of these units.
+    `lengths` has the number of tokens of each unit. The index is that among the tokens of all these
+    units, in order.
     """
     first: Positions = (np.cumsum(lengths) - lengths)[lengths > 0]
     return first

@@ -1,6 +1,6 @@
 """Display text of vocabulary entries.
 
-Vocabularies encode the text of tokens. Byte-level BPE represents each byte by a character.
+A vocabulary encodes the text of its tokens. Byte-level BPE represents each byte by a character.
 SentencePiece writes a space as ``▁``, and rare characters as several tokens of one byte each.
 WordPiece marks tokens inside of words with ``##``.
 
@@ -28,7 +28,8 @@ _WORD_END = "</w>"
 def guess_alphabet(entries: Sequence[str | None]) -> Alphabet:
     """Guess the encoding of a vocabulary from the first character of each entry.
 
-    The result is ``"plain"`` if no entry indicates another encoding.
+    It is ``"metaspace"`` (SentencePiece) if an entry begins with ``▁``, ``"bytes"`` (byte-level
+    BPE) if an entry begins with ``Ġ`` or ``Ċ``, and otherwise ``"plain"``.
 
     >>> guess_alphabet(["The", "Ġcat"]), guess_alphabet(["▁The", "▁cat"])
     ('bytes', 'metaspace')
@@ -91,7 +92,10 @@ def display_texts(
 
 
 def _content(entry: str, alphabet: Alphabet) -> bytes | None:
-    """Return the bytes of an entry's text, or None if the entry is not encoded in `alphabet`."""
+    """Return the bytes of an entry's text in UTF-8, or None if `alphabet` cannot decode it.
+
+    The result is always None for ``"plain"``.
+    """
     if alphabet == "bytes":
         table = _byte_of()
         ending = " " if entry.endswith(_WORD_END) else ""

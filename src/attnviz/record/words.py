@@ -20,8 +20,9 @@ from attnviz.record.units import in_units
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"
-# All parts of a character that is split over several tokens, such as ``é 1/2 é 2/2`` (see
-# `display_texts`). In the text of a word, they are replaced by the character.
+# Pattern of a character that is split over two to four tokens, in the joined display texts of these
+# tokens, such as ``é 1/2 é 2/2`` (see `display_texts`). In the text of a word, the character
+# replaces the match.
 _DIVIDED = re.compile(
     "|".join(
         rf"(?P<g{number}>‹[^›]*›|\S) 1/{number}"
@@ -48,10 +49,12 @@ def find_words(
     tabs), and none begins with ``##``.
 
     A special token belongs to no word and ends the previous word. No word contains tokens of both
-    texts of a pair. If a token begins or ends with `space` or a break, a word begins with each
-    token that begins with `space` or a break. A word also begins after each token that ends with a
-    break, or that ends with `space` and has other characters. If no token begins or ends with
-    `space` or a break, a word begins with each token that does not begin with ``##``.
+    texts of a pair. There are two rules for the beginnings of words:
+
+    - If at least one token begins or ends with `space` or a break, a word begins with each token
+      that begins with `space` or a break. A word also begins after each token that ends with a
+      break, or that ends with `space` and has other characters.
+    - Otherwise, a word begins with each token that does not begin with ``##``.
 
     A middle dot in the text looks like a space in a display text. ``l·l`` therefore becomes two
     words if a token begins with its dot.
@@ -149,7 +152,7 @@ def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
 def _has_pieces(texts: Sequence[str], *, spaced: bool) -> bool:
     """Whether ``##`` marks tokens inside of words.
 
-    If tokens contain spaces (`spaced`), a ``##`` at the beginning of a token is part of its text.
+    If some tokens begin or end with a space (`spaced`), a leading ``##`` is part of the text.
     """
     return not spaced and any(_continues(token) for token in texts)
 
@@ -173,9 +176,9 @@ def merge_layers(
 ) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
     """Merge the tokens of a stack's layers into words. Return None if each token is a word.
 
-    The result contains the layers, the words of the queries, and the words of the keys. The latter
-    are None if queries and keys are the same tokens. `name` is the name of the stack in messages.
-    Raise ValueError if the words are unknown, or a layer already has words.
+    The result contains the layers, the words of the queries, and the words of the keys. The words
+    of the keys are None if queries and keys are the same tokens. `name` is the name of the stack in
+    messages. Raise ValueError if the words are unknown, or tokens of a layer are already merged.
     """
     one_text = key_tokens is query_tokens
     queries = find_word_starts(query_tokens, f"query_tokens of stack {name!r}")

@@ -1,4 +1,4 @@
-"""Validation of arguments: numbers, slices and paths. Messages contain the argument's name."""
+"""Validation of arguments (numbers, names, slices, paths) and formatting of values in messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-#: Maximum number of layers, heads or keys that an argument may list. Models have far fewer layers
-#: and heads.
+#: Maximum number of items in an argument that is a list of numbers, such as layers or heads. Models
+#: have far fewer layers and heads.
 MAX_NUMBERS = 100_000
 
 _SHORT = reprlib.Repr()
@@ -44,10 +44,11 @@ def function_name(function: Any) -> str:
 
 
 def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `arguments` that do not have the default in the signature of `function`.
+    """Return the items of `arguments` whose values differ from the defaults of `function`.
 
-    Parameters without a default are left out. As its first statement, a function can pass its own
-    arguments, ``locals()``.
+    Parameters without a default are left out. The default of a name that is not a parameter is
+    None. A function can pass ``locals()`` for its own arguments in its first statement, where it
+    has no other local variables.
 
     >>> given_arguments(whole_number, {"minimum": None, "maximum": 5, "hint": ""})
     {'maximum': 5}
@@ -65,7 +66,10 @@ def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
 
 
 def refuse_arguments(arguments: Iterable[str], reason: str) -> None:
-    """Raise TypeError if there are `arguments`, which have no effect for the `reason`."""
+    """Raise TypeError if `arguments` is not empty.
+
+    It contains the names of arguments that have no effect. `reason` explains this in the message.
+    """
     names = ", ".join(arguments)
     if names:
         raise TypeError(f"{reason}. Omit {names}.")
@@ -114,8 +118,8 @@ def whole_number(
 def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
     """Return `value` as a tuple of ints.
 
-    Raise TypeError if it is not a list of whole numbers, or ValueError if it has more than
-    `MAX_NUMBERS` items. The message contains `hint`.
+    Raise TypeError if it is not a list or other iterable of whole numbers, or ValueError if it has
+    more than `MAX_NUMBERS` items. The message contains `hint`.
 
     >>> whole_numbers("layers", range(3))
     (0, 1, 2)
@@ -150,9 +154,9 @@ def as_list(value: Any) -> Any:
 
 
 def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
-    """Replace a negative index by the element of `numbers` that it selects, counted from the end.
+    """Replace a negative number by the element of `numbers` that it selects from the end.
 
-    A negative index out of range and all other values are returned unchanged. The caller checks
+    A negative number out of range and all other values are returned unchanged. The caller checks
     whether they are valid.
 
     >>> [resolve_negative(number, [0, 4, 8]) for number in (-1, 4, -9)]
@@ -165,10 +169,11 @@ def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
 
 
 def existing_number(name: str, value: Any, valid: Sequence[int], owner: str) -> int:
-    """Return the item of `valid` that `value` selects. A negative index counts from the end.
+    """Return the item of `valid` that is equal to `value`.
 
-    Raise IndexError if there is none. `name` is the name of the argument. `owner` says what has the
-    items of `valid`.
+    If there is none, a negative `value` selects an item of `valid` from the end. Raise IndexError
+    if this item does not exist either. `name` is the name of the argument. In the message, `owner`
+    precedes the list of the items of `valid`.
 
     >>> existing_number("layer", -1, [0, 4, 8], "stack 'self' has layers")
     8
@@ -180,9 +185,10 @@ def existing_number(name: str, value: Any, valid: Sequence[int], owner: str) -> 
 
 
 def existing_numbers(name: str, values: Any, valid: Sequence[int], owner: str) -> tuple[int, ...]:
-    """Return the items of `valid` that a number or a list of numbers selects.
+    """Return the items of `valid` that one number or a list of numbers selects.
 
-    Raise IndexError if `values` is empty, or an item does not exist. See `existing_number`.
+    `existing_number` describes the selection and the arguments. Raise IndexError if `values` is
+    empty, or an item does not exist.
     """
     return _existing(name, values, whole_numbers(name, as_list(values)), valid, owner)
 
@@ -197,7 +203,9 @@ def _existing(
 
 
 def existing_name(name: str, value: Any, valid: Iterable[str], owner: str) -> str:
-    """Return `value`, or raise KeyError if it is not in `valid`. See `existing_number`.
+    """Return `value`, or raise KeyError if it is not in `valid`.
+
+    `name` and `owner` are parts of the message, as in `existing_number`.
 
     >>> existing_name("stack", "vision", ["self", "cross"], "this record has")
     Traceback (most recent call last):
@@ -252,7 +260,7 @@ def format_numbers(numbers: Sequence[int]) -> str:
 
 
 def format_named(name: str, numbers: Sequence[int]) -> str:
-    """Return a name, plural if necessary, followed by numbers.
+    """Return a name, in the plural for several numbers, followed by the numbers.
 
     >>> format_named("head", [3]), format_named("layer", [0, 1, 2])
     ('head 3', 'layers 0 to 2')

@@ -14,8 +14,8 @@ from tqdm.notebook import tqdm_notebook
 class Output:
     """One output of a notebook cell, whose content can be replaced.
 
-    A cell cannot remove an output. After a notebook is converted, even a closed widget remains
-    visible. Therefore, the content that follows a progress bar replaces the bar in its output.
+    A cell cannot remove an output, and a closed bar would remain visible in a converted notebook.
+    Therefore, other content replaces the bar in the same output: a view, or empty HTML.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ _output: ContextVar[Output | None] = ContextVar("output", default=None)
 
 @contextmanager
 def bars_in(output: Output) -> Iterator[None]:
-    """Show all bars of the block in `output`. The caller later replaces its content."""
+    """Show all bars of the block in `output`. The caller later replaces the content of `output`."""
     token = _output.set(output)
     try:
         yield
@@ -47,8 +47,8 @@ def bars_in(output: Output) -> Iterator[None]:
         _output.reset(token)
 
 
-# The type is `Any`, because the type stubs of tqdm declare two signatures of its constructor.
-# Otherwise, mypy would reject the constructor of the subclass, which passes on any arguments.
+# With the type `Any`, mypy accepts that the subclass passes on arbitrary arguments. The type stubs
+# of tqdm declare two signatures of the constructor, neither of which accepts them.
 _TqdmNotebook: Any = tqdm_notebook
 
 

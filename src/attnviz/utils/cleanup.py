@@ -14,9 +14,9 @@ class Cleanup(ExitStack):
 
     All steps are completed even if a KeyboardInterrupt arrives at any line. Each step runs twice:
     if the first run is interrupted, the second completes it. Add a step before the change that it
-    reverts. A step must therefore be correct if the change has not been made yet, and if the step
-    has already run, partly or completely. Enter the block twice (see the example), because an
-    interrupt may prevent the first exit.
+    reverts. Therefore a step must also be correct if the change has not been made, or if the step
+    has already run, partly or completely. Enter the stack twice, as in the example: if an interrupt
+    prevents the first exit from running all steps, the second exit runs the remaining steps.
 
     Examples
     --------
@@ -55,8 +55,8 @@ class SharedChange:
     Parameters
     ----------
     apply, revert : callable
-        Functions that make and revert the change. `apply` is called by each holder. Both functions
-        must be correct if they have already run, partly or completely.
+        Functions that make and revert the change. `apply` is called for each holder, and `revert`
+        after the last holder. Both must be correct if they have already run, partly or completely.
     """
 
     def __init__(self, apply: Callable[[], object], revert: Callable[[], object]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 
 def documented_names(source: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, type and description of each parameter and attribute in a docstring.
+    """Yield the name, type and description of each parameter and attribute of `source`.
 
-    `source` is an object with a docstring of numpy style.
+    `source` is an object, such as a function, with a docstring in numpy style.
 
     >>> list(documented_names(documented_names))
     []

@@ -11,7 +11,7 @@ def file_stem(text: str) -> str:
     """Convert text to a part of a file name that is valid on every operating system.
 
     Consecutive characters other than letters, digits and ``_.-`` become one ``-``. The result has
-    at most 80 characters and may be empty.
+    at most 80 characters, does not begin or end with ``-``, ``.`` or ``_``, and may be empty.
 
     >>> file_stem("all-MiniLM-L6-v2"), file_stem("../../etc/passwd"), file_stem("a: b?")
     ('all-MiniLM-L6-v2', 'etc-passwd', 'a-b')

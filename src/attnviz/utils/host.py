@@ -1,4 +1,4 @@
-"""The program that runs the code: a Jupyter kernel, marimo or a script."""
+"""The program in which the code runs (a Jupyter kernel, marimo or a script), and its messages."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ def format_signed(number: float, spec: str) -> str:
 
 
 def format_small(number: float) -> str:
-    """Format a number that may be very small, such as noise, with two significant digits.
+    """Format a number that may be very small, such as an error, with two significant digits.
 
     >>> format_small(0.0123), format_small(1.26e-6), format_small(0)
     ('0.012', '1.3e−6', '0')

@@ -17,10 +17,10 @@ class Options:
     Attributes
     ----------
     snapshot : {"picture", "page"} or False, default "picture"
-        Content that a notebook stores in addition to a view. Readers see it if they open the
-        notebook without a kernel. ``"picture"`` stores a small picture of the selected heads.
-        ``"page"`` stores the picture and an interactive page in a frame, as the view's method
-        `snapshot` does. False stores nothing.
+        Content that a notebook stores with each view, for readers who open the notebook without a
+        kernel. ``"picture"`` stores a small picture of the selected heads. ``"page"`` stores the
+        picture and an interactive page in a frame, as the view's method `snapshot` does. False
+        stores neither.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Progress of long computations: bars in a script, and jobs that the kernel pauses.
 
-A long computation is a plain function that calls `report` between its parts. By default, nothing
-happens. In a ``with show_progress(...)`` block, progress bars appear. In a `Job`, the call may
-pause the computation, so that the kernel can answer other requests, or cancel it.
+A function with a long computation calls `report` from time to time. By default, the call does
+nothing. In a ``with show_progress(...)`` block, progress bars appear. In a `Job`, the call may
+pause the computation, so that the kernel can answer other requests, or end it.
 
 A function must not call `report` while it holds a lock or while a model is changed temporarily,
 because other code may run during a pause.
@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 #: Number of computed weights after which `Pace` reports its progress. This takes one core about
 #: 0.05 s.
 STEP = 1 << 22
-# Additional cost of each call that computes weights, as a number of weights.
+# Fixed cost of each call that computes weights. In the same time, this many weights are computed.
 _CALL = 1 << 13
 
 _Result = TypeVar("_Result")
@@ -64,7 +64,7 @@ def _listen(listener: Callable[[Progress], object]) -> Iterator[None]:
 def report(doing: str, done: float, total: float, unit: str = "weight") -> None:
     """Report the progress of a computation. The parameters are those of `Progress`.
 
-    The call returns immediately, except in a `Job`, which it may pause or end.
+    In a `Job`, the call may pause the computation, or end it with the exception `Cancelled`.
 
     >>> report("counting", 1, 2)
     """
@@ -74,7 +74,7 @@ def report(doing: str, done: float, total: float, unit: str = "weight") -> None:
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error
-    """Exception that `report` raises in a cancelled job, which must not cache partial results."""
+    """Exception that `report` raises in a cancelled job, to end the computation of the job."""
 
 
 class Pace:
@@ -125,10 +125,10 @@ def show_progress(
     """Show the progress that the block reports as progress bars.
 
     Each part of the computation (`Progress.doing`) has its own bar, whose text begins with `title`.
-    A bar appears only after `after` seconds. Bars are avoided for short parts, because all bars of
-    a process share a lock, and after an interrupt the lock may never be released. There are no bars
-    if `shown` is False, or if a job or another ``with show_progress`` block already uses the
-    reports.
+    A bar appears if the part takes longer than `after` seconds. Short parts have no bar, because
+    all bars of a process share a lock, and after an interrupt the lock may never be released. The
+    block shows no bars if `shown` is False. It also shows no bars in a job or in another ``with
+    show_progress`` block, which already use the reports.
 
     >>> with show_progress("numbers"):
     ...     report("counting", 1, 2)
@@ -190,10 +190,11 @@ class _Bars:
 def part_of(
     doing: str, done: float, total: float, unit: str = "layer", *, size: float = 1.0
 ) -> Iterator[None]:
-    """Report the progress of a larger computation, of which the block is a part.
+    """Convert the progress that the block reports to that of a larger computation.
 
-    The larger computation has `total` units. `done` of them are complete before the block begins,
-    and the block itself has `size` units. `doing` and `unit` are as in `Progress`.
+    The block is a part of a computation with `total` units of work. `done` of them are complete
+    before the block begins, and the block itself has `size` units. `doing` and `unit` are as in
+    `Progress`.
 
     >>> with part_of("layers", 3, 12):
     ...     report("counting", 1, 2)  # reports 3.5 of 12 layers
@@ -206,8 +207,8 @@ def part_of(
 
     def scale(progress: Progress) -> None:
         nonlocal fraction
-        # If the block has several parts, its progress begins again at 0 with each part. The
-        # progress of the larger computation must not decrease.
+        # If the block reports several parts, each part begins at 0 again. The progress of the
+        # larger computation must not decrease.
         fraction = max(fraction, min(1.0, progress.done / max(1.0, progress.total)))
         outer(Progress(doing, done + fraction * size, total, unit))
 
@@ -216,11 +217,11 @@ def part_of(
 
 
 class Job(Generic[_Result]):
-    """Computation that runs for a limited time per call, in its own thread.
+    """Computation in its own thread that runs for a limited time per call of `run_for`.
 
-    The thread runs only while `run_for` waits for it. In between, the computation is paused in a
-    call of `report`. The caller can therefore do other work without competing for the processor,
-    and all messages to a browser are sent by the caller.
+    The thread runs only while `run_for` waits for it. Between two calls of `run_for`, the
+    computation is paused in a call of `report`. Therefore the caller can do other work between
+    these calls, without competing for the processor.
 
     Parameters
     ----------
@@ -262,10 +263,10 @@ class Job(Generic[_Result]):
         self.progress: Progress | None = None
 
     def run_for(self, seconds: float) -> bool:
-        """Run until the first report, and further until `seconds` have passed.
+        """Run until the first report after `seconds` have passed, or until the computation ends.
 
-        Return whether the computation is complete. Raise the exception of the computation. If the
-        caller is interrupted, interrupt the computation and wait until it has ended.
+        Return whether the computation has ended. If it raised an exception, raise this exception.
+        If a KeyboardInterrupt arrives, interrupt the computation, too, and wait until it has ended.
         """
         self._before = self._clock()
         self._end = self._before + seconds
@@ -304,7 +305,7 @@ class Job(Generic[_Result]):
         if self.progress is not None and progress.doing == self.progress.doing:
             self._spent += now - self._before
         else:
-            # Measure the time of each part separately, because parts differ in speed.
+            # A new part begins. Measure its speed separately, because parts differ in speed.
             self._spent, self._began = 0.0, progress.done
         self.progress, self._before = progress, now
         if now >= self._end and not self._is_cancelled:
@@ -314,7 +315,7 @@ class Job(Generic[_Result]):
             raise Cancelled
 
     def cancel(self) -> None:
-        """Raise `Cancelled` in the computation at its current or next report, and wait for its end.
+        """End the computation at its current or next report, and wait for its end.
 
         Any thread may call this method, except that of the job.
         """
@@ -337,7 +338,7 @@ class Job(Generic[_Result]):
     def seconds_left(self) -> float | None:
         """Estimated remaining time of the current part in seconds.
 
-        None until two reports of the part have been measured.
+        None until the part has progressed since its first report.
         """
         if self.progress is None or self.progress.done <= self._began:
             return None

@@ -30,8 +30,8 @@ _Result = TypeVar("_Result")
 
 # Maximum number of threads in `map_threads`, because each thread may need much memory.
 _MAX_THREADS = 4
-# Maximum number of threads in `map_ahead`. More threads would be limited by the memory bandwidth or
-# by the caller that processes the results.
+# Maximum number of threads in `map_ahead`. More threads would not be faster, because the memory
+# bandwidth or the caller that processes the results limits the speed.
 _MAX_AHEAD = 8
 # Maximum number of results per thread that `map_ahead` computes before the caller requests them.
 _MAX_WAITING = 2
@@ -41,8 +41,8 @@ _MAX_WAITING = 2
 def torch_threads(count: int | None = None) -> Iterator[None]:
     """Set torch's number of threads for the current thread, and restore it when the block ends.
 
-    If `count` is None, the number is only restored at the end. Other libraries may change it during
-    the block: numba's OpenMP layer sets it for all libraries that use OpenMP.
+    If `count` is None, the number is not set, but restored at the end, because another library may
+    change it in the block: numba's OpenMP layer sets it for all libraries that use OpenMP.
     """
     before = torch.get_num_threads()
     try:
@@ -57,10 +57,7 @@ _setting = fork_safe_lock()
 
 
 def _set_own_threads(count: int) -> None:
-    """Set torch's number of threads for the current thread, but not for threads that start later.
-
-    Do nothing if the current thread already has this number.
-    """
+    """Set torch's number of threads for this thread, but not for threads that start later."""
     if torch.get_num_threads() == count:
         return
     inherited, changed = threading.Event(), threading.Event()
@@ -86,9 +83,9 @@ def _set_own_threads(count: int) -> None:
 
 
 def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
-    """Return ``[make(0), ..., make(count - 1)]``, computed in several threads.
+    """Return ``[make(0), ..., make(count - 1)]``, computed in at most four threads.
 
-    In each of these threads, torch uses a single thread.
+    In each of them, torch uses a single thread.
     """
     workers = min(torch.get_num_threads(), count, _MAX_THREADS)
     if workers <= 1:
@@ -110,7 +107,7 @@ def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> I
     remaining = iter(items)
     first = list(islice(remaining, 2))
     workers = min(_MAX_AHEAD, torch.get_num_threads())
-    # For a single item, starting a thread would take longer than the computation.
+    # One thread, or one item, gains nothing from a pool. Starting threads would only take time.
     if workers == 1 or len(first) < 2:
         yield from map(function, chain(first, remaining))
         return

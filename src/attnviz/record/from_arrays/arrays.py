@@ -47,11 +47,12 @@ def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
 
 
 def layers_of(value: Any, name: str, axes: Sequence[str], if_missing: str = "") -> list[Any]:
-    """Return a list with one array per layer. Check only that no array is None.
+    """Return a list with one array per layer. The arrays themselves are not checked.
 
     `value` is a list of arrays, or one array whose first axis is the layers. `axes` are the names
-    of the axes of one layer. Raise TypeError or ValueError if `value` is not a sequence or has no
-    layers, or if a layer is None. The message then ends with `if_missing`.
+    of the axes of one layer, for messages. Raise TypeError if `value` is not a sequence, or
+    ValueError if it is empty or contains None. The message of the ValueError ends with
+    `if_missing`.
     """
     each = f"one array ({', '.join(axes)}) per layer"
     if isinstance(value, torch.Tensor) or hasattr(value, "__array__"):
@@ -65,7 +66,7 @@ def layers_of(value: Any, name: str, axes: Sequence[str], if_missing: str = "") 
 
 
 def without_batch_axis(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tensor:
-    """Return a tensor with the axes `axes`, from one that may have a batch axis of length 1.
+    """Return a tensor with the axes `axes`. A batch axis of length 1 before them is removed.
 
     Raise ValueError if the axes are wrong, the batch contains several examples, or the tensor is
     empty. `name` is the name of the tensor in messages, such as ``"attentions[2]"``.

@@ -40,14 +40,14 @@ def create_band(
 def read_mask(
     value: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
 ) -> tuple[Mask | None, torch.Tensor | None]:
-    """Return the allowed pairs of a mask, and the finite values that are added to the logits.
+    """Separate a mask into the allowed pairs and the finite values that are added to the logits.
 
     `value` is bool (True if a query may attend to a key), floating point (added to the logits) or
     None. A floating-point mask forbids pairs with minus infinity or about the lowest number of its
-    dtype. A pair is allowed only if `band` also allows the pair. In the result, None stands for
-    all pairs, and for added values that are all 0. `shape` is (heads, queries, keys). Raise
-    TypeError or ValueError if `value` is not a mask, does not fit `shape`, or contains NaN or plus
-    infinity.
+    dtype. A pair is allowed only if `band` also allows the pair. The first result is None if all
+    pairs are allowed. The second result is None if all added values are 0. `shape` is (heads,
+    queries, keys). Raise TypeError or ValueError if `value` is not a mask, does not fit `shape`, or
+    contains NaN or plus infinity.
     """
     if value is None:
         return band, None
@@ -80,10 +80,10 @@ def read_mask(
 def read_bias(
     value: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
-    """Convert a bias, and add the values `added` of a mask. Return None if all sums are 0.
+    """Convert a bias, and add the values `added`, the second result of `read_mask`.
 
-    `shape` is the expected shape, (heads, queries, keys). Raise TypeError or ValueError if `value`
-    is not an array, has another shape, or contains values that are not finite.
+    Return None if all sums are 0. `shape` is (heads, queries, keys). Raise TypeError or ValueError
+    if `value` is not an array, does not fit `shape`, or contains values that are not finite.
     """
     if value is None:
         return None if added is None else compact_bias(added)

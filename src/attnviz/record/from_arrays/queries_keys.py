@@ -44,8 +44,8 @@ def create_stack(
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
-    # If tokens are unknown, each query is named by its position among the keys. In causal attention
-    # and with windows, the last query is at the position of the last key.
+    # If the tokens are unknown, each query is named by its position among the keys. In causal
+    # attention and sliding windows, the position of the last query is that of the last key.
     start = first.offset if key_tokens is None else 0
     positions = tokens_from_positions(num_queries, start)
     queries = as_tokens(positions if tokens is None else tokens, sentence_b_start)
@@ -146,7 +146,10 @@ def _masks(
     mask: Any,
     bias: Any,
 ) -> list[tuple[Mask | None, Bias | None]]:
-    """Return the mask and bias of each layer. Layers with equal arguments share these objects."""
+    """Return the mask and the bias of each layer.
+
+    Layers with the same arguments get the same objects, which are then saved only once.
+    """
     count = len(queries)
     windows = _per_layer(window, "window", count)
     masks, biases = _per_layer(mask, "mask", count), _per_layer(bias, "bias", count)

@@ -145,7 +145,7 @@ class ProjectedKeys:
 
     @staticmethod
     def _named(texts: list[str], sequence: list[int | None]) -> Tokens:
-        # Each key is one word. Merging tokens into words then does not change the keys.
+        # Each key is one word, so `AttentionRecord.merge_words` does not merge keys.
         made = Tokens.of(texts, sequence=sequence, words=range(len(texts)))
         return replace(made, text=tuple(texts))
 
@@ -175,9 +175,10 @@ def as_tokens(tokens: Sequence[str] | Tokens, sentence_b_start: int | None = Non
 def as_key_tokens(
     tokens: Sequence[str] | Tokens | ProjectedKeys, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
-    """Convert the tokens of keys that are not the query tokens. Return notes for views, too.
+    """Convert the argument `key_tokens` to tokens, and to notes that views must show.
 
-    If `tokens` is a `ProjectedKeys`, `num_keys` keys are computed from the tokens `queries`.
+    If `tokens` is a `ProjectedKeys`, the result names `num_keys` keys, each of which combines some
+    of the tokens `queries`. Otherwise, there are no notes.
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)
@@ -185,9 +186,9 @@ def as_key_tokens(
 
 
 def tokens_from_positions(count: int, start: int = 0) -> Tokens:
-    """Return `count` tokens that show their positions, for a text whose tokens are unknown.
+    """Return `count` tokens that show their positions, which begin at `start`.
 
-    The first position is `start`.
+    They replace the tokens of a text that are unknown.
 
     >>> tokens_from_positions(3).text
     ('[0]', '[1]', '[2]')

@@ -1,7 +1,7 @@
 """Conversion and checks of the weights that a caller passes.
 
-Views cannot draw NaN, and scores before the softmax would give a wrong view. Such inputs raise an
-error, whose message contains the name of the argument.
+Views cannot draw NaN. If a caller passed logits instead of weights, views would be wrong. Both
+raise an error, whose message contains the name of the argument.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ NO_WEIGHTS_HINT = (
 )
 
 _AXES = ("heads", "queries", "keys")
-# Largest accepted difference between the sum of a row and 1. Each weight of a row is rounded. For
-# bfloat16 with its 8 significant bits, the sum changes by at most 0.004. The tolerance is the same
-# for float32, because weights in bfloat16 are often converted to float32 for numpy.
+# Largest accepted difference between the sum of a row and 1. Rounding the weights to bfloat16, with
+# its 8 significant bits, changes the sum by at most 0.004. The tolerance is the same for float32,
+# because weights in bfloat16 are often converted to float32 for numpy.
 _TOLERANCE = 5e-3
 # Names of the arguments of each stack: the weights, the tokens of the queries, and the tokens of
 # the keys (None if these are always the tokens of the queries).

@@ -1,8 +1,8 @@
 """Reading of a record from an exported page.
 
-A page contains a saved record in one of two forms. If it has queries and keys, these are the named
-arrays of the record, deflated and in base64. If it has all weights, the arrays are its rows of
-weights, which `attnviz.pages.rows` describes. Other pages contain only the largest weights, from
+A page can contain a saved record in one of two forms. A page with queries and keys contains the
+named arrays of the record, deflated and in base64. A page with all weights contains rows of weights
+in the form that `attnviz.pages.rows` describes. Other pages contain only the largest weights, from
 which a record cannot be restored.
 
 No code of the page runs. Only its JSON and the texts of its inert elements are read.
@@ -35,7 +35,8 @@ _DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 # fill the memory.
 _MAX_BYTES = 4_000_000_000
 _MAX_HEADER_BYTES = 100_000_000
-# Largest codes of weights and of signed numbers.
+# Largest one-byte codes of weights and of signed numbers, which stand for the maximum. Other codes
+# stand for the maximum times the square of their fraction of the largest code.
 _TOP_CODE, _TOP_SIGNED_CODE = 255, 127
 
 _Json = Mapping[str, Any]
@@ -53,8 +54,9 @@ def is_page(path: Path) -> bool:
 def read_page(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return the header and the arrays of the record that a page contains.
 
-    They have the form of `attnviz.record.storage.schema`. A note in the header states how exact the
-    record is. Raise ValueError if the page does not contain a complete record, or is damaged.
+    They have the form of `attnviz.record.storage.schema`. If the weights are not exact, a note in
+    the header states the largest error. Raise ValueError if the page does not contain a complete
+    record, or is damaged.
     """
     if path.stat().st_size > MAX_MEGABYTES * 1_000_000:
         raise ValueError(
@@ -70,7 +72,7 @@ def read_page(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 
 def _read(page: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    # The JSON contains no "<", so its script ends at the first one.
+    # The JSON contains no "<". Therefore it ends at the first "</script>".
     _, begin, rest = page.partition(_DATA)
     text, end, _ = rest.partition("</script>")
     if not begin or not end:
@@ -105,9 +107,9 @@ def _read(page: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 
 class _Texts:
-    """Deflated texts of a page, by the ids of their elements.
+    """Compressed data of a page: texts in base64, by the ids of their HTML elements.
 
-    The sum of the sizes of all inflated texts is limited.
+    The total size of all decompressed data is limited.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -139,7 +141,7 @@ class _Texts:
 
 
 def _read_array(entry: _Json, texts: _Texts) -> torch.Tensor:
-    """Read a named array."""
+    """Read an array from its dtype, its shape and the id of the element with its data."""
     dtype, shape = _DTYPES[entry["dtype"]], _checked_shape(entry["shape"])
     size = dtype.itemsize * int(np.prod(shape, dtype=object))
     data = texts.inflate(entry["data"], size)
@@ -157,7 +159,10 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
 
 
 def _read_rows(block: _Json, texts: _Texts) -> torch.Tensor:
-    """Read all weights of a layer, (heads, rows, columns)."""
+    """Read all weights of a layer, (heads, rows, columns).
+
+    `attnviz.pages.rows` describes the form of `block`.
+    """
     heads, num_rows, columns = _checked_shape(block["shape"])
     lengths = [int(length) for length in block["runs"]]
     if min(lengths) < 0 or len(lengths) != 6:

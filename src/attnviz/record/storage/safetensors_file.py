@@ -30,9 +30,9 @@ from attnviz.utils.files import open_atomic
 _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
-#: If the arrays of a file have at most this many bytes in total, they are always compared with
-#: their checksum. Reading all gigabytes of a long text would take long, and views need only a few
-#: rows.
+#: If the arrays of a record have at most this many bytes in total, they are always compared with
+#: their checksum. Reading the gigabytes of a long text only for this comparison would take long,
+#: because views need only a few rows.
 MAX_ALWAYS_CHECKED = 1 << 24
 #: Names of the dtypes of arrays in files.
 DTYPE_NAMES = {
@@ -52,9 +52,9 @@ _MAX_HEADER_BYTES = 100_000_000
 #: Name of the checksum in the metadata.
 CHECKSUM = "crc32"
 _PLACEHOLDER = "00000000"
-# Message of the error that torch raises instead of KeyboardInterrupt, if the interrupt arrives
-# while torch creates a tensor from mapped memory. An intact file does not cause this error, so
-# `map_arrays` raises KeyboardInterrupt instead of reporting a damaged file.
+# If a KeyboardInterrupt arrives while torch creates a tensor from mapped memory, torch raises an
+# error with this message instead, for which no other cause is known. `map_arrays` then raises
+# KeyboardInterrupt, because the file need not be damaged.
 _HIDDEN_INTERRUPT = "could not determine the shape of object"
 # Number of bytes that are written and added to the checksum at once. They fit into the CPU cache.
 _CHUNK_BYTES = 1 << 22
@@ -287,8 +287,8 @@ def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
         if not block.numel():
             continue  # view() rejects the strides of 0 that an empty block may have.
         as_it_is = block.is_contiguous() and block.device.type == "cpu"
-        # If the block must be copied, copy one head at a time. A copy of the whole block could be
-        # too large.
+        # If a block with more than two axes must be copied, copy one index of its first axis, such
+        # as a head, at a time. A copy of the whole block could be too large for the memory.
         for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
             flat = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             for start in range(0, len(flat), _CHUNK_BYTES):

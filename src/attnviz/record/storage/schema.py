@@ -2,8 +2,8 @@
 
 A mask or bias that several layers share is written once. A difference is written as its two sides,
 the attentions that are subtracted, and is computed on demand after loading. A side that is also a
-layer of the record is written once. If a layer or side is computed in a way that cannot be saved,
-such as the alignment of two tokenizers, computed weights or differences are written instead.
+layer of the record is written once. For layers that are computed in another way, such as
+attributions and replaced weights, the computed numbers are written.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from attnviz.record.units import UnitAttention, in_units
 #: Version of the file format.
 FORMAT = 3
 
-# Maximum number of weights that are computed to be written to a file. They take half a gigabyte.
+# Maximum number of weights of a record that are computed for its file. They take half a gigabyte.
 _MAX_COMPUTED = 1 << 27
 
-# Parts of display texts in which `make_visible` must not replace spaces. The first is the number of
-# a part of a character that `display_texts` adds, as in ``é 1/2``.
+# Pattern of the parts of display texts in which `make_visible` must not replace spaces by ``·``.
 _PART = re.compile(
+    # Numbers that `display_texts` adds to the tokens of a split character, as in ``é 1/2``.
     r"( [1-4]/[1-4](?: (?=\S))?"
-    # The others are from the texts of `ProjectedKeys`, as in ``the … sat (0–2)``, ``projection 0``.
+    # Parts of the texts of `ProjectedKeys`, as in ``the … sat (0–2)`` and ``projection 0``.
     r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$))"
 )
 
@@ -46,7 +46,7 @@ _Header = dict[str, Any]
 
 
 def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
-    """Return the header (JSON values) and the arrays of a record."""
+    """Return the header (JSON values) and the arrays of a record, by name."""
     writer = _Writer()
     header = {
         "format": FORMAT,
@@ -109,7 +109,7 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
 
 
 class _Writer:
-    """Writer of layers. An object that several layers share is written once.
+    """Converter of layers to headers and arrays. Objects that layers share are written once.
 
     Attributes
     ----------
@@ -130,8 +130,8 @@ class _Writer:
     def layer(self, attention: LayerAttention, prefix: str) -> _Header:
         """Return the header of a layer or of a side of a difference. Add its arrays to `arrays`.
 
-        If the same object is already written, the header only refers to it. `prefix` is the name of
-        the layer.
+        If the same object is already written, the header only refers to it. `prefix` is a name for
+        the layer or side, with which the names of its arrays begin.
         """
         if id(attention) in self._names:
             return {"kind": "the same", "as": self._names[id(attention)]}
@@ -216,8 +216,9 @@ def _has_form(attention: LayerAttention) -> bool:
 class _Inserted:
     """Mask or bias of a text with inserted tokens, in a file of an earlier version.
 
-    `base` is the mask or bias of the text without inserted tokens. `query_units` and `key_units`
-    are the positions of the tokens of this text among all tokens.
+    Inserted tokens are those of another text with which the text was compared. `base` is the mask
+    or bias without them. `query_units` and `key_units` are the positions of the text's own tokens
+    among all tokens.
     """
 
     base: Mask | Bias | None
@@ -226,7 +227,7 @@ class _Inserted:
 
 
 class _Reader:
-    """Reader of layers. It returns the same object for headers that refer to the same layer.
+    """Converter of headers and arrays to layers. Layers share objects as they did when saved.
 
     Parameters
     ----------
@@ -286,7 +287,8 @@ class _Reader:
         starts = None
         if isinstance(mask, _Inserted):
             units = mask.query_units, mask.key_units
-            # Number of tokens before each unit.
+            # Each token, inserted or not, becomes a unit of `UnitAttention`. An inserted token is a
+            # unit without tokens. The numbers are those of the tokens before each unit.
             starts = [
                 np.searchsorted(tokens.numpy(), np.arange(vectors.shape[1]))
                 for tokens, vectors in zip(units, (queries, keys), strict=True)

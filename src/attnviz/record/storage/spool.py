@@ -1,7 +1,8 @@
-"""Writing of a record to a folder while a model runs: one file per layer, and an index.
+"""Writing of a record to a folder (a spool) while a model runs, for records larger than the memory.
 
-The index is a saved record without the arrays of the layers. For each of these arrays, it names the
-file that contains the array. The index is written last. A folder without an index is not a record.
+Each layer is written to a file as soon as it is captured. The index is written last, to another
+file: a saved record without the arrays of the layers. For each of these arrays, the index contains
+the name of its file. A folder without an index is not a record.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Spool:
         self._count = 0
         # Checksum of the arrays in each file, by file name.
         self._files: dict[str, str] = {}
-        # The array, its file and its name in the file, by the id of the array. The reference to the
-        # array prevents another array from getting the same id.
+        # Written arrays that are memory-mapped, with their file and their name in the file, by the
+        # id of the array. While the array is referenced here, no other object gets its id.
         self._written: dict[int, tuple[torch.Tensor, str, str]] = {}
 
     def check(self) -> None:
@@ -109,7 +110,7 @@ class Spool:
         return mapped
 
     def clear(self) -> None:
-        """Remove all written files. Call this to write the record again."""
+        """Remove all written files. The layers of another run of the model can then be written."""
         self._remove(list(self._files))
         self._written = {}
 
@@ -135,10 +136,10 @@ class Spool:
         return load(self.folder)
 
     def discard(self) -> None:
-        """If the record is not complete, remove the written files, and the folder if it is empty.
+        """If the index does not exist, remove the written files, and the folder if it is empty.
 
-        A folder that existed before is not removed. This method may be called at any time, also
-        several times.
+        A folder that existed before `make` is not removed. This method may be called at any time,
+        also several times.
         """
         if not (self.folder / INDEX).exists():
             self._remove(list(self._files))
@@ -160,7 +161,7 @@ class Spool:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Add the folder to the message of any OSError in the block."""
+        """Raise any OSError of the block again with the folder in its message."""
         try:
             yield
         except OSError as error:
@@ -191,7 +192,7 @@ class SpoolFolders:
     def take(self, count: int, undo: Cleanup) -> list[Spool]:
         """Create the folders of the next `count` records and return their spools.
 
-        When the block of `undo` ends, spools without a finished record are discarded.
+        When the ``with`` block of `undo` ends, spools without a finished record are discarded.
         """
         spools = [self._outer]
         if self._several:
