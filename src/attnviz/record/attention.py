@@ -4,7 +4,7 @@ For a head with queries q, keys k (as the model's attention receives them, after
 embedding and normalization), a scale, a position bias b, a mask, a soft cap c and a sink logit s,
 
     logits = cap(scale * q k^T) + b        cap(x) = c tanh(x / c)
-    weights = softmax over the allowed keys and the sink, without the sink's column
+    weights = softmax of s and of the logits of the allowed keys, without the column of s
 
 (Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for the
 sink). Rows sum to 1, except with a sink (1 minus the sink's share) and if no key is allowed (0).
@@ -352,7 +352,8 @@ class QueryKeyAttention(LayerAttention):
         columns = columns or slice(0, self.num_keys)
         queries = _of_heads(self.queries, heads, rows)
         key_heads = [self.key_head(head) for head in heads]
-        # If each key head serves equally many consecutive `heads`, read its keys only once.
+        # If equally many consecutive `heads` belong to each key head, multiply its keys once with the
+        # queries of all of these heads.
         distinct = list(dict.fromkeys(key_heads))
         if key_heads == [head for head in distinct for _ in range(len(heads) // len(distinct))]:
             key_heads = distinct
@@ -500,8 +501,8 @@ class QueryKeyAttention(LayerAttention):
         num_computed = self.num_keys if normalizers is None else columns.stop - columns.start
         with torch.no_grad():
             for part, group in self._row_groups(rows, tile_rows(len(heads) * num_computed)):
-                # No query of the group may attend to keys outside `keys`. The weights of keys
-                # outside `keys` stay 0 and are not computed.
+                # No query of the group may attend to keys outside `keys`. The weights of these
+                # outer keys stay 0 and are not computed.
                 keys = self.key_range(group)
                 shown = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
                 if shown.start >= shown.stop:

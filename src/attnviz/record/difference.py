@@ -72,7 +72,8 @@ class DifferenceAttention(LayerAttention):
         if bound_a is None or bound_b is None:
             return None
         # If two numbers are not negative, the absolute value of their difference is at most the
-        # larger number. If numbers of `a` or `b` may be negative, it is at most the sum of bounds.
+        # larger number. If numbers of `a` or `b` may be negative, the absolute value is at most the
+        # sum of the bounds.
         signed = _is_difference(self.a) or _is_difference(self.b)
         return bound_a + bound_b if signed else max(bound_a, bound_b)
 

@@ -20,7 +20,8 @@ import torch
 
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
 Rows = slice | torch.Tensor
-#: Device on which entries are computed. None means the device of the stored tensors, or the CPU.
+#: Device on which entries are computed. None means the device of the mask's or bias's own tensors,
+#: or the CPU if it has no tensors.
 Device = torch.device | None
 #: Serialized mask or bias: values for JSON, beginning with ``"kind"``, and tensors by name.
 Parts = tuple[dict[str, Any], dict[str, torch.Tensor]]
@@ -297,7 +298,7 @@ class PackedMask(Mask):
 
 @dataclass(frozen=True)
 class WindowMask(Mask):
-    """Mask for tokens that are divided into windows: a query may attend to its own window.
+    """Mask for tokens in windows: a query may attend to the keys of its own window.
 
     Swin and some vision-language models divide the patches of an image in this way. `query_windows`
     and `key_windows` are int64, (queries,) and (keys,): the number of each token's window.

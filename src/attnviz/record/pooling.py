@@ -76,7 +76,7 @@ def pool(
     column_indices = np.maximum(column_starts[first:last] - columns.start, 0)
     cell_of_row = np.searchsorted(row_starts, rows, side="right") - 1
     row_indices = [*np.flatnonzero(np.diff(cell_of_row, prepend=-1)).tolist(), len(rows)]
-    # `reduceat` along the columns is slow. Pool the rows before, so that fewer numbers remain.
+    # `reduceat` along the columns is slow. Pool the rows first, so that fewer numbers remain.
     for begin, end in pairwise(row_indices):
         pooled = how.reduce(numbers[..., begin:end, :], axis=-2, dtype=cells.dtype)
         into = cells[..., cell_of_row[begin], first:last]

@@ -21,8 +21,8 @@ from attnviz.utils.arguments import (
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Zero-width non-joiner and joiner. Inside an emoji or an Indic word, for example, they belong to a
-# glyph and are kept. At either end of a text, or next to a character of `_JOINS_NOTHING`, they would
-# be invisible and are replaced.
+# glyph and are kept. At either end of a text, or next to a character of `_JOINS_NOTHING`, they are
+# invisible and are replaced.
 _JOINERS = {"\u200c", "\u200d"}
 _JOINS_NOTHING = _JOINERS | {" "}
 

@@ -254,7 +254,7 @@ def in_units(
 
     `query_starts` and `key_starts` are as in `UnitAttention`. They count the rows and columns of
     `attention`. If rows of `attention` are already units with several tokens, a weight of the
-    result is the mean over all tokens of a new unit, not the mean over the earlier units.
+    result is the mean over all query tokens of a new unit, not the mean of the earlier means.
     """
     sides = (query_starts, attention.num_queries), (key_starts, attention.num_keys)
     if all(np.array_equal(starts, np.arange(count)) for starts, count in sides):

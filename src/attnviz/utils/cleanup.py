@@ -48,15 +48,15 @@ def fork_safe_lock() -> threading.RLock:
 
 
 class SharedChange:
-    """Change of the whole process that several holders need at the same time.
+    """Change of the whole process that several blocks of code may need at the same time.
 
-    The change is reverted when the last holder releases it.
+    Each of these blocks holds the change. The change is reverted when the last block has ended.
 
     Parameters
     ----------
     apply, revert : callable
-        Functions that make and revert the change. `apply` is called for each holder, and `revert`
-        after the last holder. Both must be correct if they have already run, partly or completely.
+        Functions that make and revert the change. `apply` is called for each block, and `revert`
+        after the last block. Both must be correct if they have already run, partly or completely.
     """
 
     def __init__(self, apply: Callable[[], object], revert: Callable[[], object]) -> None:

@@ -37,7 +37,7 @@ def create_stack(
     key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
     sentence_b_start: int | None,
 ) -> tuple[AttentionStack, list[str]]:
-    """Return a stack of the layers with these tokens, and notes that views show.
+    """Return a stack of `layers`, and notes about its tokens, which views show.
 
     `tokens`, `key_tokens` and `sentence_b_start` are those of `AttentionRecord.from_qk`. Raise
     TypeError or ValueError if one of these arguments is invalid or does not fit the layers.

@@ -188,7 +188,7 @@ def as_key_tokens(
 def tokens_from_positions(count: int, start: int = 0) -> Tokens:
     """Return `count` tokens that show their positions, which begin at `start`.
 
-    They replace the tokens of a text that are unknown.
+    They are used if the tokens of a text are unknown.
 
     >>> tokens_from_positions(3).text
     ('[0]', '[1]', '[2]')

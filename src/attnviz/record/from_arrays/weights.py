@@ -1,7 +1,8 @@
 """Conversion and checks of the weights that a caller passes.
 
-Views cannot draw NaN. If a caller passed logits instead of weights, views would be wrong. Both
-raise an error, whose message contains the name of the argument.
+Views cannot draw NaN. If a caller passed logits instead of weights, views would be wrong. Therefore
+NaN raises an error, and so do negative values and rows that do not sum to 1, unless the caller
+allows them. The message contains the name of the argument.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files from which the arrays of a record are memory-mapped.
 
 A process can still read a mapped file after the file was deleted or replaced. If the file was
-truncated, the operating system ends the process when it reads the missing part, and all data of the
+truncated, the operating system ends a process that reads the missing part, and all data of the
 process is lost. Functions here detect truncated files before they are read.
 """
 

@@ -192,7 +192,10 @@ def _read_rows(block: _Json, texts: _Texts) -> torch.Tensor:
 
 
 def _integers(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
-    """Decode `count` numbers of variable length (LEB128)."""
+    """Decode `count` numbers of variable length (LEB128, see `attnviz.pages.rows`).
+
+    Raise ValueError if `digits` contains another count of numbers.
+    """
     is_last = digits < 128
     if np.count_nonzero(is_last) != count or (count and not is_last[-1]):
         raise ValueError(

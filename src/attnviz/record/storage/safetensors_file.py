@@ -1,12 +1,14 @@
 """Reading and writing of safetensors files with named arrays and a header of JSON values.
 
-Reading unpickles no data and memory-maps the arrays. A checksum detects damaged files, which the
-safetensors library does not. `write_arrays` is atomic: it never leaves an incomplete file.
+Reading runs no code of the file, unlike reading a pickle, and memory-maps the arrays. A checksum
+detects damaged files, which the safetensors library does not. `write_arrays` is atomic: it never
+leaves an incomplete file.
 
 Arrays are written in blocks, and need not be in memory as a whole. The writer of the safetensors
-library would need all arrays in memory, twice. A file contains the length of the header in eight
-bytes, the header as JSON, and one array after another
-(https://huggingface.co/docs/safetensors, section "Format").
+library would need all arrays in memory, twice. A safetensors file begins with a header of its own,
+which describes the arrays and contains metadata: eight bytes with its length, then JSON. The arrays
+follow (https://huggingface.co/docs/safetensors, section "Format"). The header of attnviz is one of
+the texts in the metadata.
 """
 
 from __future__ import annotations
@@ -244,7 +246,7 @@ def _description(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> bytes
 def _header(
     arrays: Mapping[str, Blocks], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """Return the header as bytes, preceded by its length, and the position of each array.
+    """Return the safetensors header with its length, as bytes, and the position of each array.
 
     A position consists of the first byte of the array and the byte after the array, counted from
     the end of the header.

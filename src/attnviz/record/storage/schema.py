@@ -124,6 +124,7 @@ class _Writer:
         self.shared: dict[str, _Header] = {}
         # Names of the written layers, masks and biases, by the id of the object.
         self._names: dict[int, str] = {}
+        # Names of the written arrays `UnitAttention.query_starts` and `key_starts`, by their bytes.
         self._starts: dict[bytes, str] = {}
         self._num_computed = 0
 
