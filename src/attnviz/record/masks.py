@@ -298,7 +298,7 @@ class PackedMask(Mask):
 
 @dataclass(frozen=True)
 class WindowMask(Mask):
-    """Mask for tokens in windows: a query may attend to the keys of its own window.
+    """Mask for tokens in windows: a query may attend to the keys of the same window.
 
     Swin and some vision-language models divide the patches of an image in this way. `query_windows`
     and `key_windows` are int64, (queries,) and (keys,): the number of each token's window.

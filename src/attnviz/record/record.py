@@ -47,8 +47,9 @@ class AttentionRecord:
     Parameters
     ----------
     stacks : mapping of str to AttentionStack
-        Stacks by name. The menus of views list them in this order. Views and methods use the first
-        stack by default. A stack contains the layers with the same query tokens and key tokens.
+        Stacks by name. The menus of views list them in this order. Most views and methods use the
+        first stack by default. A stack contains the layers with the same query tokens and key
+        tokens.
     model : str
         Name of the model, used as the title of views.
     notes : sequence of str

@@ -407,9 +407,9 @@ class AttentionStack:
         ndarray or None
             float32, (heads, queries, axes). With the weights A, the values V and the head's rows W
             of the output projection, the vector of a query is its row of A V W. It is written in an
-            orthonormal basis of the rows of W, whose vectors are the axes. Therefore norms and
-            inner products of the vectors of one head are those of A V W. The bias of the projection
-            is left out. None unless the record was made with ``attnviz.extract(...,
+            orthonormal basis of the space of the rows of W, whose vectors are the axes. Therefore
+            norms and inner products of the vectors of one head are those of A V W. The bias of the
+            projection is left out. None unless the record was made with ``attnviz.extract(...,
             outputs=True)`` and the projection is known. `AttentionRecord.save` omits outputs.
 
         Raises

@@ -5,10 +5,10 @@ detects damaged files, which the safetensors library does not. `write_arrays` is
 leaves an incomplete file.
 
 Arrays are written in blocks, and need not be in memory as a whole. The writer of the safetensors
-library would need all arrays in memory, twice. A safetensors file begins with a header of its own,
-which describes the arrays and contains metadata: eight bytes with its length, then JSON. The arrays
-follow (https://huggingface.co/docs/safetensors, section "Format"). The header of attnviz is one of
-the texts in the metadata.
+library would need all arrays in memory, twice. A safetensors file begins with the safetensors
+header, which describes the arrays and contains metadata: eight bytes with its length, then JSON.
+The arrays follow (https://huggingface.co/docs/safetensors, section "Format"). The header of attnviz
+is one of the texts in the metadata.
 """
 
 from __future__ import annotations
