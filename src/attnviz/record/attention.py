@@ -352,8 +352,8 @@ class QueryKeyAttention(LayerAttention):
         columns = columns or slice(0, self.num_keys)
         queries = _of_heads(self.queries, heads, rows)
         key_heads = [self.key_head(head) for head in heads]
-        # If equally many consecutive `heads` belong to each key head, multiply the keys of a key head
-        # once with the queries of all of its heads.
+        # If equally many consecutive `heads` belong to each key head, multiply the keys of each key
+        # head only once, with the queries of all of its heads.
         distinct = list(dict.fromkeys(key_heads))
         if key_heads == [head for head in distinct for _ in range(len(heads) // len(distinct))]:
             key_heads = distinct
