@@ -1,6 +1,7 @@
 """Extraction of attention: `extract` runs a model and returns a record of its attention.
 
-Only this package, `attnviz.demos` and the callback for transformers' Trainer import transformers.
+Apart from this package, only `attnviz.demos` and the callback for transformers' Trainer import
+transformers directly.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def extract(
 ) -> list[AttentionRecord]: ...
 
 
-# Other inputs, such as an encoded batch, may be one example or several. The result is a record or
-# a list of records.
+# The type of other inputs, such as an encoded batch, does not show whether they are one example
+# or several. For one example the result is a record, for several it is a list of records.
 @overload
 def extract(
     model: Any,
@@ -88,8 +89,9 @@ def extract(
     """Run a model and return a record of its attention.
 
     The record keeps the queries and keys of each layer, as the model's attention received them.
-    Weights are computed on request and equal the model's own. The call does not change the model's
-    configuration, mode or hooks, even if it raises an error.
+    Weights are computed on request and equal the model's own. If the queries and keys of a layer
+    are not known, the record keeps the weights. The call does not change the model's configuration,
+    mode or hooks, even if it raises an error.
 
     Parameters
     ----------
@@ -98,11 +100,13 @@ def extract(
         contains one transformers model.
     inputs : object
         A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
-        messages, the output of a tokenizer or processor, or a tensor of ids. Some models also take
-        an image, a sound (an array), or a pair ``(image, text)`` or ``(sound, text)``.
+        messages, the output of a tokenizer or processor, or ids (a tensor, an array or a list).
+        Some models also take an image, a sound (an array), or a pair ``(image, text)`` or
+        ``(sound, text)``. A list of images, sounds or pairs is several examples, as a list of
+        strings is.
     tokenizer, processor : object, optional
-        Required only for texts, images or sounds. The default is the tokenizer or processor that
-        was saved with the model's weights.
+        Required only for texts, images or sounds. The default is the tokenizer or processor inside
+        of `model` (such as a pipeline), or else the one that was saved with the model's weights.
     target : str or list of str, optional
         Text that the model is forced to produce. An encoder-decoder model gets it as the input of
         its decoder, shifted by one token. A decoder-only model gets it after the prompt. If
@@ -122,7 +126,7 @@ def extract(
     truncation : bool or int, default False
         Truncate a text that is too long instead of raising an error. True truncates so that the
         text and the tokens of `target` or `generate` fit the model. An int is the maximum number of
-        tokens of the text. A note in the record states the truncation.
+        tokens of the text in `inputs`. A note in the record states the truncation.
     name : str, optional
         Title of the records. The default is derived from the model's hub id or folder.
     layers : int, iterable of int or "all", optional
@@ -212,7 +216,8 @@ def extract(
         if settings is not None:
             batches = split_examples(batch)
             for single in batches:
-                # The generation may take long, so check first whether the record will fit.
+                # Check before the generation, which may take long, whether the queries and keys
+                # will fit into memory or on disk.
                 check_capture(
                     loaded,
                     single,
@@ -233,7 +238,7 @@ def extract(
     if not is_list:
         records = record_one(examples[0])
         return records[0] if len(records) == 1 else records
-    # Run one example at a time, which needs no padding and less memory than a batch.
+    # Run one example at a time. A batch of all examples would need padding and more memory.
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
     return [record for example in bar for record in record_one(example)]
 
@@ -249,7 +254,8 @@ def _record_batch(
 ) -> list[AttentionRecord]:
     """Run one forward and return a record of each example.
 
-    Queries and keys are written to `folders`, or stay in memory if `folders` is None.
+    Queries and keys are written to `folders`, one folder per example, or stay in memory if
+    `folders` is None.
     """
     if folders is None:
         return record_batch(loaded, encoder, batch, title=title, options=options)
@@ -257,5 +263,5 @@ def _record_batch(
         spools = folders.take(batch.size, undo)
         records = record_batch(loaded, encoder, batch, title=title, options=options, spools=spools)
         # Some models join all rows of a batch to one example. Then there is only one record, and
-        # the spools of the other rows are not used.
+        # only the first spool (the writer to one folder) is used.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]

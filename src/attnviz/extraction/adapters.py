@@ -1,6 +1,7 @@
-"""Functions that find the virtual tokens of a model, and that reject unsupported adapters of PEFT.
+"""Functions that find the virtual tokens of a model, and that reject unsupported adapters.
 
 Virtual tokens are learned vectors that some adapters and the model CPM-Ant put before a text.
+Adapters are those of the library PEFT: small modules that are trained in addition to a model.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import torch
 
 from attnviz.extraction.inputs.batch import TokenSequence
 
-# Kinds of adapters (PEFT's names) that put learned vectors before the embedded text.
+# Kinds of adapters (PEFT's names) that put learned vectors before the embeddings of a text.
 _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
-# Kinds of adapters that put learned keys and values before those of the text, in every layer.
+# Kinds of adapters that put learned keys and values before those of a text, in every layer.
 _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
 _OWN_PROMPT = "CPM-Ant"
-# Kinds of adapters whose attention cannot be captured or shown, with the reason.
+# Kinds of adapters that `check_adapter` rejects. The reason is a part of its error message.
 _REFUSED = {
     "ADAPTION_PROMPT": "attends to learned keys by a separate softmax",
     "CPT": "puts a separate prompt before the text",
@@ -37,7 +38,7 @@ class VirtualTokens:
     count : int
         Number of vectors.
     only_keys : bool
-        Whether the vectors are keys and values but not queries.
+        Whether the vectors are keys and values in every layer, but not queries.
     kind : str
         Kind of the adapter, such as ``"PROMPT_TUNING"``, or ``"CPM-Ant"`` for that model.
     """
@@ -56,11 +57,11 @@ class VirtualTokens:
         )
 
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
-        """Return the lengths and padding of a model's inputs with the virtual tokens.
+        """Return a model's token sequences, by name, with the virtual tokens before ``"input"``.
 
-        `sequences` has the lengths and padding without the virtual tokens. The virtual tokens come
-        before the text ``"input"``. If virtual tokens are only keys, ``"input"`` does not change,
-        and the longer sequence of keys is added as ``"input keys"``.
+        `sequences` has the token sequences without virtual tokens. If the virtual tokens are only
+        keys, ``"input"`` does not change, and the longer sequence of keys is added as
+        ``"input keys"``. If there is no sequence ``"input"``, nothing changes.
         """
         if "input" not in sequences:
             return dict(sequences)
@@ -94,7 +95,10 @@ def base_of(model: Any) -> Any:
 
 
 def check_adapter(model: Any) -> None:
-    """Raise NotImplementedError if a record cannot show the effect of a model's adapter."""
+    """Raise NotImplementedError if attention with the model's adapter cannot be shown.
+
+    These adapters are those in `_REFUSED`, aLoRA, and virtual tokens of encoder-decoder models.
+    """
     config = _config(model)
     if config is None:
         return

@@ -1,4 +1,4 @@
-"""Functions that state which inputs a model takes, and that check ids and the number of tokens."""
+"""Functions that state which inputs a model takes, and that check the ids and length of texts."""
 
 from __future__ import annotations
 
@@ -48,13 +48,16 @@ class Capabilities:
         return TypeError(f"inputs: {self.name} takes {self}; got {kind}. Pass {valid}.")
 
 
-# Cached names of arguments by forward function. Reading a signature takes longer than running a
-# small layer.
+# Cache of the names of arguments, by forward function. Reading the signature at every forward would
+# take longer than running a small layer.
 _accepted: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
 def accepted_arguments(model: Any) -> frozenset[str]:
-    """Return the names of the arguments of a model's forward."""
+    """Return the names of the arguments of a model's forward.
+
+    If an adapter puts virtual tokens before the text, these are the arguments of the model inside.
+    """
     forward = base_of(model).forward
     function = getattr(forward, "__func__", forward)
     if function not in _accepted:
@@ -65,8 +68,9 @@ def accepted_arguments(model: Any) -> frozenset[str]:
 def shortens_logits(model: PreTrainedModel) -> bool:
     """Whether a model can compute logits for the final positions only (``logits_to_keep``).
 
-    Only language models of transformers count. Some classifiers have the argument but fail if
-    logits are missing, and code outside of transformers may not accept a slice as its value.
+    This is True only for models that can generate, and whose code is in transformers. Some
+    classifiers have the argument but fail if logits are missing. Code outside of transformers may
+    accept a number but no slice as the argument.
     """
     module = str(getattr(base_of(model).forward, "__module__", ""))
     return (
@@ -77,7 +81,10 @@ def shortens_logits(model: PreTrainedModel) -> bool:
 
 
 def capabilities_of(model: PreTrainedModel) -> Capabilities:
-    """Return the kinds of input that a model takes, from the names of its arguments."""
+    """Return the kinds of input that a model takes.
+
+    They are read from the names of the arguments of its forward and from ``main_input_name``.
+    """
     accepted = accepted_arguments(model)
     main = str(getattr(model, "main_input_name", "input_ids"))
 
@@ -96,7 +103,8 @@ class TooManyTokensError(ValueError):
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
     """Raise ValueError if `ids` is empty, or if the model has no embedding for one of the ids.
 
-    `argument` is the name of the argument with the ids, for the error.
+    A model without token embeddings accepts all ids. `argument` is the name of the caller's
+    argument with the ids, for the error.
     """
     if ids.numel() == 0:
         raise ValueError(f"{argument} contains no tokens. Pass some text.")
@@ -118,8 +126,8 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
 def check_length(model: PreTrainedModel, length: int, argument: str, bound: int | None) -> None:
     """Raise TooManyTokensError if `length` (with padding) is larger than `bound`.
 
-    `bound` is the result of `num_positions`. For rotary and relative positions, `bound` is None: no
-    length is too large. `argument` is the name of the argument with the text, for the error.
+    `bound` is the result of `num_positions`. It is None for rotary and relative positions, which
+    have no limit. `argument` is the name of the caller's argument with the text, for the error.
     """
     if bound is not None and length > bound:
         raise TooManyTokensError(
@@ -142,8 +150,8 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
     if index is None:
         return None
     table: Any = scan.modules[index]
-    # Some tables begin with entries that no token uses: in BART because of an offset, in RoBERTa
-    # because of the padding id.
+    # Subtract the first entries of a table if no token uses them: in BART because of an offset, in
+    # RoBERTa because of the padding id.
     unused = int(getattr(table, "offset", 0))
     if type(table) is nn.Embedding and table.padding_idx is not None:
         unused += table.padding_idx + 1
@@ -152,9 +160,9 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
 
 
 def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:
-    """Return the index in `scan.modules` of the position embeddings of a text, or None.
+    """Return the index in `scan.modules` of the table of position embeddings of a text, or None.
 
-    If `side` is not None, the module is in the decoder (True) or in the encoder (False).
+    If `side` is True or False, the table is in the decoder (True) or in the encoder (False).
     """
     for index, (name, module) in enumerate(zip(scan.names, scan.modules, strict=True)):
         parts = name.split(".")

@@ -17,21 +17,22 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-# Arguments of a model.
+# The constants from `IMAGES` to `CACHES` are names of arguments of models.
+
 #: Names, or beginnings of names, of arguments with images.
 IMAGES = ("pixel_values", "flattened_patches")
 #: Names, or beginnings of names, of arguments with sounds.
 SOUNDS = ("input_values", "input_features", "audio_values")
-#: Arguments with the size of each image or film in patches: (frames, rows, columns), or
+#: Arguments with the number of patches of each image or film: (along time, rows, columns), or
 #: (rows, columns) if the name contains ``_hw``.
 IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
 #: Arguments with the merge size n of each image: n x n patches become one token of the text.
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
-#: Arguments with a mask of a sound's frames. The mask is 0 or False for padding.
+#: Arguments with a mask of the feature vectors of sounds. The mask is 0 or False for padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 #: Arguments that contain a cache of earlier tokens.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
-#: Names of entries in a tokenizer's output that are not passed to a model.
+#: Names of entries in a tokenizer's output that are not passed to a model, even if it takes them.
 TOKENIZER_EXTRAS = {
     "labels",
     "length",
@@ -42,22 +43,28 @@ TOKENIZER_EXTRAS = {
     "special_tokens_mask",
 }
 
-# Attributes of a configuration.
+# The constants from `IMAGE_TOKEN_IDS` to `_WIDTH` are names of attributes of configurations.
+
 #: Attributes with the id of tokens whose embeddings are replaced by patches of an image or film.
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 #: Attributes with the id of tokens whose embeddings are replaced by frames of a sound.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
-# Attributes of models whose layers form stages. The patches become larger from stage to stage.
+# Attributes of image models whose layers form stages: the patches of a stage are larger than those
+# of the stage before it.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
+# Attributes with the size of a feature vector of a sound.
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
+# Attributes of configurations or attention modules with the sizes of attention.
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
-# Attribute with the merge size (see `merge_size`) of an image or sound encoder ("tower").
+# Attribute of an image or sound encoder ("tower") with its merge size (see `merge_size`).
 _MERGE_SIZE = "spatial_merge_size"
 
-# Patterns for names of modules and classes, and for names in their code.
+# The constants from `ATTENTION_CLASS` to `NOT_TEXT` are compared with names of modules, names of
+# their classes, or names in their code.
+
 #: Names of the classes of attention modules.
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 #: Names in the code of modules that compute a softmax. Linear attention uses none of them.
@@ -76,11 +83,12 @@ CONNECTOR_MODULE = re.compile(
 #: In image models, names of modules whose queries are not patches.
 NOT_PATCHES = re.compile("decoder|mask_head")
 POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
-#: Names of modules with position embeddings for images, films or sounds.
+#: Parts of the paths of modules that process images, films or sounds. Position embeddings in these
+#: modules are not those of a text.
 NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
-# Parameters that a model adds as tokens before the patches, and the text shown for each token. The
-# parameters are in the order of the tokens.
+# Parameters that a model adds as tokens before the patches, and the name shown for each token,
+# without brackets. The parameters are in the order of the tokens.
 TOKENS_BEFORE_PATCHES = {
     "cls_token": "CLS",
     "class_token": "CLS",
@@ -99,19 +107,21 @@ class Family:
     Attributes
     ----------
     bidirectional_prompt : bool
-        Whether attention is bidirectional in the prompt and causal in the generated text. Then
-        ``token_type_ids`` must be 1 for the tokens of the generated text.
+        Whether attention is bidirectional in the prompt and causal in the text after it, which the
+        model generates or is forced to produce. Then ``token_type_ids`` must be 1 for the tokens of
+        the text after the prompt.
     class_token_last : bool
         Whether the class token comes after the patches.
     custom_patch_order : bool
-        Whether patches are in an order that only the model's code defines.
+        Whether patches are in an order that only the model's code defines. Such patches are named
+        by their index and not by row and column.
     colours_last : bool
         Whether the colours are the last axis of the pixels in a flattened patch.
     image_first : bool or None
         Whether the tokens of the image come before the text in layers that attend over image and
         text. None if the model has no such layers, or if the order is not known.
     pools_queries : bool
-        Whether layers pool tokens, so that they have fewer queries than the text has tokens.
+        Whether some layers have fewer queries than the text has tokens, because they pool tokens.
     """
 
     bidirectional_prompt: bool = False
@@ -123,7 +133,7 @@ class Family:
 
 
 _COMMON = Family()
-# Families by ``config.model_type``.
+# Families by ``config.model_type``. All other models have the family `_COMMON`.
 _FAMILIES = {
     "canine": Family(pools_queries=True),
     "cosmos3_edge": Family(colours_last=True),
@@ -141,7 +151,7 @@ _FAMILIES = {
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of a configuration. The default is a family without special properties."""
+    """Return the family of a configuration. Most families have no special properties."""
     return _FAMILIES.get(getattr(config, "model_type", None) or "", _COMMON)
 
 
@@ -167,7 +177,7 @@ def config_values(config: Any, name: str) -> set[Any]:
 
 
 def has_stages(config: Any) -> bool:
-    """Whether a model has stages in which its patches become larger."""
+    """Whether the layers of an image model may form stages with patches of different sizes."""
     return any(getattr(nested, name, None) for nested in _configs_in(config) for name in _STAGES)
 
 
@@ -196,7 +206,7 @@ def frames_per_patch(config: Any) -> int:
 
 
 def frames_in_pixels(config: Any) -> int:
-    """Return the number of frames in a patch, which is one row of ``pixel_values``."""
+    """Return the number of frames of a film in one row of ``pixel_values``, a flattened patch."""
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
@@ -223,7 +233,7 @@ def feature_widths(config: Any, extractor: Any) -> set[int]:
     parts = (extractor, config, getattr(config, "audio_config", None))
     values = {getattr(part, name, None) for part in parts for name in _BINS}
     widths = {value for value in values if isinstance(value, int)}
-    # Some extractors concatenate `stride` neighbouring features.
+    # Some feature extractors concatenate `stride` neighbouring feature vectors.
     return widths | {width * stride for width in widths}
 
 
@@ -237,7 +247,11 @@ class AttentionSize:
 
 
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
-    """Return the size of the attention module at path `name`, or None if unknown."""
+    """Return the size of the attention module at path `name`, or None if it is not known.
+
+    The numbers are attributes of the module, or of the configuration of the innermost module around
+    it that has a configuration.
+    """
     module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first_size(module, _NUM_HEADS) or _first_size(config, _NUM_HEADS)
     head_dim, width = (
@@ -264,7 +278,10 @@ def _first_size(source: Any, names: Iterable[str]) -> int | None:
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
-    """Return the innermost module of `_enclosing` that has `attribute`, or None."""
+    """Return the innermost module with `attribute` that is or contains the module at path `name`.
+
+    Return None if no such module exists.
+    """
     return next((module for module in _enclosing(model, name) if hasattr(module, attribute)), None)
 
 
@@ -277,7 +294,10 @@ def _enclosing(model: nn.Module, name: str) -> Iterator[nn.Module]:
 
 
 def merge_size(owner: Any) -> int:
-    """Return the merge size n of an encoder: n x n patches become one token of the text."""
+    """Return the merge size n of an encoder: n x n patches become one token of the text.
+
+    The result is 1 if `owner` is None or has no merge size.
+    """
     return int(getattr(owner, _MERGE_SIZE, 1))
 
 
@@ -298,9 +318,12 @@ class ShiftedWindows:
 
 
 def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
-    """Return the windows in which the module at path `name` attends (Swin, SAM)."""
-    # The shift and the window size are attributes of a module that contains the attention module.
-    # If no module has a shift, read only the window size.
+    """Return the size and shift of the windows in which the module at path `name` attends.
+
+    Such modules are those of Swin and SAM.
+    """
+    # The size and the shift are attributes of the attention module or of a module around it. If no
+    # module has a shift, the windows are not shifted (SAM).
     owner = _owner_of(model, name, "shift_size") or _owner_of(model, name, "window_size")
     shift = getattr(owner, "shift_size", 0)
     # timm has separate shifts for rows and columns.
@@ -309,10 +332,12 @@ def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """Return the indices of an image encoder's blocks of patches, window by window.
+    """Return the indices of blocks of patches in the order in which an image encoder computes them.
 
-    `grid` has the numbers of frames, rows and columns of patches in each image. A block has `size`
-    x `size` patches. Return None if the encoder has no windows, or if their order is not known.
+    `tower` is the encoder, which computes the blocks window by window (Qwen2.5-VL). A block has
+    `size` x `size` patches. Its index counts the blocks of all images, row by row. `grid` has the
+    numbers of patches of each image along time, height and width. Return None if the encoder has no
+    windows, or if their order is not known.
     """
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:
@@ -329,10 +354,10 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
 
 
 def is_compiled(modules: Sequence[nn.Module]) -> bool:
-    """Whether any of `modules`, or one of their ``forward`` methods, is compiled."""
+    """Whether any of `modules`, or one of their ``forward`` methods, is compiled by torch."""
     kinds = {type(module) for module in modules}
     return (
-        # Compare the name of the class, because importing the class takes seconds.
+        # Compare the name of the class, because importing this class of torch takes seconds.
         any(kind.__name__ == "OptimizedModule" for kind in kinds)
         or any(_is_compiled_function(kind.forward) for kind in kinds)
         or any(

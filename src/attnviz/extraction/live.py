@@ -43,13 +43,15 @@ def extract_live(
 ) -> AttentionRecord:
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
-    `show` gets a record of the text so far, and the maximum number of new tokens (None if only the
-    total length is limited). After each extraction, the model generates for at least one second and
-    for at least 2.5 times the duration of the extraction before the next one. With beam search,
-    `show` is never called, because the text is known only at the end.
+    The function `show` is called with a record of the text so far, and the maximum number of new
+    tokens (None if only the total length is limited). After each extraction of such a record, the
+    model generates for at least one second, and for at least 2.5 times the duration of the
+    extraction, before the next one. `is_stopped` is called after each token. If it returns True,
+    the generation ends. With beam search, neither function is called, because the text is known
+    only at the end.
 
-    The generation ends after the token at which `is_stopped` returns True. The other arguments are
-    those of `attnviz.extract`. Return the record of the complete text.
+    The other arguments are those of `attnviz.extract`. Return the record of the complete text.
+    Raise ValueError if `inputs` has several prompts.
     """
     loaded = load(model, tokenizer, processor)
     settings = read_generation_settings(generate, loaded.model)
@@ -89,8 +91,8 @@ def extract_live(
         nonlocal latest, next_time
         now = time.monotonic()
         if next_time is None:
-            # Assume that the first extraction takes as long as the first token, because both
-            # include a forward of the prompt.
+            # Before the first extraction, pause as if an extraction had taken as long as the first
+            # token. Both include a forward of the prompt.
             next_time = now + max(_MIN_PAUSE, (now - started) / _MAX_SHARE)
         if now >= next_time:
             latest = generated.ids, record_of(generated)

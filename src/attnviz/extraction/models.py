@@ -1,4 +1,7 @@
-"""Functions that load a model with its tokenizer and processor, and prepare it for a forward."""
+"""Functions that load a model with its tokenizer and processor, name it, and add hooks to it.
+
+`evaluate` keeps a model in evaluation mode while it is used.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class Loaded:
         which contains the transformers model.
     tokenizer, processor : object or None
         The tokenizer and processor that the caller passed, or that an object passed by the caller
-        (such as a pipeline) contains.
+        (such as a pipeline) contains. None if there is none.
     """
 
     model: PreTrainedModel
@@ -66,10 +69,10 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A string
     as tokenizer or processor is a hub id or a folder.
 
-    Raise TypeError if `model` has another type, or if `tokenizer` is not a tokenizer of
-    transformers. The type of `processor` is not checked. Raise OSError or ValueError if
-    transformers cannot load a hub id or folder. Raise NotImplementedError if the model has an
-    unsupported adapter or is split across processes.
+    Raise TypeError if `model` is none of these or contains several models, or if `tokenizer` is not
+    a tokenizer of transformers. The type of `processor` is not checked. Raise OSError or ValueError
+    if transformers cannot load a hub id or folder. Raise NotImplementedError if the model has an
+    unsupported adapter, or if its heads, layers or tokens are split across processes.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -110,7 +113,8 @@ def _unwrapped(model: Any) -> Any:
     """Return the model inside of a wrapper for compilation, distribution or an adapter.
 
     A wrapper that adds virtual tokens (learned vectors before the text) is returned as it is,
-    because the model inside would run without these tokens. Any other model is returned, too.
+    because the model inside would run without these tokens. An object that is no such wrapper is
+    returned as it is, too. Raise NotImplementedError if an adapter is not supported.
     """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
         inner = getattr(model, "_orig_mod", None)
@@ -119,14 +123,15 @@ def _unwrapped(model: Any) -> Any:
         check_adapter(model)
         if virtual_tokens(model) is not None:
             return model
-        # Other adapters of PEFT put their layers into the base model, so the base model is enough.
+        # All other adapters put their layers into the base model, so the base model is enough.
         adapted = getattr(model, "get_base_model", None)
         if inner is None and adapted is not None:
             inner = adapted()
         if inner is None or inner is model:
             return model
         model = inner
-    # The loop does not unwrap a compiled model that counts as a PreTrainedModel, so do it here.
+    # The loop ends at a compiled model for which `isinstance(model, PreTrainedModel)` is True.
+    # Unwrap this model here.
     return getattr(model, "_orig_mod", model)
 
 
@@ -134,8 +139,8 @@ def _model_inside(wrapper: Any) -> PreTrainedModel:
     """Return the single transformers model inside of a wrapper object.
 
     Examples of wrappers are SentenceTransformer, CrossEncoder, Trainer, LightningModule and
-    DeepSpeedEngine. A model of timm is put into a `TimmWrapperModel` of transformers. Raise
-    TypeError if the wrapper does not contain exactly one model.
+    DeepSpeedEngine. If `wrapper` is a model of timm, put it into a `TimmWrapperModel` of
+    transformers and return that. Raise TypeError if the wrapper does not contain exactly one model.
     """
     if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
         return _wrapped_timm_model(wrapper)
@@ -153,9 +158,10 @@ def _model_inside(wrapper: Any) -> PreTrainedModel:
 
 
 def _models_inside(wrapper: Any) -> Iterator[PreTrainedModel]:
-    """Yield the transformers models in the attributes of an object, or in a module.
+    """Yield the transformers models in a module, or in the attributes of another object.
 
-    Models inside of another transformers model are not yielded.
+    Models inside of another transformers model are not yielded. A model that occurs several times
+    may be yielded several times.
     """
     modules = isinstance(wrapper, nn.Module)
     parts = wrapper.children() if modules else getattr(wrapper, "__dict__", {}).values()
@@ -183,7 +189,8 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
             f"model: {type(model).__name__} of timm does not contain its architecture. Create "
             "it with timm.create_model, or load it with transformers.AutoModel."
         )
-    # The wrapper first creates another model. On the meta device that model takes no memory.
+    # The wrapper creates another model, which is replaced below. On the meta device, that model
+    # takes no memory.
     with torch.device("meta"):
         wrapper = transformers.TimmWrapperModel(
             transformers.TimmWrapperConfig(architecture=architecture)
@@ -195,8 +202,8 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
 def _load_pretrained(reader: Callable[..., Any], source: str | PathLike[str]) -> Any:
     """Call `reader` (a method ``from_pretrained``) with a hub id or a folder.
 
-    Code from the hub is not run, and the user is not asked whether to run it. Raise OSError with
-    the name of the source if nothing can be loaded.
+    Code from the hub is not run, and the user is not asked whether to run it. If `reader` raises
+    OSError, the name of the source is added to its message.
     """
     path = os.path.expanduser(source)  # noqa: PTH111 - pathlib would change a hub id on Windows
     try:
@@ -219,7 +226,7 @@ def _load_model(source: str | PathLike[str]) -> PreTrainedModel:
 
 @contextmanager
 def without_loading_bar() -> Iterator[None]:
-    """Hide the progress bar of transformers for loading weights. Downloads still show bars."""
+    """Hide the progress bar of transformers for loading weights, but not those of downloads."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -250,8 +257,8 @@ def name_of(model: PreTrainedModel) -> str:
     """Return the display name of a model: the last part of its hub id or folder.
 
     If this part is generic, such as ``checkpoint-500`` or ``model``, the result starts with the
-    name of the parent folder. If the model has no hub id and no folder, return the name of its
-    class.
+    name of the parent folder. For a folder in the cache of downloads, return the last part of the
+    hub id. If the model has no hub id and no folder, return the name of its class.
     """
     parts = str(getattr(model, "name_or_path", "") or "").replace("\\", "/").rstrip("/").split("/")
     if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
@@ -261,8 +268,8 @@ def name_of(model: PreTrainedModel) -> str:
     return parts[-1] or type(model).__name__
 
 
-# Modules that were switched from training to evaluation mode. The set of a module has one object
-# per call of `evaluate` that still needs the evaluation mode.
+# Modules that `evaluate` switched from training to evaluation mode. Each has a set with one object
+# per call of `evaluate` whose ``with`` block has not ended yet.
 _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 
@@ -272,13 +279,14 @@ def evaluate(model: nn.Module, undo: Cleanup, modules: Sequence[nn.Module] = ())
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
     model, or models that share modules. A module returns to training mode when the last ``with``
-    block that uses it ends. Gradients are disabled only in this thread. `modules` are the modules
-    of the model if they are known.
+    block that uses it ends. Gradients are disabled only in this thread. `modules` are all modules
+    of the model. If it is empty, they are searched.
 
     Returns
     -------
     bool
-        Whether any module of the model was in training mode.
+        Whether any module of the model was in training mode, either now or when another call of
+        `evaluate`, whose block has not ended yet, switched it.
     """
     undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
     torch.set_grad_enabled(False)
@@ -309,8 +317,9 @@ def _release(holder: object, modules: Sequence[nn.Module]) -> None:
 def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a hook that calls `function` in this thread and does nothing in other threads.
 
-    If another thread runs the same model, torch calls the hook in that thread, too. If this thread
-    adds or removes the hook during that run, the hook may get no keyword arguments.
+    If another thread runs the same model, torch calls the hook in that thread, too. The hook
+    accepts any number of arguments: if this thread adds or removes it during a run in another
+    thread, torch may omit the keyword arguments.
     """
     thread = threading.get_ident()
 
@@ -327,8 +336,8 @@ def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
     """
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))
-    # `extend` adds each handle right after its hook is registered. No interrupt can come in
-    # between, so every registered hook is removed later.
+    # `extend` stores each handle right after its hook is registered. A KeyboardInterrupt cannot
+    # come in between, so every registered hook is removed later.
     registered.extend(handles)
 
 

@@ -3,8 +3,10 @@
 A stack is a sequence of attention layers with the same task, such as the encoder, the decoder or
 cross-attention.
 
-transformers has no list of attention modules. They are recognised by their code and class name. The
-stack and layer number of a module are read from its path in the model.
+transformers has no list of attention modules. A module is recognised by its code or by the name of
+its class. The code of most attention modules calls the attention dispatcher of transformers
+(`AttentionInterface`), which runs the implementation of attention that was selected for the model.
+The stack and layer number of a module are read from its path in the model.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class ModuleScan:
     """Modules of a model, and results that depend on the modules and their code only.
 
     `modules` are in the order of `named_modules`, and `names` are their paths. `attending` has the
-    attention modules among them. `facts` has earlier results of `once`.
+    attention modules among them. `facts` has the earlier results of `once`, by key.
     """
 
     modules: list[nn.Module]
@@ -87,8 +89,9 @@ class ModuleScan:
 class _Known:
     """Earlier scan of a model, with weak references to its modules.
 
-    `code` has the code of the ``forward`` method of each module class. `attending` has the index,
-    `dispatches` and `softmax` of each attention module.
+    `names` and `facts` are as in `ModuleScan`. `code` has the code of the ``forward`` method of
+    each module class. `attending` has, for each attention module, its index in `modules`,
+    `dispatches` and `softmax`.
     """
 
     modules: list[weakref.ref[nn.Module]]
@@ -114,7 +117,7 @@ _known: weakref.WeakKeyDictionary[nn.Module, _Known] = weakref.WeakKeyDictionary
 
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of a model in the order of ``model.modules()``, in a third of its time."""
+    """Return ``list(model.modules())``, in a third of the time of that call."""
     modules: dict[nn.Module, None] = {}
     waiting: list[nn.Module | None] = [model]
     while waiting:
@@ -160,8 +163,8 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
 
     - all modules whose code calls the attention dispatcher of transformers;
     - outside of these modules, ``nn.MultiheadAttention`` of torch, and modules with parameters and
-      with "attention" or "attn" in the name of their class. A module of this second group does not
-      count if it contains another attention module.
+      with "attention" or "attn" in the name of their class. These modules do not count if they
+      contain another module of either kind.
     """
     return scan_modules(model).attending
 
@@ -171,7 +174,7 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
     names_of_kinds: dict[type[nn.Module], frozenset[str]] = {}
     for name, module in modules:
         kind = type(module)
-        # Read each class only once: a model has hundreds of modules of a few classes.
+        # Read the code of each class only once: a model has hundreds of modules of a few classes.
         if kind not in names_of_kinds:
             names_of_kinds[kind] = _names_in_code(kind)
         names = names_of_kinds[kind]
@@ -214,7 +217,8 @@ def _has_parameters(module: nn.Module) -> bool:
 def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
     """Return the names that a class uses in its methods and in functions that the methods call.
 
-    Base classes of torch are skipped, and so are functions of other files.
+    The methods include those of base classes, except classes of torch. Only functions that are
+    defined in the same file as the method are read.
     """
     names: set[str] = set()
     for base in kind.__mro__:
@@ -255,8 +259,8 @@ def stack_of(
     sound encoder, but not in one of its layers) or ``"self"``.
 
     `encoder_decoder` is whether the model has an encoder and a decoder, and `vision` whether its
-    main input is an image. If the model contains a language model, `beside_text` is the stack of
-    modules outside of the language model whose path does not show their stack.
+    main input is an image. If one part of the model is a language model, `beside_text` is the stack
+    of modules outside of this part whose path does not show their stack.
 
     Examples
     --------
@@ -265,12 +269,13 @@ def stack_of(
     """
     parts = name.split(".")
     numbered = any(part.isdigit() for part in parts)
-    # The part of the path before the layer number, or the whole path if it has no number.
+    # Sections of the path before the layer number, or all of them if there is no number.
     before = parts[: _first_number(parts)] if numbered else parts
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
-    # Search only after the layer number: the path before it may contain "cross", but only a name
-    # after it distinguishes cross-attention from self-attention of the same layer.
+    # If the path has a layer number, search only after it: the path before the number may contain
+    # "cross", but only a name after it distinguishes cross-attention from self-attention of the
+    # same layer.
     if any(CROSS_MODULE.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
     is_tower = any(VISION_MODULE.search(part) for part in before)
@@ -297,8 +302,8 @@ def _first_number(parts: Sequence[str]) -> int:
 def layer_numbers(names: Iterable[str]) -> list[int] | None:
     """Return the layer number of each module of a stack, from the paths of the modules.
 
-    The layer number is the first number in a path that is different for every module. Return None
-    if no such number exists.
+    The layer number is the leftmost number in the paths that is different for every module. Return
+    None if no such number exists.
 
     Examples
     --------

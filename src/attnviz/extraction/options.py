@@ -12,12 +12,12 @@ from transformers import GenerationConfig
 
 from attnviz.utils.arguments import as_list, resolve_negative, short_repr, whole_numbers
 
-# Values of the argument `layers` of `attnviz.extract`.
+# Type of the argument `layers` of `attnviz.extract`.
 Layers = int | Iterable[int] | Literal["all"] | None
 
 
 class RecordOptions(TypedDict, total=False):
-    """Arguments of `attnviz.extract` that also apply to many texts of a corpus."""
+    """Arguments of `attnviz.extract` that functions over the texts of a corpus also take."""
 
     tokenizer: Any
     processor: Any
@@ -61,9 +61,11 @@ class CaptureOptions:
         Layers to keep, by the model's numbers. Negative numbers count from the end of each stack.
         None keeps all layers.
     outline : bool
-        Whether only the numbers of layers, heads and tokens are kept, and no attention.
+        Whether only the numbers of layers, heads and tokens are kept, and neither queries and keys
+        nor weights.
     outputs : bool
-        Whether the outputs of heads are kept, too, in float32.
+        Whether the outputs of heads (what each head adds to the residual stream) are kept, too, in
+        float32.
     """
 
     device: torch.device | None = None
@@ -73,8 +75,13 @@ class CaptureOptions:
     outputs: bool = False
 
     def of_stack(self, numbers: Sequence[int]) -> CaptureOptions:
-        """Replace negative layers by the numbers of a stack's layers (`numbers`, ascending).
+        """Return options in which negative layers are replaced by the layers of a stack.
 
+        `numbers` are the numbers of these layers, in ascending order. Negative layers that are out
+        of range do not change.
+
+        Examples
+        --------
         >>> CaptureOptions(layers=(-1, 0)).of_stack([0, 4, 8]).layers
         (8, 0)
         """
@@ -112,7 +119,7 @@ def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
 def read_capture_options(
     layers: Any = None, dtype: Any = None, device: Any = "cpu"
 ) -> CaptureOptions:
-    """Convert arguments of `attnviz.extract` into options. Layers are sorted.
+    """Convert arguments of `attnviz.extract` into options. Layers are sorted, without duplicates.
 
     Raise TypeError if `layers` or `dtype` has an invalid type. Raise ValueError if `layers` is
     empty, if `dtype` is not valid for queries and keys, or if the device is not available.
@@ -149,7 +156,7 @@ def _read_device(device: Any) -> torch.device | None:
     if device is None:
         return None
     try:
-        # This fails if torch does not know the device, or if it is not available.
+        # This raises an error if torch does not know the device, or if it is not available.
         return torch.empty(1, device=device).device
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

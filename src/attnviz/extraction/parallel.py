@@ -19,7 +19,8 @@ def check_parallel(model: nn.Module) -> None:
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return
-    # `context_parallel` replaces the attention function. `parallelize_module` adds hooks instead.
+    # Two functions of torch split tokens. `context_parallel` replaces torch's attention function,
+    # and `parallelize_module` adds hooks to modules.
     hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
     if any(map(_is_ring, [functional.scaled_dot_product_attention, *hooks])):
         raise NotImplementedError(
@@ -42,14 +43,14 @@ def check_parallel(model: nn.Module) -> None:
 
 
 def _is_ring(function: Any) -> bool:
-    """Whether a function belongs to torch's ring attention, which splits tokens over processes."""
+    """Whether a function is from torch's ring attention, which splits tokens across processes."""
     function = getattr(function, "func", function)
     home = str(getattr(function, "__module__", ""))
     return home.startswith("torch.distributed.tensor.experimental.")
 
 
 def _has_split_heads(model: nn.Module) -> bool:
-    """Whether parameters of an attention module are split across processes, other than by FSDP."""
+    """Whether parameters of any attention module are split across processes, other than by FSDP."""
     from torch.distributed import fsdp
     from torch.distributed.tensor import DTensor
 
@@ -66,8 +67,9 @@ def _has_split_heads(model: nn.Module) -> bool:
             if isinstance(parameter, DTensor):
                 placements = enumerate(parameter.placements)
                 divided = [axis for axis, placed in placements if not placed.is_replicate()]
-                # FSDP splits parameters along the first split axis of the mesh, but gathers them
-                # before use. Therefore this axis does not count for parameters of FSDP.
+                # The processes form a grid with one or more axes (the mesh). FSDP splits parameters
+                # along the first split axis, but gathers them before use. Therefore this axis does
+                # not count for parameters of FSDP.
                 divided = divided[id(parameter) in gathered :]
                 if any(parameter.device_mesh.size(axis) > 1 for axis in divided):
                     return True

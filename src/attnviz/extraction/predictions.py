@@ -27,7 +27,7 @@ _NOT_FINITE = "The model's logits contain NaN: its predictions are not known."
 def num_logits(batch: Batch) -> int:
     """Return the number of final positions whose logits are needed to predict all produced texts.
 
-    The result is 1 if the model produces no text.
+    The final positions include padding. The result is 1 if the model produces no text.
     """
     first = [
         _position(batch, index, produced.first)
@@ -42,8 +42,9 @@ def num_logits(batch: Batch) -> int:
 def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
     """Add the predictions for each token of the produced texts to ``batch.tokens``.
 
-    `outputs` are the outputs of the model. If `tokenizer` is None, tokens are shown as ``#id``.
-    If the model has no language head, only a note is added to the batch.
+    `outputs` are the outputs of the model. If `tokenizer` is None, tokens are shown as ``#id``. If
+    the model has no language head, or if the logits of a text contain NaN, a note is added to the
+    batch instead.
     """
     if not any(produced is not None for produced in batch.produced):
         return
@@ -63,8 +64,8 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     for index, produced in enumerate(batch.produced):
         if produced is None:
             continue
-        # Number of first positions without logits: a model may compute only those of the final
-        # positions.
+        # Number of positions at the start that have no logits. A model may compute logits only for
+        # the final positions.
         skipped = batch.sequences[sequence].length - logits.shape[1]
         positions = torch.tensor(
             [
@@ -81,7 +82,8 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 
 
-# Most probable ids with their probabilities, and the probability of the produced id, at one step.
+# Prediction of one produced token: the most probable ids with their probabilities, and the
+# probability of the produced id.
 _Step = tuple[list[tuple[int, float]], float]
 
 
@@ -90,7 +92,8 @@ def _probabilities_of(
 ) -> list[_Step] | None:
     """Return the probabilities at each step of a produced text, or None if logits are not finite.
 
-    `ids` are the produced ids. `positions` are the rows of `logits` that predict these ids.
+    `ids` are the produced ids. A step is the prediction of one of them. `positions` are the rows of
+    `logits` that predict the ids.
     """
     steps: list[_Step] = []
     produced_ids = torch.tensor(ids)[:, None]
@@ -120,8 +123,8 @@ def _predictions(
     ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
-        # A token may be only a part of a character, so its text depends on its neighbours. Use the
-        # text in `tokens` if `tokens` contains the produced token.
+        # If a token is only a part of a character, its text depends on its neighbours. Therefore
+        # use the text in `tokens` if `tokens` contains the produced token.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)
@@ -138,6 +141,9 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Return a token's index in the padded sequence. `position` is its index without padding."""
+    """Return the index, counting padding, of a token in the example with the given `index`.
+
+    `position` is the index of the token without padding.
+    """
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

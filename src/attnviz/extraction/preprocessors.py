@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from attnviz.extraction.models import Loaded
 from attnviz.utils.cleanup import fork_safe_lock
 
-# Tokenizers and processors that were read for a model object, by their kind and their hub id or
-# folder. None if none was found.
+# Cache of tokenizers and processors. For each model object, it has a dictionary from a kind and a
+# hub id or folder to the tokenizer or processor, or to None if none was found.
 _readers: WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Any]] = WeakKeyDictionary()
 _reading_lock = fork_safe_lock()
 _calling_lock = fork_safe_lock()
@@ -36,9 +36,9 @@ def find_processor(
 ) -> Any:
     """Return the processor that the caller passed, or else the one saved with the model's weights.
 
-    `of` is the kind of processor to look for: for images, for sounds, or for images or sounds with
-    texts ("of both"). A saved processor is read once per model object. Return None if no processor
-    is found.
+    `of` is the kind of saved processor to look for: for images, for sounds, or for images or sounds
+    with texts ("of both"). A saved processor is read once per model object. If it is not on this
+    machine, the hub is queried. Return None if no processor is found.
     """
     if loaded.processor is not None:
         return loaded.processor
@@ -46,10 +46,10 @@ def find_processor(
 
 
 def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-    """Call a tokenizer, a processor or a chat template in only one thread at a time.
+    """Call a tokenizer, a processor or a chat template while no other thread calls one.
 
     A tokenizer stores the settings for truncation and padding during a call. A call in another
-    thread would change these settings.
+    thread at the same time would change these settings.
     """
     with _calling_lock:
         return reader(*inputs, **options)

@@ -28,7 +28,7 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
-# For each stack of layers over a text, the name of the token sequence with its queries.
+# For each stack of layers over a text, the token sequence of the batch that has its queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -44,9 +44,10 @@ def record_batch(
 ) -> list[AttentionRecord]:
     """Run one forward and return a record for each example of `batch`.
 
-    The arguments are as in `records_of_forward`. If there are `spools`, one for each example,
-    queries and keys are written to them. If `options` request the outputs of heads, `outputs` reads
-    them. Pass the same object again for the next batch, because it stores output projections.
+    The arguments are as in `records_of_forward`. If there are `spools` (writers to a folder), one
+    for each example, queries and keys are written to them. If `options` request the outputs of
+    heads, `outputs` reads them; None creates it. To read output projections only once, pass the
+    same `outputs` for several batches.
     """
     if options.outputs and outputs is None:
         outputs = HeadOutputs(loaded.model)
@@ -71,9 +72,10 @@ def records_of_forward(
 ) -> list[AttentionRecord]:
     """Return a record for each example of a forward.
 
-    The predictions of the model are added to the tokens of `batch`. In the records, patches of
-    images are sorted row by row if their order is known. `title` is the title of the records.
-    `outputs` watched the forward, if the outputs of heads are requested.
+    If the model joined all rows of the batch to one example, the list has one record. The
+    predictions of the model are added to the tokens of `batch`. In the records, patches of images
+    are sorted row by row if their order is known. `title` is the title of the records. If the
+    outputs of heads are requested, `outputs` is the object that watched the forward.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
@@ -136,7 +138,7 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return
-    # Float arguments other than masks and embeddings are images, sounds or their features.
+    # Float arguments, except masks and embeddings, are images, sounds or their features.
     has_media = any(
         isinstance(value, torch.Tensor)
         and value.is_floating_point()

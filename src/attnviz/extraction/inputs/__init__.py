@@ -1,1 +1,1 @@
-"""Conversion of a caller's inputs into a batch for a model."""
+"""Conversion of the inputs that a caller passes into a batch: the arguments of one forward."""

@@ -1,4 +1,8 @@
-"""Classes for the inputs of one forward, and functions that split, join and convert them."""
+"""Classes for the inputs of one forward, and functions that split, join and convert them.
+
+An example is a text, pair of texts, image or sound that becomes one record. A batch has one or more
+examples, which a model processes in one forward.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,17 @@ from attnviz.record.tokens import Tokens
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """Length and padding of the token ids that a model or its decoder gets, one row per example.
+    """Length and padding of the token ids that a model or its decoder gets.
+
+    The ids are (examples, tokens).
 
     Attributes
     ----------
     length : int
         Number of positions in each row, including padding.
     unpadded : list of (Tensor or None)
-        For each example, the positions that are not padding, int64. None if no position is padding.
+        For each example, the positions that are not padding, int64, or None if no position of the
+        example is padding.
     """
 
     length: int
@@ -60,7 +67,8 @@ class Batch:
     size : int
         Number of examples.
     sequences : dict of str to TokenSequence
-        Token sequences by name: ``"input"`` and ``"decoder"``.
+        Token sequences by name: ``"input"`` and ``"decoder"``. A sequence that the model does not
+        get is missing.
     tokens : dict of str to list of Tokens
         Tokens of each sequence without padding, one entry per example.
     notes : list of str
@@ -90,7 +98,8 @@ def moved_to_model(model: Any, value: Any) -> Any:
     """
     if not isinstance(value, torch.Tensor):
         return value
-    # The device is "meta" if weights are offloaded to disk. accelerate then moves the inputs.
+    # If weights are offloaded to disk, the device is "meta". Then the library accelerate moves the
+    # inputs, so leave them where they are.
     device = value.device if model.device.type == "meta" else model.device
     if value.is_floating_point():
         return value.to(device=device, dtype=model.dtype)
@@ -98,10 +107,10 @@ def moved_to_model(model: Any, value: Any) -> Any:
 
 
 def split_examples(batch: Batch) -> list[Batch]:
-    """Split a batch into one batch per example, without padding except in the decoder's input.
+    """Split a batch into one batch per example.
 
-    Raise ValueError if it is unclear which part of a tensor belongs to which example, as for
-    several images with texts.
+    Padding is removed, except in the inputs of a decoder. Raise ValueError if it is unclear which
+    part of a tensor belongs to which example, as for several images with texts.
     """
     ids = batch.arguments.get("input_ids")
     singles = []
@@ -145,8 +154,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# For each token sequence, the arguments with one number per token, and the number that an argument
-# has for padding. None stands for the id of the padding token.
+# For each token sequence, the arguments with one number per token. The value is the number that the
+# argument has for padding, or None for the id of the padding token.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -156,9 +165,11 @@ _OF_TOKENS = {
 def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] | None:
     """Return the kind of the example in `batch`, or None if it must run alone in a forward.
 
-    Examples of the same kind may share a forward. An example must run alone if it has arguments
-    other than those in `_OF_TOKENS` (such as images), if it has padding, or if `accepted`, the
-    names of the model's arguments, lacks an attention mask.
+    Examples of the same kind may share a forward. The kind consists of the names and dtypes of the
+    arguments and the names of the token sequences. An example must run alone if it has no input
+    ids, arguments other than those in `_OF_TOKENS` (such as images), or padding, or if `accepted`,
+    the names of the model's arguments, lacks an attention mask. Return None if `batch` has several
+    examples, too.
     """
     if batch.size != 1 or "input" not in batch.sequences:
         return None
@@ -181,8 +192,9 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     """Join batches of one example, all of the same kind (see `kind_of_example`), into one batch.
 
-    Texts are padded at the end with the id `padding`. Padding at the end does not change the
-    positions of a text. In a causal model, the text does not attend to the padding.
+    Texts are padded at the end with the id `padding`. There, padding does not change the positions
+    of the tokens of a text. In a causal model, these tokens do not attend to the padding, even
+    without the attention mask that is always added.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}
@@ -224,8 +236,9 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
 def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Convert the value of a model's argument into a tensor.
 
-    `name` is the name of the argument, for errors. Ids become int32 or int64. Raise TypeError or
-    ValueError if `value` cannot be converted.
+    `name` is the name of the argument. If it is ``"input_ids"`` or ``"decoder_input_ids"``, the
+    result is int32 or int64. Raise ValueError if `value` cannot be converted, and TypeError if ids
+    are not integers.
     """
     try:
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
@@ -244,8 +257,8 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
     """Return the text that labels force a decoder to produce, or None if all labels are padding.
 
-    `labels` are int64, (labels,). `unpadded` is bool, (labels,), and False for padding. The
-    decoder's token i predicts label i.
+    `labels` are int64, (tokens,). `unpadded` is bool, (tokens,), and False for padding. Token i of
+    the decoder's input predicts label i.
     """
     ids = tuple(labels[unpadded.to(labels.device)].tolist())
     return ProducedText("decoder", 0, ids) if ids else None
@@ -254,11 +267,12 @@ def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedTe
 def unpadded_positions(
     ids: torch.Tensor, mask: torch.Tensor | None, argument: str
 ) -> list[torch.Tensor | None]:
-    """Return for each example the positions that are not padding, int64, or None without padding.
+    """Return the positions of each example that are not padding, int64.
 
-    `ids` and `mask` are (examples, tokens), and `mask` is 0 for padding. If `mask` is None or has
-    another number of axes, no position counts as padding. `argument` is the name of the mask, for
-    errors. Raise ValueError if the shapes differ, or if an example is all padding.
+    The entry of an example without padding is None. `ids` and `mask` are (examples, tokens), and
+    `mask` is 0 for padding. If `mask` is None or does not have two axes, no position counts as
+    padding. `argument` is the name of the mask, for errors. Raise ValueError if the shapes differ,
+    or if an example is all padding.
     """
     if mask is None or mask.dim() != 2:
         return [None] * ids.shape[0]
@@ -280,7 +294,7 @@ def unpadded_positions(
 def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
     """Return the ``token_type_ids`` of the example at `index`, or None if there are none.
 
-    The numbers are 0 for tokens of the first text, and 1 for tokens of the second text.
+    They are 0 for tokens of the first text of a pair, and 1 for tokens of its second text.
     """
     types = arguments.get("token_type_ids")
     return None if types is None else [int(number) for number in types[index]]

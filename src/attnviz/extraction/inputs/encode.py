@@ -1,4 +1,8 @@
-"""Conversion of the argument `inputs` into examples, and of each example into a batch."""
+"""Conversion of the argument `inputs` into examples, and of each example into a batch.
+
+An example is one of the entries of `inputs`, or `inputs` itself if it is not a list of examples. A
+batch has the arguments of one forward.
+"""
 
 from __future__ import annotations
 
@@ -79,15 +83,16 @@ class Encoder:
         decoder_input_ids: Any = None,
         settings: GenerationSettings | None = None,
     ) -> Batch:
-        """Convert one example, an entry of `inputs`, into a batch.
+        """Convert one example into a batch.
 
-        The batch has one text, unless the example is the output of a tokenizer for several texts.
+        The batch has one row, unless the example is already encoded and has several rows, such as
+        the output of a tokenizer for several texts.
 
         `target` is the text that the model is forced to produce, or a list with a target for each
-        text of the batch. `decoder_input_ids` are the ids for the decoder of the model. Each of
+        row of the batch. `decoder_input_ids` are the ids for the decoder of the model. Each of
         these two arguments may be None. If `settings` is passed, the model will generate text from
-        the example. A truncated prompt of a decoder-only model leaves room for the tokens of the
-        target or of the generated text.
+        the example. If the prompt of a decoder-only model is truncated, it leaves room for the
+        tokens of the target or of the generated text.
         """
         generating = settings is not None
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
@@ -111,9 +116,10 @@ class Encoder:
         return batch
 
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
-        """Encode an example according to its type. The text to produce is not added here.
+        """Encode an example according to its type, without the text that the model will produce.
 
         `expects_answer` is whether a chat ends with the generation prompt of its template.
+        `num_new_tokens` is the number of tokens for which a truncated text leaves room.
         """
         kind = _kind(example)
         if self._truncation and kind not in ("text", "pair", "message", "chat"):
@@ -199,8 +205,8 @@ class Encoder:
                 "inputs: chat messages were passed, but the tokenizer has no chat template. "
                 "Set tokenizer.chat_template, or pass the text."
             )
-        # Let the template return ids. If the tokenizer encoded the text of the template, it could
-        # add a second start token to the one that the template contains.
+        # Let the template return ids. If it returned a text, the tokenizer could add a second start
+        # token to the one that this text contains.
         return self._batch_of_text(
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
@@ -216,9 +222,11 @@ class Encoder:
         )
 
     def _batch_of_text(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
-        """Return a batch of the text that `encode` encodes, truncated if `truncation` was set.
+        """Return a batch of the text that `encode` encodes.
 
-        Except for ids and attention mask, entries that the model does not take are dropped.
+        If `truncation` was set and the text is too long, it is truncated, and leaves room for
+        `num_new_tokens` tokens. Entries of the result of `encode` that the model does not take are
+        dropped, except the ids and the attention mask.
         """
         encoded, notes = self._truncation.encode_truncated(
             encode, self.tokenizer(required=True), "inputs", num_new_tokens=num_new_tokens
@@ -256,10 +264,10 @@ class Encoder:
             main = arguments["input_ids"]
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         check_media(arguments)
-        # Some models get the patches of all images in one tensor, with the sizes of the images in
-        # another argument. The tensor has no axis of examples.
+        # Some models get the patches of all images in one tensor without an axis of examples, and
+        # the sizes of the images in another argument.
         in_a_row = grid_of(arguments) is not None
-        # Features of a sound with the shape (bins, frames) have no axis of examples, either.
+        # Features of a sound with two axes have no axis of examples, either.
         joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
         batch = Batch(
             arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
@@ -325,13 +333,14 @@ class Encoder:
         """Add the token sequence `name` (``"input"`` or ``"decoder"``) and its tokens to a batch.
 
         `argument` is the name of the caller's argument with the text, for errors. `encodings` has
-        the result of a fast tokenizer for each example, or is None.
+        the result of a fast tokenizer for each example, or is None. In models of audio codecs, a
+        token may have several ids. Then only a note is added.
         """
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
         has_several_ids = ids.dim() == 3 or ids.shape[0] != batch.size
         if has_several_ids and has_codebooks(self._model.config):
-            # In models of audio codecs, a token has several ids, in a third axis or in more rows.
+            # The ids have a third axis, or more rows than the batch has examples.
             batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
         if ids.dim() != 2:
@@ -399,7 +408,7 @@ class Encoder:
             and "decoder_input_ids" not in batch.arguments
             and not self._model.can_generate()
         ):
-            # The model computes the ids of its decoder from those of its encoder.
+            # Such a model computes the ids of its decoder from those of its encoder.
             batch.arguments["decoder_input_ids"] = default_decoder_ids(self._model, batch.arguments)
             batch.notes.append("The decoder's ids are those that this class makes by default.")
         else:
@@ -410,9 +419,9 @@ class Encoder:
 
 
 def _is_unused_cache(name: str, value: Any) -> bool:
-    """Whether `value` is None, and `name` an argument for cached tokens or encoder outputs.
+    """Whether `name` is an argument for cached tokens or encoder outputs, and `value` is None.
 
-    Raise ValueError if the value of one of these arguments is not None, because the record would
+    Raise ValueError if `name` is such an argument and `value` is not None, because the record would
     be incomplete.
     """
     if name not in (*CACHES, "encoder_outputs"):
@@ -435,9 +444,9 @@ _KINDS = (
 def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     """Return the examples in `inputs`, and whether `inputs` is a list of examples.
 
-    A list of chat messages and a list of ids are one example. Raise ValueError if `inputs` is None
-    or an empty list. Raise TypeError if a list has entries of different or unknown kinds, or if a
-    tuple is neither a pair of texts nor a text with an image or sound.
+    A list of chat messages is one example, and so is a list of ids. Raise ValueError if `inputs` is
+    None or an empty list. Raise TypeError if a list has entries of different or unknown kinds, or
+    if a tuple is neither a pair of texts nor a text with an image or sound.
     """
     if inputs is None:
         raise ValueError(f"inputs must not be None. Pass {_KINDS}.")
@@ -465,7 +474,6 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
 
 
 def _is_message(entry: object) -> bool:
-    """Whether an entry is a chat message."""
     return isinstance(entry, Mapping) and "role" in entry
 
 
@@ -492,10 +500,11 @@ def _kind(entry: object) -> str | None:
 def examples_with_targets(
     inputs: Any, target: Any, decoder_input_ids: Any
 ) -> tuple[list[tuple[Any, Any, Any]], bool]:
-    """Return the first three arguments of `Encoder.encode` for each example in `inputs`.
+    """Return a tuple (example, target, decoder input ids) for each example in `inputs`.
 
-    The second result is whether `inputs` is a list of examples. Raise ValueError if it is a list,
-    and `target` or `decoder_input_ids` is a string, or does not have one entry per example.
+    A target or decoder input ids that were not passed are None. The second result is whether
+    `inputs` is a list of examples. If it is, raise ValueError if `target` or `decoder_input_ids` is
+    a string, or does not have one entry per example.
     """
     examples, is_list = examples_of(inputs)
     if not is_list:

@@ -1,4 +1,4 @@
-"""Generation of text by a model, after a prompt or in its decoder.
+"""Generation of text by a model: after the prompt, or in the decoder of an encoder-decoder model.
 
 The text is generated without capturing attention. Afterwards the model reads the text in one
 forward, whose attention is captured. The captured rows equal the attention during the
@@ -30,8 +30,8 @@ _HOW_TO_GIVE_IT = (
     "as in generate={'max_new_tokens': 40, 'do_sample': True}."
 )
 
-# Settings for greedy generation, used if `generate` is only a number. The settings override the
-# model's configuration. The temperature is not among them, because Whisper samples if it gets one.
+# Settings for greedy generation. They override the model's configuration if the argument `generate`
+# is only a number. The temperature is not among them, because Whisper samples if it gets one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
@@ -60,7 +60,7 @@ class GenerationSettings:
     max_length: int | None = None
 
     def max_tokens(self, before: int) -> int:
-        """Return the maximum number of tokens, including `before` initial tokens."""
+        """Return the maximum number of initial and new tokens, for `before` initial tokens."""
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
         return max(before + 1, self.max_length or 0)
@@ -73,7 +73,7 @@ class Generated:
     Attributes
     ----------
     ids : Tensor
-        Initial and generated ids: (tokens,), int64, on the CPU.
+        Initial and generated ids of the prompt or of the decoder: (tokens,), int64, on the CPU.
     prefix : int
         Number of initial ids: the ids of the prompt, or those with which the decoder starts.
     """
@@ -85,8 +85,9 @@ class Generated:
 def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
     """Convert the argument `generate` into settings.
 
-    Raise TypeError if `generate` has an invalid type. Raise ValueError if the number of tokens is
-    missing or less than 1, or if the model cannot generate.
+    Raise TypeError if `generate` has an invalid type. Raise ValueError if it is a number less than
+    1, if neither it nor the model's configuration limits the number of tokens, or if the model
+    cannot generate.
     """
     options = _options(generate)
     if not model.can_generate():
@@ -155,8 +156,7 @@ def generate_text(
         Whether to show a progress bar if the generation takes longer than a second.
     watch : callable, optional
         Function that changes or observes the model. It is called before the generation with a
-        `Cleanup`. The functions that `watch` adds to the `Cleanup` are called after the
-        generation.
+        `Cleanup`, to which it adds functions that are called after the generation.
     on_token : callable, optional
         Function that is called after each token with the text so far. The generation ends if the
         function returns True. The function may run the model. In beam search, it is never called.
@@ -164,14 +164,14 @@ def generate_text(
     Raises
     ------
     ValueError
-        If the tokens would exceed the model's positions.
+        If `settings.max_new_tokens` tokens would exceed the model's positions.
     NotImplementedError
         If the generated tokens cannot be observed, or are not a single text.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     if not encoder_decoder:
-        # Pass a mask in any case. Without a mask, transformers guesses which ids are padding.
+        # Always pass a mask. Without a mask, transformers guesses which ids are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
     _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
@@ -191,7 +191,7 @@ def generate_text(
             options |= _min_length(model, batch, settings)
             _suppress_warnings(undo)
         if watch is not None:
-            # `watch` may observe attention, and compiled code would not report its attention.
+            # `watch` may observe attention, which it could not do in compiled code.
             options |= {"disable_compile": True}
             watch(undo)
         criteria.append(watcher)
@@ -210,7 +210,7 @@ def generate_text(
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Observer of the tokens of a generation.
+    """Stopping criterion that stores the tokens of a generation and shows its progress in `bar`.
 
     `before` is the number of initial tokens. If `before` is None, the initial tokens are all tokens
     in the first call of `__call__` except the last token.
@@ -228,8 +228,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
         """Store all tokens so far, and return for each row of ids whether the generation ends.
 
-        Update the progress bar. If there is one row, call `on_token`, which decides whether the
-        generation ends. Otherwise this criterion does not end it.
+        If there is one row, call `on_token`, which decides whether the generation ends. Otherwise
+        this criterion does not end the generation.
         """
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:
@@ -252,7 +252,8 @@ def _check_positions(
         return
     name = "decoder_input_ids" if encoder_decoder else "input_ids"
     before = batch.arguments[name].shape[1] if name in batch.arguments else 1
-    # A decoder does not read its last token, so that token needs no position.
+    # In an encoder-decoder model, the decoder does not read the last token, so that token needs no
+    # position.
     free = bound - before + encoder_decoder
     if settings.max_new_tokens > free:
         raise ValueError(
@@ -264,9 +265,10 @@ def _check_positions(
 def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
-    """Return an option that lowers `min_length` to the maximum length of the text.
+    """Return the option `min_length` if the model's `min_length` exceeds the maximum length.
 
-    Return an empty dictionary if the `min_length` of the model is not larger.
+    The option lowers it to the maximum length of the text, because transformers would warn of a
+    larger one. Return an empty dictionary if the model's `min_length` is not larger.
     """
     min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
@@ -276,7 +278,7 @@ def _min_length(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress transformers' generation warnings in this thread.
+    """Suppress what transformers logs on generations below the level of errors, in this thread.
 
     The suppression ends with the ``with`` block of `undo`.
     """

@@ -1,4 +1,8 @@
-"""Functions that check images and sounds, and that encode them by a model's processor."""
+"""Functions that check images and sounds, and that encode them by a model's processor.
+
+A processor is the object that converts images or sounds, with or without a text, into arguments of
+a model.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +107,7 @@ def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool
     """Encode chat messages with images or sounds, using the chat template of the processor.
 
     `expects_answer` is whether the template adds its generation prompt. Raise TypeError if the
-    model does not take both texts and images or sounds, and ValueError if the processor or its
+    model takes no texts, or neither images nor sounds. Raise ValueError if the processor or its
     chat template is missing.
     """
     capabilities = capabilities_of(loaded.model)
@@ -131,8 +135,9 @@ def _encode_with_text(
 ) -> Processed:
     """Encode a text with a sound if `sound` is True, else with an image.
 
-    If the processor has a chat template, and the text has no token for the image or sound, both
-    are encoded as one chat message.
+    The text may contain a special token that stands for the image or sound. If it does not, and the
+    processor has a chat template, both are encoded as one chat message. Without a template, the
+    special token is put before the text.
     """
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     kind = "audio" if sound else "image"
@@ -205,7 +210,7 @@ def _encode_sound(loaded: Loaded, sound: Any) -> Processed:
 
 
 def _sampling_rate(processor: Any) -> int | None:
-    """Return the sampling rate (samples per second) that a processor requires, None if unknown."""
+    """Return the samples per second that a processor requires, or None if it states no number."""
     rate = getattr(getattr(processor, "feature_extractor", processor), "sampling_rate", None)
     return None if rate is None else int(rate)
 
@@ -223,7 +228,7 @@ def _checked_image(model: PreTrainedModel, image: Any) -> Any:
     """
     one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):
-        # Image processors do not accept an alpha channel.
+        # Convert to RGB, because image processors do not accept an alpha channel.
         return image if one_colour or image.mode == "RGB" else image.convert("RGB")
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
     original = array
@@ -239,7 +244,7 @@ def _checked_image(model: PreTrainedModel, image: Any) -> Any:
             f"{original.dtype} of shape {original.shape}"
         )
     highest = 1 if array.dtype.kind == "f" else 255
-    # The condition is also false if the image contains NaN.
+    # If the image contains NaN, both comparisons are False, so this is an error, too.
     if not (array.min() >= 0 and array.max() <= highest):
         raise ValueError(
             f"inputs: an image of {array.dtype} must have values from 0 to {highest}; got "
@@ -256,8 +261,8 @@ def _checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
     """Check a sound, and convert it into samples of one channel: float32, (samples,).
 
     `sound` is an array of floats, (samples,), or ``{"array": ..., "sampling_rate": ...}``. `rate`
-    is the model's sampling rate in samples per second, or None. Raise ValueError if the sound is
-    empty or invalid, or has another sampling rate.
+    is the model's sampling rate in samples per second, or None if it is not known. Raise ValueError
+    if the sound is empty or invalid, or states another sampling rate.
     """
     if isinstance(sound, Mapping):
         given_rate = sound.get("sampling_rate")

@@ -1,6 +1,7 @@
 """Functions for a target, which is a text that a model is forced to produce.
 
-They check the target, and add its ids to the inputs of the model.
+They check the target, and add its ids to the inputs of the model. An encoder-decoder model gets the
+ids in its decoder, shifted by one token. Other models get them after the prompt.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ _GENERATED_TYPE = 1
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
-    """Raise ValueError if the text to produce is missing or passed twice, or the model takes none.
+    """Raise ValueError if the text to produce is missing or passed twice, or not possible.
 
-    `target` and `decoder_input_ids` are None if the caller did not pass them. `generating` is
-    whether the model will generate the text itself.
+    It is not possible if the model cannot produce text, or takes no decoder input ids. `target` and
+    `decoder_input_ids` are None if the caller did not pass them. `generating` is whether the model
+    will generate the text itself.
     """
     name = type(model).__name__
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -62,7 +64,7 @@ def check_target(
     has_text = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
         has_text = has_text or "decoder_input_ids" in example
-    # Decoders that take no ids need no text, such as those that detect objects in images.
+    # Decoders that take no ids, such as those that detect objects in images, need no text.
     reads = "decoder_input_ids" in accepted_arguments(model)
     if generates and reads and not has_text:
         raise _missing_target(model)
@@ -80,10 +82,11 @@ class _ReachedError(Exception):
 
 
 def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
-    """Return the ids that a model passes to its decoder by default.
+    """Return the ids that a model passes to its decoder if it gets only `arguments`.
 
     BART models that classify texts or answer questions pass the ids of the encoder, shifted by one
-    token. Raise ValueError if the model has no default ids.
+    token. To read the ids, the model is run until it calls its decoder. Raise ValueError if the
+    decoder gets no ids.
     """
     decoder_ids: list[Any] = []
 
@@ -111,7 +114,8 @@ def _is_causal(model: PreTrainedModel) -> bool:
     ]
     if family_of(model.config).bidirectional_prompt:
         return True
-    # If no attention module has `is_causal` (BLOOM, GPT-J), a model that can generate is causal.
+    # If no attention module has `is_causal` (BLOOM, GPT-J), assume that a model that can generate
+    # is causal.
     return any(flags) if flags else bool(model.can_generate())
 
 
@@ -132,12 +136,12 @@ def target_texts(target: Any, count: int) -> list[str]:
 
 
 def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
-    """Return the decoder's input ids for labels: a first id, then all labels except the last.
+    """Return the decoder's input ids for labels: a start id, then all labels except the last.
 
     Ids and labels are (examples, tokens). Labels of -100 are padding. Raise ValueError if the model
-    does not define the first id.
+    does not define the start id.
     """
-    # Some models have a method for the ids. In mBART, the first id depends on the language.
+    # Some models have a method for the ids. In mBART, the start id depends on the language.
     prepare: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
         ids: torch.Tensor = prepare(labels=labels.to(model.device)).cpu()
@@ -184,8 +188,8 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        # Unless the lines below compute other values, repeat the value of the prompt's last token,
-        # which is 1 in a mask.
+        # Each argument with one number per token gets numbers for the appended tokens. Unless the
+        # lines below set others, they are the number of the prompt's last token (1 in a mask).
         if isinstance(value, torch.Tensor) and value.shape == ids.shape:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":

@@ -7,7 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-# Smallest `model_max_length` that means no limit: tokenizers without a limit have about 10**30.
+# Smallest `model_max_length` of a tokenizer that means no limit. Tokenizers without a limit state
+# about 10**30.
 _NO_LIMIT = 10**9
 
 
@@ -30,7 +31,7 @@ def read_truncation(value: Any) -> bool | int:
 
 
 class Truncation:
-    """Truncation of texts for one model. An instance is false if texts are not truncated.
+    """Truncation of texts for one model. The bool of an instance is whether texts are truncated.
 
     `limit` is a result of `read_truncation`. `num_positions` returns the number of positions of
     the model, or of its decoder if `decoder` is True (see `capabilities.num_positions`).
@@ -60,11 +61,11 @@ class Truncation:
     ) -> tuple[Any, list[str]]:
         """Encode a text and truncate it if it is too long.
 
-        `encode` passes its keyword arguments to the tokenizer. `argument` is the name of the
-        caller's argument with the text. `decoder` is whether the text is for the decoder.
-        `num_new_tokens` is the number of tokens that will be appended to the text. Return the
-        encoded text, and a list with a note if the text was truncated, else an empty list. Raise
-        ValueError if only special tokens would be left.
+        `encode` encodes the text, and passes its keyword arguments to the tokenizer. `argument` is
+        the name of the caller's argument with the text, for the note and for errors. `decoder` is
+        whether the text is for the decoder. `num_new_tokens` is the number of tokens that will be
+        appended to the text. Return the encoded text, and a list with a note if the text was
+        truncated, else an empty list. Raise ValueError if only special tokens would be left.
         """
         encoded = encode(verbose=False) if self else encode()
         num_tokens = len(encoded["input_ids"][0])
@@ -89,7 +90,10 @@ class Truncation:
         ]
 
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
-        """Return the maximum number of tokens that a text may have, or None without a limit."""
+        """Return the maximum number of tokens that a text may have, or None without a limit.
+
+        Texts for a decoder are limited by the model, even if the limit of this object is a number.
+        """
         if not self:
             return None
         limits = [self._num_positions(decoder=decoder)]
@@ -97,8 +101,8 @@ class Truncation:
         if follows_model:
             limits.append(getattr(tokenizer, "model_max_length", None))
             if all(limit is None or limit >= _NO_LIMIT for limit in limits):
-                # Models with rotary position embeddings have no table of positions. Use the maximum
-                # length in their configuration.
+                # Models with rotary position embeddings have no table of positions. Use the
+                # maximum length in their configuration, which num_positions does not read.
                 config: Any = self._model.config.get_text_config()
                 limits.append(getattr(config, "max_position_embeddings", None))
         rooms = [

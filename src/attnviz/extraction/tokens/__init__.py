@@ -1,1 +1,1 @@
-"""The tokens that a record shows for the queries and keys of captured attention."""
+"""Modules that find the tokens, with their texts, for the queries and keys of a record."""

@@ -1,4 +1,9 @@
-"""Reordering of captured attention, so that the patches of an image are sorted row by row."""
+"""Reordering of captured attention, so that the patches of an image are sorted row by row.
+
+An image encoder may process patches in another order: block by block, or window by window. A window
+is a square of patches that attend only to each other. The layers of some encoders form stages, each
+with larger and fewer patches than the stage before it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +38,8 @@ class ImageLayout:
     padding : int
         Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
-        Height and width in pixels of each image without padding. None if pictures have no padding.
+        Height and width in pixels of each image without padding. None if the pixels of the images
+        have no padding.
     block : int
         Size n if the model's input has the patches in blocks of n x n patches, else 1.
     """
@@ -73,7 +79,7 @@ def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> Im
     """Return the layout of one image with padding up to `length` patches (SigLIP 2).
 
     `shapes` has the number of rows and columns of patches of each image. Return None if there are
-    several images, or if the encoder does not have `length` tokens.
+    several images, or if the layers do not have `length` queries and keys.
     """
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
@@ -114,7 +120,7 @@ def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
-    """Return the size n of blocks of n x n patches, or None if `arguments` do not define it."""
+    """Return the size n of blocks of n x n patches, or None if `arguments` have no single size."""
     for name in IMAGE_MERGE_SIZES:
         sizes = arguments.get(name)
         if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:
@@ -128,7 +134,8 @@ def _arrange_blocks(
     """Reorder attention over patches that are in the order of square blocks (Qwen2-VL).
 
     A block has `size` x `size` patches. If `size` is None, it is read from the model. `grid` is the
-    result of `grid_of`. Return None if `grid` does not fit the number of tokens or the blocks.
+    result of `grid_of`. Return None if `grid` does not give the number of queries and keys, or if
+    the blocks do not divide an image.
     """
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
@@ -153,7 +160,7 @@ def _arrange_blocks(
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
-    """Return the row-by-row index of each patch, for patches in the order of blocks."""
+    """Return the index, counted row by row, of each patch of an image in the order of blocks."""
     numbers = torch.arange(height * width)
     blocks = numbers.reshape(height // size, size, width // size, size)
     return blocks.transpose(1, 2).flatten()
@@ -164,7 +171,7 @@ def _arrange_windows(
 ) -> ImageLayout | None:
     """Reorder attention over patches that are in the order of square windows (Swin, SAM).
 
-    Return None if the windows of a layer are not known.
+    Return None, without a change, if the windows of a layer are not known.
     """
     queries, keys = layers.shape()
     if queries != keys:
@@ -176,7 +183,8 @@ def _arrange_windows(
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
         module_windows = shifted_windows(model, name)
-        # Some models form windows differently, so require that the window size of the module fits.
+        # Some models form windows differently, so require that the module states the window size
+        # that follows from the number of queries in a window.
         if stage is None or (
             windows and module_windows.size not in (side, (side, side), [side, side])
         ):
@@ -192,8 +200,9 @@ def _arrange_windows(
 def _window_order(
     shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
-    """Return for each patch, row by row, its index in the order of windows. Padding comes last.
+    """Return for each patch, row by row, its index in the order of windows.
 
+    The indices of padding come last.
     `shape` and `padded` are the numbers of rows and columns of patches, without and with padding. A
     window has `side` x `side` patches, and is shifted by `shift` (rows, columns) of patches.
     """
@@ -210,10 +219,11 @@ def _window_order(
 def _stage_shape(
     config: Any, side: int, image_size: tuple[int, int], count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return the numbers of rows and columns of patches in the stage with `count` tokens, or None.
+    """Return the numbers of rows and columns of patches in the stage with `count` tokens.
 
     The first pair of numbers is without padding. The second pair is with the padding that completes
-    windows of `side` x `side` patches. A `side` of 0 means that there are no windows.
+    windows of `side` x `side` patches. A `side` of 0 means that there are no windows. Return None
+    if no stage has `count` tokens.
     """
     for shape in stage_grids(image_size, patch_sizes(config)):
         padded = shape

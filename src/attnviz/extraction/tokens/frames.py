@@ -1,4 +1,8 @@
-"""Functions that return the tokens of a sound, named by their start time, and a note on its end."""
+"""Functions that return the tokens of a sound, named by their start time, and a note on its end.
+
+A model gets a sound as samples, or as feature vectors, one for about 10 ms. A query or key of its
+encoder is a frame, which covers several of them.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from attnviz.extraction.families import (
 from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
-# Sampling rate (samples per second) and samples per feature vector (10 ms) of speech models. These
-# defaults are used if the processor does not define the numbers.
+# Sampling rate (samples per second), and number of samples from one feature vector to the next
+# (10 ms). These values of speech models are used if the processor does not define the numbers.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
 
@@ -28,8 +32,8 @@ class _Sound:
     """Lengths of the sounds in a model's arguments, as numbers of feature vectors or samples.
 
     `lengths` has the length of each sound, without padding if the padding is known. `longest` is
-    the length with padding, `seconds` the duration of one feature vector or sample, and `rate` the
-    number of samples per second.
+    the length with padding. `seconds` is the duration of one feature vector or sample, and `rate`
+    the number of samples per second.
     """
 
     lengths: tuple[int, ...]
@@ -47,7 +51,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
     hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
-    # Some extractors concatenate `stride` neighbouring feature vectors.
+    # Some feature extractors concatenate `stride` neighbouring feature vectors.
     hop *= getattr(extractor, "stride", None) or 1
     longest = features.shape[_time_axis(features, config, extractor)]
     lengths = (longest,) * len(features)
@@ -68,7 +72,7 @@ def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
     fitting = [axis for axis in (1, 2) if features.shape[axis] in widths]
     if len(fitting) == 1:
         return 3 - fitting[0]
-    # The longer axis is usually the time.
+    # If the sizes do not decide, assume that the longer axis is the time.
     return 1 if features.shape[1] > features.shape[2] else 2
 
 
@@ -90,8 +94,8 @@ def frame_tokens(
     sound = _sound_of(arguments, config, processor)
     if sound is None:
         return None
-    # Convolutions drop samples at the end of a sound. Therefore the strides of the convolutions are
-    # a more exact source of the number of samples per frame than the length of the sound.
+    # Convolutions over samples drop the last samples of a sound. Therefore the strides of the
+    # convolutions give the number of samples per frame more exactly than the length of the sound.
     step = sound.longest / count
     if "input_values" in arguments:
         step = samples_per_frame(config) or step
@@ -109,9 +113,9 @@ def with_sound_runs(
     """Rename tokens that stand for parts of a sound. A name is the start time: ``0.04s``.
 
     Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
-    number of the sound: ``2: 0.04s``. If `arguments` have another number of sounds than the text,
-    the tokens of the first sound are named ``sound 1``, and so on. Return `tokens` itself if no
-    token stands for a part of a sound.
+    number of the sound, counted from 1: ``2: 0.04s``. If `arguments` have no sounds, or not as many
+    as the text, all tokens of the first sound are named ``sound 1``, and so on. Return `tokens`
+    itself if no token stands for a part of a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
@@ -129,10 +133,10 @@ def with_sound_runs(
 def length_notes(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> list[str]:
-    """Return a list with a note on the end of a sound if the model's input is longer, else [].
+    """Return a list with a note on the end of a sound if the model's input is longer.
 
-    Differences of up to 0.1 seconds do not count. `samples` is the number of samples of the sound
-    at the processor's sampling rate, or 0 if this number is not known.
+    Otherwise the list is empty. Differences of up to 0.1 seconds do not count. `samples` is the
+    number of samples of the sound at the processor's sampling rate, or 0 if it is not known.
     """
     sound = _sound_of(arguments, config, processor)
     if not samples or sound is None:

@@ -1,6 +1,10 @@
 """Class that finds the tokens of stacks of attention layers: text, patches, frames or numbers.
 
-The tokens of a forward over images also have pictures of these images.
+A stack has the layers with the same task, such as an encoder. Its tokens are its queries and keys:
+tokens of a text, patches of images or frames of a sound. All others are named by their index.
+
+A picture is the RGB array of an image, or of a frame of a film, that the record shows. A picture
+belongs to a grid of patches among the tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from attnviz.extraction.tokens.patches import (
 )
 from attnviz.record.tokens import Tokens
 
-# Kinds of stacks whose queries may be patches of pictures or frames of a sound.
+# Kinds of stacks whose queries may be patches of images or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
 # Kinds of stacks whose queries may be tokens of a text.
 _READING = ("self", "encoder", "decoder", "cross")
@@ -53,7 +57,7 @@ class RecordTokens:
     Attributes
     ----------
     notes : list of str
-        Notes on the pictures.
+        Notes for the reader on how the pictures were rebuilt.
     """
 
     def __init__(self, loaded: Loaded, batch: Batch, stacks: Mapping[str, StackLayers]) -> None:
@@ -73,14 +77,14 @@ class RecordTokens:
         self._pictures, self.notes = pictures(
             batch.arguments, self._model.config, self._processor, block=block
         )
-        # Number of pictures of each example.
+        # Number of pictures of each example. All examples have the same number.
         self._num_pictures, remainder = divmod(len(self._pictures), batch.size)
         if remainder:
             # Show no pictures, because it is unclear which pictures belong to which example.
             self._num_pictures = 0
 
     def pictures(self, index: int) -> list[NDArray[np.uint8]]:
-        """Return the pictures of an example as RGB arrays, without padding."""
+        """Return the pictures of an example: uint8 (height, width, 3), without known padding."""
         images = self._pictures[index * self._num_pictures : (index + 1) * self._num_pictures]
         sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
         if sizes is None:
@@ -90,13 +94,13 @@ class RecordTokens:
         ]
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
-        """Return the tokens that are the queries and keys of each stack, for one example.
+        """Return a pair (tokens of the queries, tokens of the keys) of each stack, for one example.
 
-        If the keys of a stack are the same tokens as its queries, a pair has one object twice.
+        If the keys of a stack are the same tokens as its queries, the pair has one object twice.
         """
         queries: dict[str, Tokens] = {}
-        # Stacks over a text come last: image tokens in the text get the rows and columns of the
-        # patches in other stacks.
+        # Name the tokens of stacks over a text last, because image tokens in the text get the rows
+        # and columns of the patches in other stacks.
         for name in sorted(
             self._stacks, key=lambda stack: self._own_text(stack, index) is not None
         ):
@@ -111,7 +115,10 @@ class RecordTokens:
         return stack_tokens
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
-        """Return the tokens of the text if they are the queries of a stack, else None."""
+        """Return the tokens of the text if they are the queries of a stack, else None.
+
+        They are its queries if the kind of the stack and the number of queries fit.
+        """
         layers = self._stacks[name]
         if layers.stack not in _READING:
             return None
@@ -158,7 +165,7 @@ class RecordTokens:
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
-            # With windows, it is not known to which picture a key belongs. Name the keys by index.
+            # If the layers attend in windows, it is not known to which picture a key belongs.
             return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
@@ -196,10 +203,10 @@ class RecordTokens:
     def _shapes(
         self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
     ) -> list[tuple[int, int]] | None:
-        """Return how many rows and columns of patches each image of a text has, or None if unknown.
+        """Return the numbers of rows and columns of patches of each image in a text, or None.
 
         `runs` has the positions of each image's tokens in the text. `named` has the query tokens of
-        other stacks.
+        other stacks. The result is None if the numbers are not known.
         """
         grid = grid_of(self._batch.arguments)
         if grid is not None:
@@ -207,7 +214,8 @@ class RecordTokens:
                 (rows, columns) for frames, rows, columns in grid.tolist() for _ in range(frames)
             ]
         if any(_is_resampler(layers, index) for layers in self._stacks.values()):
-            # A token of a resampler stands for the whole image, so it has no row and column.
+            # A resampler summarises the patches of an image as a few tokens. Each of these tokens
+            # stands for the whole image, so it has no row and column.
             return None
         towers = [
             tokens
@@ -218,7 +226,8 @@ class RecordTokens:
             return [(grid.rows, grid.columns) for grid in towers[-1].grids]
         if any(layers.stack == "vision" for layers in self._stacks.values()):
             return None
-        # If no attention encodes the patches (Chameleon), assume that all images are squares.
+        # If no attention encodes the patches (Chameleon), assume that each image has as many rows
+        # as columns.
         sides = [isqrt(len(run)) for run in runs]
         squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
         fits = squares and len(runs) == self._num_pictures
@@ -236,7 +245,7 @@ class RecordTokens:
             return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
         if are_queries and windows != {()}:
-            # Layers with different windows have their tokens in different orders.
+            # If layers have different windows, their tokens are in different orders.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
@@ -248,7 +257,10 @@ class RecordTokens:
     def _patches(
         self, layers: StackLayers, count: int, images: Sequence[int | None]
     ) -> Tokens | None:
-        """Return `count` tokens of the images in the input, or None (see `patch_tokens`)."""
+        """Return the `count` tokens of image patches, or None if `count` does not fit the images.
+
+        `images` is as in `patch_tokens`.
+        """
         height, width = self._batch.arguments["pixel_values"].shape[-2:]
         return patch_tokens(self._model, layers.names[0], (height, width), count, images=images)
 
@@ -261,11 +273,11 @@ class RecordTokens:
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
     def _picture_of_runs(self, pixels: torch.Tensor) -> list[int | None]:
-        """Return, for each grid of patches, the index in the record of the picture of this grid.
+        """Return, for each grid of patches, the index of its picture in the record.
 
-        An image has one grid. In a film, each patch covers the same pixels in several consecutive
-        frames: these frames have one grid, and its picture is the first of them. All indices are
-        None if the record does not have one picture for each image or frame.
+        An image has one grid. In a film, a patch covers the same pixels in several consecutive
+        frames. These frames have one grid, and its picture is the first of the frames. All indices
+        are None if the record does not have one picture for each image or frame.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
@@ -276,7 +288,8 @@ class RecordTokens:
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens | None:
         """Return tokens for the queries of a stack if each window has the patches of one picture.
 
-        `windows` has the number of queries in each window.
+        `windows` has the number of queries in each window. Return None if windows and pictures do
+        not fit.
         """
         layers = self._stacks[name]
         if len(windows) != self._num_pictures or not self._shows_patches(layers):
@@ -305,8 +318,8 @@ def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
 def _is_resampler(layers: StackLayers, index: int) -> bool:
     """Whether the queries of a stack are a few tokens that summarise all patches of an image."""
     num_queries, num_keys = layers.shape(index)
-    # If a pooling head has windows, each window is a separate image, so count the queries of one
-    # window.
+    # If a layer that pools patches has windows, each window is a separate image, so count the
+    # queries of one window.
     window_size = max(layers.windows[0] or (num_queries,))
     return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)
 

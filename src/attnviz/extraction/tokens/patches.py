@@ -1,4 +1,8 @@
-"""Functions that rebuild pictures (RGB arrays) from a model's input, and name tokens of patches."""
+"""Functions that rebuild pictures (RGB arrays) from a model's input, and name tokens of patches.
+
+An image encoder divides an image into a grid of patches, which are its tokens. The input of a
+language model may contain tokens that stand for patches, too.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +62,9 @@ def patch_tokens(
     """Return the tokens of images in the encoder that contains the attention module `name`.
 
     `image_size` is the height and width in pixels of each image, as the model received it. `images`
-    and the names of the tokens are as in `grid_tokens`. Return None if no patch size of the model
-    gives exactly `count` tokens, or if the patches have a custom order.
+    has one entry for each image: the index of its picture in the record, or None. Tokens are named
+    as by `grid_tokens`. Return None if no patch size of the model gives exactly `count` tokens, or
+    if the patches are in an order that only the model's code defines.
     """
     config: Any = model.config
     if any(family.custom_patch_order for family in families_in(config)):
@@ -71,7 +76,7 @@ def patch_tokens(
     if has_stages(config):
         grids += stage_grids(image_size, sizes or [(1, 1)])
     for rows, columns in grids:
-        # Special tokens may be added in some stages of the encoder only, so try without them, too.
+        # Special tokens may be in only some of the layers of the encoder, so try without them, too.
         for first, last in ((before, after), ((), ())):
             patches = rows * columns * len(images)
             if patches and patches + len(first) + len(last) == count:
@@ -92,7 +97,8 @@ def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
 def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of special tokens before and after the patches.
 
-    The tokens are parameters of a module that contains the attention module `name`.
+    The tokens are parameters of the innermost module that has such parameters and contains the
+    attention module `name`.
     """
     counts: dict[str, int] = {}
     while name and not counts:
@@ -127,9 +133,10 @@ def stage_grids(
 ) -> Iterator[tuple[int, int]]:
     """Yield the numbers of rows and columns of patches that stages of a model may have.
 
-    `image_size` is the height and width of an image in pixels. `sizes` has possible (height, width)
-    of a patch in the first stage. In every later stage, the height and the width are twice as
-    large. Patches at the edges may be incomplete.
+    A stage is a part of the layers whose patches have the same size. `image_size` is the height and
+    width of an image in pixels. `sizes` has possible (height, width) of a patch in the first stage.
+    In every later stage, both are twice as large as in the stage before it. Patches at the edges
+    may be incomplete.
     """
     for height, width in sizes:
         for stage in range(_MAX_STAGES):
@@ -184,7 +191,9 @@ def _cell_names(grids: Sequence[tuple[int, int]]) -> list[list[str]]:
 
 
 def numbered(names: list[list[str]]) -> list[list[str]]:
-    """Put the number of its list before each name, counted from 1, if there are several lists.
+    """If there are several lists of names, put the number of the list before each name.
+
+    The lists are counted from 1.
 
     Examples
     --------
@@ -203,7 +212,8 @@ def _tokens_of_images(
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(None if flag else 0 for flag in special),
-        # Each patch is a separate word, so that merging tokens into words does not merge patches.
+        # Each patch is a separate word, because views that merge the tokens of a word must not
+        # merge patches.
         words=tuple(None if flag else position for position, flag in enumerate(special)),
         grids=tuple(grids),
     )
@@ -229,9 +239,10 @@ def joined_images(parts: Sequence[Tokens]) -> Tokens:
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the positions of tokens with certain ids, in runs of consecutive positions.
+    """Return the runs of consecutive positions whose tokens have certain ids.
 
-    The ids are the values of the attributes `names` of `config`.
+    The ids are the values of the attributes `names` of `config`. The list is empty if `tokens` have
+    no ids.
     """
     identifiers = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
@@ -252,10 +263,10 @@ def with_image_runs(
 
     `runs` has the positions of these tokens (see `runs_of`). `shapes` has the number of rows and
     columns of patches of each image, or is None if unknown. A token stands for a block of n x n
-    patches, with one n for all images. If an n gives the number of tokens, tokens are named as by
-    `grid_tokens`, and each image whose tokens are consecutive gets a grid. If no n fits, or
-    `shapes` is None, all tokens of the first run are named ``image 1``, all tokens of the second
-    run ``image 2``, and so on. If `runs` is empty, return `tokens` itself.
+    patches, with one n for all images. If an n gives the number of tokens, tokens are named by row
+    and column as in `grid_tokens`, and each image whose tokens are consecutive gets a `PatchGrid`.
+    If no n fits, or `shapes` is None, all tokens of the first run are named ``image 1``, all tokens
+    of the second run ``image 2``, and so on. If `runs` is empty, return `tokens` itself.
 
     Examples
     --------
@@ -282,7 +293,7 @@ def with_image_runs(
 
 
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
-    """Return the rows and columns of tokens of each image, if a token is a block of n x n patches.
+    """Return the rows and columns of tokens of each image, if a token stands for n x n patches.
 
     `shapes` has the rows and columns of patches of each image. All images have the same n and
     together `count` tokens. Return None if no such n exists.
@@ -300,10 +311,10 @@ def renamed(
     """Rename the tokens of a text that stand for parts of images or sounds.
 
     `runs` has the positions of these tokens (see `runs_of`). `names` has the names of the parts of
-    each image or sound, one for each position. If it is None, all tokens of a run are named by
-    `kind` and the number of the run, such as ``image 1``. Renamed tokens are not special. If a
-    renamed token belongs to neither text of a pair (`Tokens.sequence` is None), it is assigned to
-    the text of the tokens before it.
+    each image or sound, one for each position. If `names` is None, all tokens of a run are named by
+    `kind` and the number of the run, such as ``image 1``. A renamed token is not special, and is a
+    separate word if `tokens` have words. If it belongs to neither text of a pair (its entry in
+    `Tokens.sequence` is None), it is assigned to the text of the tokens before it.
     """
     if names is None:
         names = [[f"{kind} {number}"] * len(run) for number, run in enumerate(runs, 1)]
@@ -315,7 +326,7 @@ def renamed(
         before = (sequence[index] for index in range(position, -1, -1))
         sequence[position] = next((number for number in before if number is not None), 0)
         if words is not None:
-            # Each token is a separate word, so that it is not merged with others into a word.
+            # No other word has this number.
             words[position] = len(tokens) + position
     return replace(
         tokens,
@@ -340,12 +351,13 @@ def pictures(
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
     are either pictures, (..., colours, height, width), or patches. In the second case, another
     argument has the numbers of rows and columns of patches. If `grid_of` finds these numbers, the
-    patches are sorted by blocks of `block` x `block` patches. The image processor in `processor`
-    defines how colours were converted. Both lists are empty if the pictures cannot be rebuilt.
+    patches are in the order of blocks of `block` x `block` patches. The image processor in
+    `processor` defines how colours were converted. If it does not, a note says so. Both lists are
+    empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    # With both images and films, it is unclear whether a token belongs to an image or to a film.
+    # If the input has both images and films, it is unclear to which of them a token belongs.
     if len(tensors) != 1 or not tensors[0].is_floating_point():
         return [], []
     pixels = tensors[0].detach().float().cpu()
@@ -399,7 +411,7 @@ def _conversion_to_colours(processor: Any) -> Callable[[torch.Tensor], torch.Ten
     def to_colours(pixels: torch.Tensor) -> torch.Tensor:
         colours = (pixels * deviations + means + offset) / factor
         if factor == 1.0 and float(colours.max()) <= 1.0:
-            # The processor did not rescale the picture, because its values were 0 to 1 already.
+            # The processor did not rescale the picture, because its values were from 0 to 1 before.
             colours = colours * 255
         return colours
 
@@ -422,11 +434,11 @@ def _from_patches(
 ) -> list[torch.Tensor]:
     """Rebuild pictures, (3, height, width), from the pixel values of patches, (patches, values).
 
-    For each picture or film, `grid` has the number of patches along time, rows and columns. Patches
-    are sorted by squares of `block` x `block` patches (Qwen2-VL), and square by square. A patch is
-    a square of three colours, and covers `frames` frames of a film, or copies of a picture.
-    `colours_last` is whether the colours are the last axis of the values. Return one picture for
-    each patch along time, or an empty list if `grid` does not fit the patches.
+    For each image or film, `grid` has the number of patches along time, rows and columns. Patches
+    are in the order of blocks of `block` x `block` patches (Qwen2-VL), and row by row in a block. A
+    patch is a square of pixels with three colours. It covers `frames` frames of a film, or as many
+    copies of an image. `colours_last` is whether the colours are the last axis of its values.
+    Return one picture for each patch along time, or an empty list if `grid` does not fit.
     """
     side = isqrt(pixels.shape[1] // (3 * frames))
     sizes = [prod(shape) for shape in grid]
@@ -441,7 +453,7 @@ def _from_patches(
         patches = part.reshape(
             length, rows // block, columns // block, block, block, 3, frames, side, side
         )
-        # Show the first frame of each patch.
+        # Show only the first frame of each patch: index 0 on the axis of size `frames`.
         laid_out = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
         images += list(laid_out.reshape(length, 3, rows * side, columns * side))
     return images

@@ -1,4 +1,8 @@
-"""Functions that find the display text and the word of each token, and whether it is special."""
+"""Functions that find the display text and the word of each token, and whether it is special.
+
+The display text of a token is the text that views show. It differs from the token's entry in the
+vocabulary of a tokenizer, which encodes spaces and other characters in an alphabet.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def display_tokens(
     encoding: Any = None,
     sequence: Sequence[int | None] | None = None,
 ) -> Tokens:
-    """Return display tokens for a list of ids.
+    """Return the tokens with the given ids, with their display texts and words.
 
     Parameters
     ----------
@@ -79,7 +83,7 @@ def display_tokens(
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Return the display text of each id, independently of the other ids.
+    """Return the display text of each id, independently of the other ids in the list.
 
     If `tokenizer` is None, the text is ``#id``.
 
@@ -100,7 +104,7 @@ def _texts(
         entries: list[str | None] = list(encoding.tokens)
         return display_texts(entries, alphabet=guess_alphabet(entries))
     entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
-    # The vocabulary entries of added tokens are plain text, which is not decoded with the alphabet.
+    # The vocabulary entries of added tokens are literal text, which must not be decoded.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
     alphabet = alphabet_of(tokenizer)
@@ -140,6 +144,7 @@ def _special_ids(tokenizer: Any) -> set[int]:
 _SPACE = {"bytes": "Ġ", "metaspace": METASPACE, "plain": " "}
 # Characters that stand for a line break, a tab or a carriage return.
 _BREAKS = {"bytes": "Ċĉč", "metaspace": "\n\t\r", "plain": "\n\t\r"}
+# Vocabulary entries for a single byte that are line breaks, tabs or carriage returns.
 _BYTE_ENTRIES = {"<0x0A>": "\n", "<0x09>": "\t", "<0x0D>": "\r"}
 _WORD_END = "</w>"
 
@@ -201,9 +206,11 @@ def words_of(
 def _encoded_again(
     ids: Sequence[int], special: Sequence[bool], sequence: Sequence[int | None], tokenizer: Any
 ) -> Words | None:
-    """Decode the ids, encode the text again, and return the word of each new token.
+    """Decode the ids, encode the text again, and return the word of each token in this encoding.
 
-    The word of a special token is None. Return None if the new ids differ from `ids`.
+    Consecutive tokens of one text, without special tokens, are encoded together. Words of each such
+    encoding are counted from 0. The word of a special token is None. Return None if the new ids
+    differ from `ids`.
     """
     words: list[int | None] = []
     runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
@@ -221,7 +228,7 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether no word has a space inside. False if the tokenizer has returned phrases."""
+    """Whether no word has a space inside. Some tokenizers return phrases with spaces as words."""
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
