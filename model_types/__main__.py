@@ -1,7 +1,10 @@
-"""Check all cases of every model type of the installed transformers, each type in its own process.
+"""Check that attnviz extracts the right attention from every model type of transformers.
 
-make coverage                       all types, and docs/coverage.md
-PYTHONPATH=tests python -m model_types bert swin    single types
+For each model type, a process builds tiny random models (the cases, see `model_types.cases`). It
+compares the extracted weights with those that the models themselves compute.
+
+make coverage                                       check all types and write docs/coverage.md
+PYTHONPATH=tests python -m model_types bert swin    check single types without writing the page
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from model_types.rows import Row
 _PROCESSES = 2
 _MAX_SECONDS = 120
 _MAX_MEMORY = 12 << 30
-# Modules that nearly every type imports. They are imported once, before processes are forked.
+# Modules that many checks need. They are imported once, before the processes are forked.
 _COMMON = (
     "model_types.check",
     "torch._dynamo",
@@ -46,10 +49,11 @@ _COMMON = (
 
 
 def _complete_torchvision() -> None:
-    """Define the compiled operators that torchvision needs when it is imported.
+    """Declare two operators that torchvision needs at its import, if torch is a CPU build.
 
-    The compiled part of PyPI's torchvision is for CUDA and does not load with a CPU build of torch.
-    No model here uses the operators.
+    The compiled part of PyPI's torchvision defines the operators. It is built for CUDA and does not
+    load with a CPU build of torch. The declared operators cannot be called, but no model here calls
+    them.
     """
     import torch
 
@@ -80,7 +84,10 @@ def _work(model_type: str, answer: Connection) -> None:
 
 
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
-    """Check model types in parallel processes. Yield the result of each case when it is ready."""
+    """Check model types in parallel processes. Yield a row for each case when it is ready.
+
+    If a process dies or is too slow, its last row says so, and its remaining cases are skipped.
+    """
     # Fork the processes. A spawned process would import transformers again, which takes longer
     # than most checks.
     context = multiprocessing.get_context("fork")
@@ -119,7 +126,10 @@ def _rows(model_types: Sequence[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Check the model types in the command line, or all model types, and write the results."""
+    """Check the model types that the command line names, or all, and write the results to a file.
+
+    Only a check of all model types also writes docs/coverage.md.
+    """
     # Call this before importing transformers, which imports torchvision.
     _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING

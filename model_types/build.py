@@ -1,4 +1,7 @@
-"""Make a tiny random model of any model type, whose parameters all affect the output."""
+"""Make a tiny random model of any model type.
+
+The parameters of the model are changed so that they affect its output (see `_enliven`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from model_types.shrink import tiny_config
 
-# Auto classes of transformers. Classes that need few additional inputs come first.
+# Mappings of transformers from model types to classes. The class of a model type comes from the
+# first mapping that has the model type. Mappings to classes that need few inputs come first.
 _MAPPINGS = (
     "MODEL_MAPPING_NAMES",
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
@@ -36,12 +40,16 @@ _MAX_PARAMETERS = 60_000_000
 
 
 def seed_of(model_type: str) -> int:
-    """Return a number that seeds all models of a type."""
+    """Return a seed that depends only on a name, so that repeated checks draw equal numbers."""
     return zlib.crc32(model_type.encode())
 
 
 def class_of(model_type: str, class_name: str | None = None) -> type[PreTrainedModel]:
-    """Return the class with this name, or by default the base model, if transformers has one."""
+    """Return the class with this name, or by default the base model.
+
+    If the model type has no base model, return another of its classes. Raise LookupError if
+    transformers has no such class.
+    """
     if class_name is not None:
         return _named(model_type, class_name)
     for mapping in _MAPPINGS:
@@ -73,7 +81,10 @@ def _modeling_modules(kind: type[PretrainedConfig]) -> Iterator[Any]:
 
 
 def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedModel]]:
-    """Yield the model classes of a configuration. Names with "For" come last."""
+    """Yield the model classes with the configuration `kind`, from its modeling file.
+
+    Classes with "For" in their names, which are for special tasks, come last.
+    """
     for module in _modeling_modules(kind):
         fitting = [
             candidate
@@ -91,7 +102,10 @@ def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedMod
 def tiny_model(
     model_type: str, class_name: str | None, changes: Mapping[str, Any]
 ) -> PreTrainedModel:
-    """Return a tiny random model in evaluation mode. Equal arguments give equal models."""
+    """Return a tiny random model in evaluation mode. Equal arguments give equal models.
+
+    Raise MemoryError if the model is not tiny.
+    """
     kind = class_of(model_type, class_name)
     config = _of_kind(kind, tiny_config(model_type, changes))
     torch.manual_seed(seed_of(model_type))
@@ -104,7 +118,7 @@ def tiny_model(
 
 
 def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:
-    """Return the part of a configuration that a class needs, such as the text configuration."""
+    """Return `config`, or its nested configuration (such as `text_config`) that the class needs."""
     config_class = kind.config_class
     parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
     if config_class is None or isinstance(config, config_class):
@@ -116,9 +130,11 @@ def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> Pretraine
 def _enliven(model: nn.Module) -> None:
     """Change the parameters so that each affects the output.
 
-    Parameters that start at 0, such as position biases, gates and sinks, become random. Otherwise a
-    record that omits them would be right. Small parameters are scaled up, because all tokens would
-    be nearly equal.
+    - Parameters that are 0, such as position biases, gates and sinks, and matrices with equal
+      entries become random. Otherwise a record that omits them would have the right weights, too.
+    - Matrices with small entries are scaled up. Otherwise all tokens would have nearly equal
+      vectors.
+    - Parameters with infinite, NaN or huge values become random.
     """
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():

@@ -15,8 +15,9 @@ from model_types.flags import FLAGS, settings_of
 from model_types.overrides import OVERRIDES
 from model_types.shrink import merged, tiny_config
 
-# Auto classes, and the names of their mappings in transformers. Unusual settings are checked with
-# the first class of a model type.
+# Auto classes, and the names of their mappings from model types to classes in transformers. The
+# unusual settings of a model type are checked with the first class in these mappings, or with the
+# base model if the mappings do not have the model type.
 AUTO_CLASSES = {
     "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -38,9 +39,9 @@ class Case:
     ----------
     model_type : str
     kind : str
-        Class of the model, or "" for the base model.
+        Name of the model's class, or "" for the base model.
     auto : tuple of str
-        Auto classes that load the class.
+        Auto classes that load the class. Empty for the base model and for unusual settings.
     flag : str
         Unusual setting as ``name=value``, or "" for the default configuration.
     settings, inputs : dict
@@ -71,7 +72,11 @@ def cases_of(model_type: str) -> Iterator[Case]:
 
 
 def override_of(case: Case) -> dict[str, Any]:
-    """Return the exceptions (see `overrides`) of the model type, class and flag of a case."""
+    """Return the entry of `overrides` for a case.
+
+    It is the entry of the model type, merged with that of the class, and with the settings and
+    inputs of the case. "class" has the name of the class to build, or None for the base model.
+    """
     override = OVERRIDES.get(case.model_type, {})
     head = override.get("heads", {}).get(case.kind, {})
     arguments = {

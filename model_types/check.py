@@ -1,4 +1,10 @@
-"""Check of one tiny model. The result is a row of the table in docs/coverage.md."""
+"""Check of one tiny model. The result is a `Row`, from which docs/coverage.md is written.
+
+The model's own weights are those in its output, or those that its attention modules return. They
+are computed with eager attention, the only implementation of transformers that returns weights. A
+record is what `attnviz.extract` returns. It has stacks: a stack is the attention of one kind, such
+as "self" or "cross", in all layers.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +92,10 @@ def _check(row: Row, case: Case) -> None:
 def _check_cached(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> None:
-    """Compare the record of a forward with a cache. The other checks use no cache."""
+    """Repeat the comparison with `use_cache=True`. All other forwards use no cache.
+
+    If the model itself fails with a cache, only add a note to the row.
+    """
     try:
         run(model, inputs)
     # A model that cannot use a cache may raise any exception.
@@ -107,7 +116,7 @@ def _check_cached(
     row.error = max(row.error or 0.0, comparison.error)
 
 
-# Weights in the output of a model, and weights that its modules computed.
+# Weights in the output of a model, and weights that its attention modules return.
 _Own = tuple[Weights, Weights]
 
 
@@ -120,8 +129,9 @@ def _compared(
 ) -> tuple[Comparison, AbstractContextManager[object]]:
     """Extract a record, check that this does not change the model, and compare the weights.
 
-    Also return a context manager for further comparisons: `double_weights` if only a comparison in
-    float64 was possible.
+    Also return the context in which later comparisons with the same weights must run. It is
+    `double_weights` if the weights were compared in float64, because float32 is not exact enough.
+    Otherwise it has no effect.
     """
     plain = run(model, inputs)
     before = state_of([model])
@@ -146,12 +156,16 @@ def _compared(
 
 
 def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
-    """Raise `_EndedError` if the record has wrong weights, or too few stacks or rows."""
+    """Raise `_EndedError` if the record has wrong weights, or too few stacks or rows.
+
+    If weights are only missing, and a warning of the extraction says so, the result of the check is
+    "partly" instead of "wrong".
+    """
     if not comparison.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
         only_missing = warned and comparison.error <= TOLERANCE and comparison.matches
         raise _EndedError("partly" if only_missing else "wrong", _differences(comparison))
-    # Stacks without own weights must at least have a row for each token.
+    # Stacks that could not be compared must at least have one row for each token of their text.
     short = [
         f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
         for layers in comparison.unverified.values()
@@ -175,7 +189,7 @@ _TEXT_OF = {
 def _prepared(
     row: Row, case: Case, override: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Make the model and find inputs that it accepts."""
+    """Make the model and find inputs that it accepts. Raise `_EndedError` if this fails."""
     if "skip" in override:
         raise _EndedError("not built", override["skip"])
     try:
@@ -224,7 +238,11 @@ def _sharpened(
 def _own(
     eager: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> tuple[Weights, dict[str, list[torch.Tensor]]]:
-    """Return the weights in an eager model's output, and the weights that its modules compute."""
+    """Return the weights in an eager model's output, and the weights that its modules return.
+
+    The fields of the output that the override lists in "left_out" are omitted. If the output cannot
+    be computed with weights, but modules return some, the first dict is empty.
+    """
     left_out = override.get("left_out", ())
     calls = module_calls(eager, inputs)
     try:
@@ -265,8 +283,7 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
 def _change(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
     """Change the attention of each stack, and store the results in `row.changes`.
 
-    A stack is the attention of one kind, such as "self" or "cross", in all layers. If the changes
-    fail, store the error in `row.unchanged`.
+    If the changes cannot be tried at all, store the error in `row.unchanged`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -283,11 +300,11 @@ def _under_eager(
     comparison: Comparison,
     own: _Own,
 ) -> Comparison:
-    """Compare a record of the eager model, if the default attention of the model is different.
+    """Compare a record of the eager copy, if eager and default attention give different outputs.
 
-    A model returns its own weights only with eager attention. If the default attention computes
-    other weights, only a record of the eager model can be compared. Return `comparison` if this
-    does not apply or does not help.
+    The own weights come from the eager copy. If the default attention computes other weights, a
+    record of the model itself cannot equal them. Return `comparison` if the outputs do not differ,
+    or if the record of the eager copy is not right either.
     """
     eager = eager_copy(model)
     pairs = pairs_of_tensors(run(model, inputs), run(eager, inputs))
@@ -314,8 +331,9 @@ def _in_double(
 ) -> Comparison:
     """Repeat the comparison in float64. Return `comparison` if the new comparison is not right.
 
-    If all keys are similar, rows are sharp only with very large logits (up to 11,000). In float32,
-    differences of such logits have three correct digits, so even two right computations differ.
+    If all keys are similar, `sharpen` needs very large logits (up to 11,000) for clear maxima. The
+    spacing of float32 numbers of this size is 0.001, so even two right computations differ by more
+    than the tolerance.
     """
     exact = {
         name: value.double() if torch.is_tensor(value) and value.is_floating_point() else value

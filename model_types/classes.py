@@ -1,4 +1,8 @@
-"""Write the sections of docs/coverage.md about classes with a head and about unusual settings."""
+"""Write the sections of docs/coverage.md about classes with a head and about unusual settings.
+
+A class with a head is a class for a task, such as `BertForMaskedLM`. A `Row` is the result of the
+check of one model. It is right if its `result` is "ok".
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ def _heads(rows: Iterable[Row]) -> list[Row]:
 
 
 def _flagged(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows with an unusual setting whose weights could be compared or were refused."""
+    """Return the rows with an unusual setting whose model has known weights (see `REFERENCED`)."""
     return [row for row in rows if row.flag and row.result in REFERENCED]
 
 
@@ -29,7 +33,7 @@ def _compared(rows: Iterable[Row]) -> list[Row]:
 
 
 def share_of_classes(rows: Iterable[Row]) -> float:
-    """Return the share of right classes among the classes with a head that have known weights."""
+    """Return the share of right rows among the classes with a head whose weights are known."""
     compared = _compared(_heads(rows))
     return _right(compared) / max(1, len(compared))
 
@@ -49,7 +53,11 @@ def summary_of_classes(rows: Sequence[Row]) -> list[str]:
 
 
 def classes(rows: Sequence[Row]) -> str:
-    """Return the section about classes with a head: numbers for each auto class, and failures."""
+    """Return the section about classes with a head.
+
+    It has a table with counts for each auto class, and lists of the classes that are not right or
+    not tested.
+    """
     heads = _heads(rows)
     counts = (
         _count(f"`{auto}`", [row for row in heads if auto in row.auto]) for auto in AUTO_CLASSES
@@ -76,7 +84,7 @@ def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
-    """Return a list of reasons, each with the classes to which it applies."""
+    """Return `title` and a list of reasons with their classes, or "" if there are no rows."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(reason(row), []).append(_name(row))

@@ -1,4 +1,10 @@
-"""Comparison of a record with a model's own weights, by layer and head."""
+"""Comparison of a record with a model's own weights, by layer and head.
+
+The record is what `attnviz.extract` returned. Its layers belong to stacks, such as "self", "cross"
+or "vision". The own weights are lists of tensors, one for each layer. They come from fields of the
+model's output, such as "decoder_attentions", or from its attention modules. The comparison finds
+out which layers of the record belong to which list.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +22,11 @@ from attnviz.record.attention import LayerAttention
 from model_types.reference import Weights
 from model_types.shapes import layouts
 
-# Maximum difference of a right weight. A logit is a sum of terms whose absolute values sum to at
-# most 300. In 20 roundings of 6e-8 it is off by at most 3.6e-4, and by a tenth of this if roundings
-# are independent. The record and the model each contribute half of the error of their logits.
+# Maximum difference between a right weight and the model's own. A logit is a sum of terms whose
+# absolute values sum to at most 300. After 20 roundings, each with a relative error of at most
+# 6e-8, its error is at most 3.6e-4. It is about a tenth of this if the roundings are independent.
+# Softmax turns an error of the logits into at most half of this error of a weight. The errors of
+# the record and of the model add up, so a weight differs by about 3.6e-5.
 TOLERANCE = 1e-4
 # Maximum difference that rounding may cause after several layers. If the largest difference is
 # between `TOLERANCE` and this limit, the check repeats the comparison in float64, and then requires
@@ -30,8 +38,8 @@ _EVEN = 1e-6
 Array = NDArray[np.float32]
 Layers = list[tuple[str, int, LayerAttention]]
 
-# Stacks that may have the weights in a field of the output, most likely first. The first pattern
-# that matches the name of the field applies. The strings are prefixes of names of stacks.
+# Patterns of names of output fields. Each has prefixes of the names of the stacks whose weights the
+# field may contain, most likely first. For a field, only the first pattern that matches counts.
 _STACKS = (
     (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
     (re.compile(r"cross"), ("cross", "connector")),
@@ -63,9 +71,10 @@ class Pair:
     def difference(self, weights: Array) -> float:
         """Return the largest difference between `weights` and the model's own weights.
 
-        If all heads of the own weights are equal, they are the mean over heads, which torch's
-        attention returns. Rows without an allowed key are not compared: they are 0 in a record, and
-        uniform or NaN in a model.
+        If all heads of the own weights are equal, they are the mean over heads, which
+        `torch.nn.MultiheadAttention` returns. They are then compared with the mean of `weights`.
+        Rows without an allowed key are not compared: they are 0 in a record, and uniform or NaN in
+        a model.
         """
         if len(self.own) > 1 and bool((self.own == self.own[:1]).all()):
             weights = np.broadcast_to(weights.mean(axis=0), weights.shape)
@@ -75,7 +84,7 @@ class Pair:
 
 @dataclass
 class Match:
-    """A field of a model's output, and the layers of a record with the same weights."""
+    """A field of a model's output, or a name of modules, and the layers that fit it best."""
 
     field: str
     stack: str
@@ -83,7 +92,7 @@ class Match:
 
     @property
     def error(self) -> float:
-        """Largest difference."""
+        """Largest difference of these layers from the own weights."""
         return max(pair.error for pair in self.pairs)
 
 
@@ -92,14 +101,15 @@ class Comparison:
     """Result of comparing a record with the model's own weights."""
 
     matches: list[Match]
-    # Fields of the output that fit no stack of the record.
+    # Fields of the output that fit no layers of the record, with the reasons.
     unmatched: list[str]
-    # Stacks (with their layers) for which the model returns no weights.
+    # Layers of the record without own weights, by the name of their stack. The name also states the
+    # number of layers if the other layers of the stack have own weights.
     unverified: dict[str, Layers]
 
     @property
     def error(self) -> float:
-        """Largest difference."""
+        """Largest difference of all matches, or 0 if there are none."""
         return max((match.error for match in self.matches), default=0.0)
 
     @property
@@ -116,7 +126,11 @@ def layer_weights(attention: LayerAttention) -> Array:
 
 
 def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparison:
-    """Find the stack for each field of the output, and modules for the remaining stacks."""
+    """Compare a record with a model's own weights.
+
+    Find layers of the record for each field of the output (`own`). Then find modules (`modules`)
+    for the remaining layers.
+    """
     groups = _groups(record)
     matches: list[Match] = []
     unmatched: list[str] = []
@@ -153,7 +167,11 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
 
 
 def _groups(record: AttentionRecord) -> dict[str, Layers]:
-    """Group the layers of a record by tower. All stages of "vision stage N" are one group."""
+    """Group the layers of a record by stack.
+
+    The stacks "vision stage 1", "vision stage 2" and so on are one group, "vision", because a field
+    of the output has the weights of all stages.
+    """
     groups: dict[str, Layers] = {}
     for name, stack in record.stacks.items():
         tower = re.sub(r"\s*stage \d+", "", name)
@@ -164,9 +182,11 @@ def _groups(record: AttentionRecord) -> dict[str, Layers]:
 
 
 def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
-    """Join self- and cross-attention of decoders that compute one softmax over both.
+    """Join the weights of self- and cross-attention along the keys.
 
-    Return {} for other models.
+    Some decoders compute one softmax over the keys of both, so the record has one stack for both.
+    For other decoders, `compare` does not need the result. Return {} if the output lacks one of
+    the two fields, or if their shapes do not fit together.
     """
     selves = "decoder_attentions" if "decoder_attentions" in own else "attentions"
     names = (selves, "cross_attentions")
@@ -236,9 +256,10 @@ def _match(
 
 
 def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
-    """Find the layers of a record for fewer own weights, in ascending order of layers.
+    """Find the layer of each tensor, if there are fewer tensors than layers.
 
-    Return the reason if one of the own weights equals no layer.
+    The tensors have the order of the layers. Return an error message if a tensor does not equal one
+    of the layers that follow the layer of the previous tensor.
     """
     pairs: list[Pair] = []
     remaining = iter(layers)
@@ -293,14 +314,14 @@ def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str
 
 
 def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -> Match | None:
-    """Find modules whose weights are those of the remaining layers of a stack, or return None."""
+    """Find the modules that fit the remaining layers of a stack best, or return None."""
     outputs = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
     matches: list[Match] = []
     for name, tensors in modules.items():
         computed = [
             tensor
             for tensor in tensors
-            # Weights that are also in the output belong to another stack.
+            # Weights that are also in the output belong to layers that have been compared.
             if tensor is not None and not any(torch.equal(tensor, other) for other in outputs)
         ]
         if len(computed) == len(remaining) and isinstance(
@@ -308,7 +329,8 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
         ):
             matches.append(match)
         elif len(computed) > len(remaining):
-            # The remaining layers may be one stage of a tower, whose modules have a common name.
+            # A name can stand for the modules of all stages of an image model. The remaining
+            # layers may be one of these stages.
             pairs = _in_order(remaining, computed)
             if pairs is not None:
                 matches.append(Match(name, stack, pairs))
@@ -316,7 +338,7 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
 
 
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
-    """Find an equal tensor for each layer, in ascending order, or return None."""
+    """Find an equal tensor for each layer, in the order of both, or return None."""
     pairs: list[Pair] = []
     remaining = iter(tensors)
     for layer in layers:

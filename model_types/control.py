@@ -1,4 +1,4 @@
-"""Control of the comparison: it must fail for records with wrong queries, masks and so on."""
+"""Control of the comparison: it must fail if the queries, the mask or another input is wrong."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import torch
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from model_types.compare import Match, layer_weights
 
-# Minimum difference that a wrong layer must have. It is ten times the tolerance of right layers.
+# Minimum difference that a corrupted layer must have: ten times the tolerance of right layers.
 NOTICED = 1e-3
 
 
 def unnoticed(matches: list[Match]) -> list[str]:
-    """Corrupt each layer in several ways. Name the corruptions that hardly change the weights."""
+    """Corrupt each layer in several ways. Name the corruptions that hardly change the weights.
+
+    Layers in which no query may attend to two keys are skipped.
+    """
     missed: list[str] = []
     for match in matches:
         for pair in match.pairs:

@@ -1,7 +1,8 @@
 """Unusual settings of configurations that change attention: names and values.
 
-The names come from the fields of all configurations. A value can be a function of the
-configuration. It returns `_LEAVE` if the setting does not apply.
+The names come from the fields of all configurations. A value can be a function that computes it
+from the configuration. Such a function returns `_LEAVE` if the setting must not be changed. A part
+is a configuration in another configuration, such as `text_config`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ class Flag:
     Attributes
     ----------
     settings : dict
-        Values by name. The flag does not apply if a configuration lacks the first setting, or
-        already has this value. The other settings are set if the configuration has them.
+        Values by name. The flag applies only to configurations that have the first setting with
+        another value. The other settings are set if the configuration has them.
     inputs : dict
         Additional arguments, as in `overrides`.
     masks : bool
-        Whether the flag changes masks. Such a flag is also set in parts that are model types
-        themselves, because the complete model makes the masks of its parts.
+        Whether the flag changes masks that a complete model makes for its parts. Such a flag is
+        set in all parts. Other flags are not set in parts that are model types themselves, because
+        these are checked alone.
     """
 
     settings: Mapping[str, Any]
@@ -40,7 +42,7 @@ class Flag:
 
 
 def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
-    """Return a function that returns the opposite of a boolean setting."""
+    """Return a function that returns the opposite of a setting, if it is a boolean."""
 
     def setting(config: PretrainedConfig) -> Any:
         now = vars(config)[name]
@@ -50,7 +52,10 @@ def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _swapped_layers(config: PretrainedConfig) -> Any:
-    """Swap sliding and full layers. If all layers are of one kind, change every second layer."""
+    """Swap layers with sliding-window and with full attention.
+
+    If only one of the two kinds occurs, change every second layer to the other kind.
+    """
     now: Sequence[str] = config.layer_types or ()
     other = {_SLIDING: _FULL, _FULL: _SLIDING}
     kinds = other.keys() & set(now)
@@ -61,7 +66,7 @@ def _swapped_layers(config: PretrainedConfig) -> Any:
 
 
 def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
-    """Return a function that gives all layers one kind, if they are sliding or full layers."""
+    """Return a function that gives all layers one kind, if all have sliding or full attention."""
 
     def setting(config: PretrainedConfig) -> Any:
         now: Sequence[str] = config.layer_types or ()
@@ -71,12 +76,15 @@ def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _decoder(config: PretrainedConfig) -> Any:
-    """Return True for an encoder such as BERT, which then becomes a decoder."""
+    """Return True, which makes BERT a decoder. Leave encoder-decoders unchanged."""
     return _LEAVE if config.is_encoder_decoder else True
 
 
 def _one_key_head(config: PretrainedConfig) -> Any:
-    """Return 1, so that all heads share a key head. Latent attention has no key heads to share."""
+    """Return 1, so that all heads share one key head.
+
+    Leave latent attention unchanged, because it has no key heads.
+    """
     return _LEAVE if "kv_lora_rank" in vars(config) else 1
 
 
@@ -112,7 +120,8 @@ _SHORT_WINDOW = {"sliding_window": 5, "use_sliding_window": True}
 
 FLAGS: tuple[Flag, ...] = (
     *(Flag({name: _other_way(name)}) for name in _BOOLEANS),
-    # Flags that change masks: later tokens, windows, or tokens of another stack.
+    # The following flags change which keys a query attends to: later tokens, keys in a window or
+    # block, or tokens of an encoder.
     Flag({"is_decoder": _decoder}),
     Flag(
         {"add_cross_attention": _decoder, "is_decoder": True},
@@ -136,7 +145,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"encoder_attention_type": "transient-global", "global_block_size": 4}),
     Flag({"attention_type": _kind_of_attention}),
     Flag({"attn_type": "uni"}),
-    # Flags that change which layers and heads share keys and values.
+    # The following flags change which layers and heads share keys and values.
     Flag(
         {
             "num_kv_shared_layers": 2,
@@ -155,7 +164,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"num_hidden_groups": 2}),
     Flag({"inner_group_num": 2}),
     Flag({"head_ratio": 1}),
-    # Flags that change logits: scale, soft cap or bias.
+    # The following flags change logits: scale, soft cap, norms or positions.
     Flag({"attn_logit_softcapping": 5.0}),
     Flag({"attn_logit_softcapping": None}),
     Flag({"attention_multiplier": 0.5}),

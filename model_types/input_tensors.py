@@ -32,7 +32,10 @@ def as_tensor(written: Any, random: torch.Generator) -> Any:
 def _patches_with_positions(
     batch: int, count: int, columns: int, width: int, *, random: torch.Generator
 ) -> torch.Tensor:
-    """Make patches of Pix2Struct. Numbers 0 and 1 of a patch are its row and column, from 1."""
+    """Make random patches for Pix2Struct, (batch, count, width).
+
+    Entries 0 and 1 of a patch are its row and column, which are counted from 1.
+    """
     patches = torch.randn(batch, count, width, generator=random)
     patches[..., 0] = torch.arange(count) // columns + 1
     patches[..., 1] = torch.arange(count) % columns + 1

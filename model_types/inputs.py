@@ -1,4 +1,8 @@
-"""Find inputs for a tiny model from the names of its forward's arguments."""
+"""Find inputs for a tiny model from the names of its forward's arguments.
+
+A candidate is a dict of arguments with random tensors. The model is called with one candidate after
+the other until it accepts one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from model_types.input_tensors import as_tensor
 from model_types.shrink import token_ids
 from model_types.sizes import SPECIAL_IDS
 
-# Numbers of tokens. They differ, so that weights of two stacks have different shapes.
+# Numbers of tokens of a text, and of the text of a decoder. They differ, so that the weights of
+# encoder, decoder and cross-attention have different shapes.
 _TEXT_LENGTH = 14
 _DECODER_LENGTH = 9
 _MISMATCH = re.compile(
@@ -49,8 +54,9 @@ Run = Callable[[Inputs], Any]
 def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | None) -> Inputs:
     """Return inputs that the model accepts, if possible texts with images or sounds.
 
-    `written` contains inputs from `overrides`. If the model accepts no inputs, raise the error for
-    the first candidate.
+    `run` calls the model. `written` contains inputs from `overrides`, which replace those of each
+    candidate. None removes an input. If the model accepts no candidate, raise its error for the
+    first one. Raise LookupError if there are no candidates.
     """
     first: Exception | None = None
     for candidate in _Maker(model).all():
@@ -70,7 +76,11 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
 
 
 def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
-    """Correct the number of image or sound tokens in the text, as the model's error requires."""
+    """Run the model, and correct the number of image or sound tokens in the text if necessary.
+
+    The required number is in the model's error message. Return the inputs, or raise the error if it
+    states no number or the inputs still fail after three corrections.
+    """
     for _ in range(3):
         try:
             run(inputs)
@@ -92,7 +102,8 @@ def _set_placeholders(
 ) -> None:
     ids = inputs["input_ids"][0].tolist()
     numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
-    # The error states how many tokens the text has. Find the kind with this number.
+    # The error states how many placeholders the text has, but not of which kind. Find the kind that
+    # occurs this often.
     number = next((n for n in numbers if n is not None and ids.count(n) == present), numbers[0])
     if number is None:
         return
@@ -172,7 +183,8 @@ class _Maker:
         if "decoder_input_ids" in self.names:
             inputs["decoder_input_ids"] = self._ids(_DECODER_LENGTH)
             if type(self.model).__name__.endswith("ForSequenceClassification"):
-                # The decoder reads the text of the encoder, whose last token must be the end token.
+                # The decoder's text is made from that of the encoder, whose last token must be the
+                # end token, because the class reads the vector of this token.
                 del inputs["decoder_input_ids"]
                 ids[0, -1] = SPECIAL_IDS["eos_token_id"]
         if "bbox" in self.names:
@@ -255,14 +267,17 @@ class _Maker:
             yield {"input_values": self._normal(1, frames, bins)}
 
     def _part(self, names: tuple[str, ...]) -> Any:
-        """Return the part of the configuration with the first possible name, or the whole."""
+        """Return the nested configuration with the first of these names, or the whole if none."""
         whole = getattr(self.config, "thinker_config", self.config)
         parts = (getattr(whole, name, None) for name in names)
         return next((part for part in parts if isinstance(part, PretrainedConfig)), whole)
 
 
 def _number(config: Any, names: tuple[str, ...], otherwise: int) -> int:
-    """Return the first setting that is an integer or starts with one, or `otherwise`."""
+    """Return the first of some settings that is an integer, or a list that starts with an integer.
+
+    For a list, return its first entry. Return `otherwise` if there is no such setting.
+    """
     for name in names:
         value = getattr(config, name, None)
         if isinstance(value, list | tuple) and value:

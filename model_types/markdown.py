@@ -15,7 +15,7 @@ def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def short(text: str, length: int = 170) -> str:
-    """Shorten a text to at most `length` characters, between two words."""
+    """Shorten a text to at most `length` characters, between two words. Escape "<"."""
     text = " ".join(text.split()).replace("<", "&lt;")
     return text if len(text) <= length else text[: length - 1].rsplit(" ", 1)[0] + " …"
 
@@ -26,7 +26,7 @@ def number(value: float | None) -> str:
 
 
 def plain(result: str, reason: str) -> str:
-    """Return why a model was not tested, in words. `reason` may be an error of transformers."""
+    """Return in plain words why weights were not compared. `reason` may be an error message."""
     missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", reason)
     if missing:
         return f"needs {missing[1] or missing[2]}, which is not installed"

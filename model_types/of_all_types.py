@@ -1,6 +1,7 @@
 """Tests of the results of `make coverage`, and of the page that it writes.
 
-Pytest finds this file only by its name, which `make coverage` passes.
+The name of this file does not start with "test_", so pytest runs it only if its path is passed, as
+`make coverage` does.
 """
 
 from __future__ import annotations

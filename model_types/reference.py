@@ -1,4 +1,8 @@
-"""Compute a model's own weights: those in the output, or in the modules, of an eager copy."""
+"""Compute a model's own weights, with which records of attnviz are compared.
+
+They come from a copy of the model with eager attention, the implementation of transformers that
+returns weights. They are in the output of the copy, or its attention modules return them.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,19 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from model_types.build import seed_of
 
-# Model types that return logits instead of weights.
+# Model types whose output has logits instead of weights.
 _SCORES = {"prophetnet", "squeezebert"}
 
-# Weights by field of the output or by name of modules. Each entry has a tensor for each layer, or
-# None for a layer without weights.
+# Weights by the name of a field of the output, or by the name of modules. A list has a tensor for
+# each layer, or None for a layer without weights.
 Weights = dict[str, list[torch.Tensor | None]]
 
 
 def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
-    """Run a forward without gradients, and without a cache unless `inputs` asks for one."""
+    """Run a forward without gradients, with the same random numbers in each run.
+
+    `use_cache` is False unless `inputs` or `more` sets it.
+    """
     draw_the_same(model)
     if "use_cache" in inspect.signature(model.forward).parameters and "use_cache" not in inputs:
         more.setdefault("use_cache", False)
@@ -63,7 +70,10 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 @contextmanager
 def double_softmax() -> Iterator[None]:
-    """Within the context, ignore the `dtype` of softmax, by which eager attention uses float32."""
+    """Within the context, ignore the argument `dtype` of softmax.
+
+    With this argument, eager attention computes softmax in float32, even in a float64 model.
+    """
     softmax = nn.functional.softmax
 
     def without_dtype(logits: torch.Tensor, dim: int | None = None, **options: Any) -> torch.Tensor:
@@ -82,13 +92,17 @@ def double_weights() -> Iterator[None]:
 
 
 def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
-    """Return all attention weights in the output of the model."""
+    """Return all attention weights in the output of the model, by the name of the field."""
     weights = dict(_weights_in(_with_attentions(eager, inputs), ""))
     return _scores_as_weights(weights, eager.config.model_type)
 
 
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
-    """Return the output of a forward that also returns attention weights."""
+    """Run a forward that returns attention weights.
+
+    Request them with `output_attentions` as an argument, or in the configuration if the argument
+    has no effect or raises an error.
+    """
     parameters = inspect.signature(eager.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if "output_attentions" in parameters or takes_any:
@@ -143,7 +157,10 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
 
 
 def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
-    """Convert logits to weights. Replace other tensors that are no weights by None."""
+    """Convert logits to weights for the model types in `_SCORES`.
+
+    Replace other tensors that are not weights by None, and remove fields without weights.
+    """
     weights: Weights = {}
     for path, tensors in by_path.items():
         converted = [
@@ -156,7 +173,10 @@ def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
 
 
 def _without_cross(by_path: Weights) -> Weights:
-    """Remove tensors from "attentions" that are also in "cross_attentions", as in Q-Formers."""
+    """Remove tensors from "attentions" that are also in "cross_attentions", as in Q-Formers.
+
+    If no tensor would remain, keep all.
+    """
     without_cross = dict(by_path)
     for path, tensors in by_path.items():
         cross = by_path.get(re.sub(r"(^|\.)attentions$", r"\1cross_attentions", path), ())
@@ -173,7 +193,10 @@ def _without_cross(by_path: Weights) -> Weights:
 
 
 def are_weights(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor can be weights: no negative numbers, and row sums of at most 1."""
+    """Return whether a tensor can contain weights.
+
+    It has no negative numbers, and the sums of its rows are at most 1 and not all near 0.
+    """
     values = tensor.detach().float()
     sums = values.sum(-1)
     return bool((values >= 0).all()) and bool((sums <= 1 + 1e-3).all()) and bool(sums.max() > 0.01)
@@ -186,7 +209,8 @@ def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
 def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
     """Group the weights of modules whose names differ only in numbers, in the order of the calls.
 
-    If a module was called once for each window, its weights become one block-diagonal tensor.
+    If a module was called several times, once for each window of tokens, its weights become one
+    block-diagonal tensor, or None if their shapes do not fit together.
     """
     grouped: Weights = {}
     for name, tensors in calls.items():
@@ -199,8 +223,9 @@ def module_calls(
 ) -> dict[str, list[torch.Tensor]]:
     """Return the weights that the attention modules of an eager copy compute, by module name.
 
-    They include weights that are not in the output, such as those of vision towers in composite
-    models. In hierarchical models, the output has only the last layer of each stage.
+    Some of them are not in the output of the model. For example, the output of a model of text and
+    images may lack the weights of the image encoder. The output of a hierarchical model has only
+    the last layer of each stage.
     """
     recorder = _WeightsRecorder(eager)
     with ExitStack() as stack:
@@ -210,14 +235,14 @@ def module_calls(
         run(eager, inputs)
     by_function, recorder.calls = recorder.calls, {}
     with ExitStack() as stack:
-        # If `_with_attentions` runs several forwards, keep only the weights of the last.
+        # `_with_attentions` may run several forwards. Keep only the weights of the last forward.
         stack.callback(eager.register_forward_pre_hook(recorder.begin).remove)
         for name, module in eager.named_modules():
             is_covered = any(other == name or other.startswith(f"{name}.") for other in by_function)
             if re.search("atten|attn", type(module).__name__, re.IGNORECASE) and not is_covered:
                 stack.callback(module.register_forward_hook(recorder.hook).remove)
         try:
-            # Some modules return their weights only on request.
+            # Request the weights, because some modules return them only on request.
             _with_attentions(eager, inputs)
         except (IndexError, TypeError, ValueError):
             run(eager, inputs)
@@ -232,9 +257,10 @@ class _WeightsRecorder:
         self._names = {id(module): name for name, module in model.named_modules()}
 
     def note(self, module: nn.Module, beside: Any) -> None:
-        """Store the first suitable tensor of `beside`, what a module returns after its output.
+        """Store weights that a module returned.
 
-        The tensor is stored only if it contains weights.
+        `beside` has the results of the module after its output. Only the first tensor of floats
+        with at least three axes is considered. It is stored if it can contain weights.
         """
         for entry in beside:
             if isinstance(entry, torch.Tensor) and entry.dim() >= 3 and entry.is_floating_point():
@@ -256,7 +282,10 @@ class _WeightsRecorder:
 
 @contextmanager
 def _noting(source: Any, note: Any) -> Iterator[None]:
-    """Call `note` after each call of a modeling file's eager attention function, in the context."""
+    """Within the context, call `note` after each call of eager attention in a modeling file.
+
+    `source` is the imported modeling file.
+    """
     original = source.eager_attention_forward
 
     @functools.wraps(original)

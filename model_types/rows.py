@@ -1,11 +1,17 @@
-"""Results of the check of one tiny model: a row of the table."""
+"""Results of the check of one tiny model, from which docs/coverage.md is written.
+
+The model's own weights are those in its output, or those that its attention modules return. A
+record is what `attnviz.extract` returns. A stack is the attention of one kind, such as "self" or
+"cross", in all layers of a record.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-# Results of models whose own weights are known. Shares of right models refer to these models.
+# Values of `Row.result` for models whose own weights are known. The shares of right models in the
+# page are shares of these models.
 REFERENCED = ("ok", "partly", "wrong", "refused")
 
 
@@ -16,19 +22,23 @@ class StackChange:
     Attributes
     ----------
     gate : str
-        Result of ablating a head. "exact": the output is, bit for bit, that of a model in which the
-        head's columns of the output projections are 0. "changed": the output changes, but no matrix
-        directly follows attention. "without effect": the output does not change. Otherwise
-        "refused" or "wrong".
+        Result of ablating the last head. "exact": the output is, bit for bit, that of a model in
+        which the head's columns of the output projections are 0. "changed": the output changes, but
+        attnviz does not find all output projections, so no exact output is known. "without effect":
+        the output does not change. "refused": attnviz cannot change the stack. "wrong": anything
+        else.
     reason : str
         Reason for "refused" or "wrong".
     identity : bool or None
-        Whether a change that multiplies outputs by 1 keeps every bit of the output.
+        Whether multiplying the outputs of all heads by 1 keeps every bit of the model's output.
+        None if this was not tried or failed.
     noise : float or None
         Change of the model's output if the outputs of attention are computed again from unchanged
-        weights, relative to the largest number of the same tensor.
+        weights, relative to the largest number of the same tensor. None if this was not tried or
+        failed.
     projection : bool
-        Whether `attnviz.interventions` finds the output projection of every layer.
+        Whether `attnviz.interventions` finds a linear output projection in every layer, and every
+        layer computes the attention of all tokens in one call, without windows.
     """
 
     gate: str
@@ -40,21 +50,21 @@ class StackChange:
 
 @dataclass
 class Row:
-    """One row of the table.
+    """Result of the check of one model.
 
     Attributes
     ----------
     model_type, kind : str
         The model type and the class that was built.
     auto : list of str
-        The auto classes that load this class. Empty for the base model.
+        The auto classes that load this class. Empty for the base model and for unusual settings.
     flag : str
         The unusual setting, or "" for the default configuration.
     cached : bool
         Whether a forward with a cache was compared, too.
     result : str
         "ok", "partly" (a warning names attention that is not shown), "wrong", "refused" (an error
-        names it), or the reason why the type was not compared: "not built", "no inputs",
+        names it), or the reason why the model was not compared: "not built", "no inputs",
         "no own weights", "too slow", "died".
     reason : str
         Explanation of a result other than "ok".
@@ -65,13 +75,15 @@ class Row:
     stacks : list of str
         Stacks of the record, with layers and heads.
     way : str
-        "queries and keys", "weights", or both.
+        What the record stores for its layers: "queries and keys", "weights", or
+        "queries and keys / weights".
     error : float or None
         Largest difference from the model's own weights.
     peak : float or None
-        Median of the rows' largest weights. A value near 1 / number of keys proves nothing.
+        Median of the largest weights of the queries. If it is near 1 / number of keys, attention is
+        nearly uniform, and equal weights prove nothing.
     unnoticed : list of str
-        Corruptions that the comparison would not have noticed.
+        Wrong inputs of the weights that the comparison would not have noticed (see `control`).
     unverified : list of str
         Stacks without own weights to compare with.
     changes : dict of str to StackChange

@@ -1,6 +1,8 @@
-"""Convert weights that a model returns for windows or bands to arrays of queries and keys.
+"""Convert weights that a model returns in another layout to arrays (heads, queries, keys).
 
-The conversions follow the documentation of the models, and not the code of attnviz.
+For example, a model may return the weights of each window of tokens, or of a band of keys around
+each query. The shape of a tensor does not always determine the layout, so all possible layouts are
+tried. The conversions follow the documentation of the models, and not the code of attnviz.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ Places = NDArray[np.int64]
 
 
 def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[Array]:
-    """Yield arrays (heads, queries, keys), one for each way in which a tensor can be understood."""
+    """Yield arrays (heads, queries, keys), one for each layout that the tensor can have."""
     values = own.detach().float()
     if values.dim() > 3 and values.shape[0] == 1:
         values = values[0]
@@ -48,7 +50,11 @@ def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
 
 
 def _row_by_row(values: Array) -> Iterator[Array]:
-    """Yield the weights with patches in rows, if they are stored in blocks of 2 x 2 (Qwen2-VL)."""
+    """Yield the weights with the patches of an image in row order, for blocks of 2 x 2 (Qwen2-VL).
+
+    Such models order the patches block by block. There is one array for each possible size of the
+    image.
+    """
     tokens = np.arange(values.shape[1])
     for rows, columns in _factors(len(tokens)):
         if rows % 2 or columns % 2:
@@ -59,7 +65,10 @@ def _row_by_row(values: Array) -> Iterator[Array]:
 
 
 def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
-    """Convert a band as in Longformer: column c of row i is key i - width // 2 + c."""
+    """Convert a band as in Longformer: column c of row i is key i - width // 2 + c.
+
+    Yield nothing if the width is even.
+    """
     heads, queries, width = values.shape
     if width % 2 == 0:
         return
@@ -73,7 +82,10 @@ def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
 
 
 def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
-    """Convert blocks as in LongT5: block b attends to b - 1, b and b + 1. The last is padded."""
+    """Convert blocks of queries as in LongT5: block b attends to blocks b - 1, b and b + 1.
+
+    The last block may be padded.
+    """
     blocks, heads, size, width = values.shape
     if not tokens <= blocks * size < tokens + size:
         return
@@ -88,7 +100,7 @@ def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
 
 
 def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
-    """Convert windows (windows, heads, queries, keys). Each token is in exactly one window."""
+    """Convert a tensor (windows, heads, queries, keys) in which each token is in one window."""
     count, heads, rows, columns = values.shape
     if count * rows != queries or count * columns != keys:
         return
@@ -101,13 +113,16 @@ def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
 
 
 def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, Places]]:
-    """Yield the positions of queries and keys in each window, for each possible layout."""
+    """Yield the positions of the queries and of the keys in each window, for each possible layout.
+
+    Both arrays are (windows, tokens). `rows` and `columns` are the sizes of one window.
+    """
     queries, keys = np.arange(count * rows), np.arange(count * columns)
     # A window has neighbouring tokens, or every `count`-th token (as in Hiera, or in videos).
     yield queries.reshape(count, rows), keys.reshape(count, columns)
     yield queries.reshape(rows, count).T, keys.reshape(columns, count).T
     if count == 2:
-        # Each of two images attends to the other.
+        # The queries of each of two images attend to the keys of the other image.
         yield queries.reshape(2, rows), keys.reshape(2, columns)[::-1]
     if rows != columns:
         return

@@ -1,6 +1,7 @@
 """Sharpen a random model: scale its queries and keys until rows of weights have clear maxima.
 
-A random model attends almost uniformly, so weights from a wrong formula would hardly differ.
+A row has the weights of one query. A random model attends almost uniformly, so weights from a wrong
+formula would hardly differ from the right weights.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-# Names of modules that make queries or keys (and sometimes values), and of norms after them.
+# Names of modules that make queries or keys (kv_b_proj also makes values), and of their norms.
 _ALONE = re.compile(
     r"^(q|k|query|key|q_proj|k_proj|q_lin|k_lin|to_q|to_k|w_q|w_k|wq|wk|linear_q|linear_k|q_linear"
     r"|k_linear|query_proj|key_proj|q_attn|fc_q|fc_k|query_layer|key_layer|q_b_proj|kv_b_proj"
@@ -24,22 +25,34 @@ _ALONE = re.compile(
     r"|query_layernorm|key_layernorm|q_bproj|queries|keys|query_dense|key_dense|content_q)$",
     re.IGNORECASE,
 )
+# Names of modules that make several of queries, keys and values.
 _FUSED = re.compile(
     r"^(qkv|qkv_proj|c_attn|query_key_value|in_proj|wqkv|qkv_linear|kv|kv_proj|to_kv|att_proj"
     r"|to_qkv|qkv_bias|query_key|kv_linear|attn_qkv|in_proj_qkv|w_pack|qk|qk_proj|proj_qkv)$",
     re.IGNORECASE,
 )
+# Names of parameters that make queries, keys or positions, but are not the weight of a module.
 _PARAMETERS = re.compile(r"^(q|k|r|in_proj_weight|seg_embed)$")
+# Target range of the peak (see `peak`).
 _AIM = (0.3, 0.9)
 _TRIES = 9
 
-# Weights by the name of the attention module that computed them. "" has those of all modules.
+# Weights by the name of the attention module that computed them. "" has those of the whole model.
 Measured = Mapping[str, Sequence[torch.Tensor]]
 
 
 @dataclass
 class _Group:
-    """Parameters that make the queries and keys of one attention module."""
+    """Parameters that make the queries and keys of one attention module.
+
+    Attributes
+    ----------
+    parameters : list of Tensor
+    step : float
+        Factor of the next scaling.
+    below : bool or None
+        Whether the peak was below the target range before the last scaling. None before the first.
+    """
 
     parameters: list[torch.Tensor] = field(default_factory=list)
     step: float = 2.0
@@ -48,7 +61,8 @@ class _Group:
     def adapt(self, current: float) -> bool:
         """Scale the parameters if `current`, the peak of the weights, is outside the target range.
 
-        Return whether the parameters were scaled.
+        The step becomes smaller if the last scaling was too large. Return whether the parameters
+        were scaled.
         """
         if not np.isfinite(current) or _AIM[0] <= current <= _AIM[1]:
             return False
@@ -65,7 +79,8 @@ class _Group:
 def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
     """Scale queries and keys until the `peak` of each attention module is in the target range.
 
-    For modules without known weights, the peak of the whole model counts.
+    For modules without known weights, the peak of the whole model counts. The scaling ends after
+    `_TRIES` attempts.
     """
     measured = measure()
     groups: dict[str, _Group] = {}
@@ -115,7 +130,10 @@ def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
-    """Return the part of a joint projection that makes queries and keys, if it precedes values."""
+    """Return the part of a joint projection that makes queries and keys.
+
+    If the layout of the projection is unknown, return the whole weight.
+    """
     if name == "c_attn" and not isinstance(module, nn.Linear):
         return weight[:, : 2 * weight.shape[1] // 3]
     if name in ("qkv", "Wqkv", "to_qkv") and weight.shape[0] == 3 * weight.shape[1]:
@@ -126,8 +144,8 @@ def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
 def peak(weights: Iterable[torch.Tensor]) -> float:
     """Return the median of the largest weights of rows that have at least three nonzero weights.
 
-    Return 1 if rows have three or more keys, but no row has three nonzero weights: then rows are as
-    sharp as possible. Return NaN if no row has three keys.
+    Return 1 if rows have three or more keys, but no row has three nonzero weights: then the logits
+    are too large, and `sharpen` reduces them. Return NaN if no row has three keys.
     """
     maxima: list[NDArray[np.float32]] = []
     sharpest = float("nan")

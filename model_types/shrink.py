@@ -1,4 +1,7 @@
-"""Make a tiny configuration of any model type: the default configuration with smaller sizes."""
+"""Make a tiny configuration of any model type: the default configuration with smaller sizes.
+
+A part is a configuration in another configuration, such as `text_config`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from model_types.sizes import (
 )
 
 _TOKEN = re.compile(r"token_?(id|index)$|_(bos|eos|pad|start|end|patch)_id$|im_\w+_id$")
-# Settings that are not changed, because they are no sizes or follow from other settings.
+# Settings that are not changed, because they are not sizes or follow from other settings.
 _LEFT_ALONE = {
     "architectures",
     "dtype",
@@ -40,9 +43,10 @@ _LEFT_ALONE = {
 def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig:
     """Return the tiny configuration of a model type.
 
-    `changes` contains settings that replace those of the table of sizes. A dict contains settings
-    of a part of the configuration. If it has "model_type", it replaces the part. The `overrides` of
-    a part's model type apply, too.
+    `changes` contains settings that replace the small sizes of `model_types.sizes`. The value of a
+    part is a dict with settings of the part, to which the `overrides` of its model type are added.
+    If this dict has a "model_type", the part is replaced by a tiny configuration of this type,
+    without overrides.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
 
@@ -72,7 +76,7 @@ def token_ids(config: PretrainedConfig) -> dict[str, int]:
 
 
 class _Ids:
-    """Source of small ids for special tokens. A name has the same id in all parts."""
+    """Source of small ids for special tokens. A setting has the same id in all parts."""
 
     def __init__(self) -> None:
         self._given: dict[str, int] = {}
@@ -129,9 +133,11 @@ class _Layers:
     number : int
         Number of layers in the default configuration, or 0 if unknown.
     kept : sequence of int
-        Numbers of the kept layers: the first two of each kind.
+        Numbers of the kept layers: the first two of each kind. If layers have no kinds, the first
+        two, or as many as the settings of the caller require.
     staged : bool
-        Whether a list has the depth of each stage. Then the number of stages is kept.
+        Whether the model has stages, whose numbers of layers are in a list. Then the number of
+        stages is kept, and `number` and `kept` are not used.
     """
 
     number: int
@@ -177,7 +183,10 @@ def _settings_that_belong_together(
 
 
 def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
-    """Return rotary parameters for a small head. Return None if they have no "mrope_section"."""
+    """Return rotary parameters whose "mrope_section" fits a small head, or None if it has none.
+
+    "mrope_section" divides the pairs of dimensions among time, height and width.
+    """
     parameters = vars(default).get("rope_parameters")
     rope_names = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()
     if "mrope_section" not in rope_names or not isinstance(parameters, Mapping):

@@ -1,6 +1,7 @@
 """Sizes of tiny models, by the names of settings in configurations.
 
-Settings that are not in these tables keep their defaults.
+Settings that are not in these tables keep their defaults. Exceptions are the ids of tokens, and
+lists with an entry for each layer, which `model_types.shrink` changes.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _HEAD_WIDTH = dict.fromkeys(
     16,
 )
 
-# Settings that are numbers of layers.
+# Settings that are numbers of layers. They become at most 2.
 LAYER_COUNTS = frozenset(
     """
     conf_num_hidden_layers decoder_layers decoder_num_hidden_layers depth encoder_layers
@@ -79,7 +80,7 @@ LAYER_COUNTS = frozenset(
     """.split()
 )
 
-# Settings that list the layers of a special kind.
+# Settings that list the layers of a special kind. Only layer 1 remains.
 LAYER_LISTS = frozenset(
     """
     attn_layer_indices cross_attention_layers deepstack_visual_indexes full_attn_idxs
@@ -136,7 +137,7 @@ _OTHER: dict[str, Any] = {
     "topk_group": 1,
     "num_expert_group": 1,
     "first_k_dense_replace": 1,
-    # Multi-head latent attention.
+    # Multi-head latent attention, and the indexer that selects keys for it.
     "kv_lora_rank": 24,
     "q_lora_rank": 32,
     "o_lora_rank": 16,
@@ -163,7 +164,7 @@ _OTHER: dict[str, Any] = {
     "ssm_state_size": 8,
     "state_size": 8,
     "chunk_size": 8,
-    # Additional vocabularies.
+    # Vocabularies and codebooks.
     "vocab_size": VOCABULARY,
     "vocab_size_per_layer_input": VOCABULARY,
     "hidden_size_per_layer_input": 16,
@@ -179,6 +180,7 @@ _OTHER: dict[str, Any] = {
     "t2u_vocab_size": VOCABULARY,
     "unit_hifi_gan_vocab_size": 64,
     "num_embeddings": 64,
+    # Convolutions and other settings.
     "sampling_rate": 16000,
     "fusion_hidden_size": 16,
     "num_conv_pos_embedding_groups": 4,
@@ -221,7 +223,7 @@ FILLED: dict[str, Any] = {
 # Settings that list the number of layers of each stage.
 STAGE_DEPTHS = frozenset({"blocks_per_stage", "depths", "num_block_repeats"})
 
-# Settings for which a default that is smaller than the size in the table is kept.
+# Settings whose default is kept if it is smaller than the size in `SIZES`.
 UPPER_BOUNDS = frozenset(
     {
         "index_topk",
@@ -234,7 +236,7 @@ UPPER_BOUNDS = frozenset(
     }
 )
 
-# Ids of special tokens. Texts contain only larger ids.
+# Ids of special tokens. Other tokens of texts have larger ids.
 SPECIAL_IDS: dict[str, int] = {
     "pad_token_id": 0,
     "bos_token_id": 1,

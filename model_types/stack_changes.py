@@ -1,8 +1,9 @@
 """Check whether the attention of a model can be changed, and whether a change is exact.
 
-In all layers of a stack, the last head is ablated. The output must equal, bit for bit, that of a
-model in which the head's columns of the output projections are 0. The output projections are the
-matrices in whose inputs the columns of the head become 0.
+A stack is the attention of one kind, such as "self" or "cross", in all layers. The last head of
+each layer of a stack is ablated: its output becomes 0. The output of the model must then equal, bit
+for bit, that of a model in which the head's columns of the output projections are 0. The output
+projections are the matrices in whose inputs the columns of the head become 0.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class _Tried:
         elif same(expected, ablated):
             result.gate = "exact"
         elif not all(key in self._projections for key in keys):
-            # Without known projections, for example after a norm, no exact output can be expected.
+            # attnviz does not find a projection that follows a norm, for example. Then the output
+            # may differ from `expected`.
             result.gate = "changed"
         else:
             result.gate = "wrong"
@@ -124,19 +126,23 @@ class _Tried:
         return plan_of([change], self.record, self._places)
 
     def _noise(self, name: str) -> float:
-        # Compute the outputs of attention again for all queries and heads, with unchanged weights.
+        # Removing key 0 would change all queries and heads. `identity_of` keeps the weights
+        # unchanged instead, but the outputs of attention are computed again.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         return _apart(self._before, self._forward(identity_of(plan)).outputs)
 
     def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
-        """Name output projections that attnviz found, but whose inputs did not lose the columns."""
+        """Name output projections that attnviz found, but in whose inputs no columns became 0."""
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}
         return ", ".join(f"{name} does not project it" for name in sorted(others - set(columns)))
 
 
 def _apart(one: Any, other: Any) -> float:
-    """Return the largest difference of two outputs, relative to the largest value of the tensor."""
+    """Return the largest difference of two outputs.
+
+    The difference of two tensors is relative to the largest absolute value of the tensor in `one`.
+    """
     return max(
         (
             float((a - b).abs().nan_to_num(0).max() / a.abs().nan_to_num(0).max().clamp_min(1e-30))
@@ -169,7 +175,10 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
 
 
 def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
-    """Return the columns that became 0, if they can be the last head's. Otherwise return None."""
+    """Return the columns that became 0, if they can be those of the last head.
+
+    Otherwise return None. The columns must be the last ones, and the same in every call.
+    """
     if len(plain) != len(now) or not now:
         return None
     ranges = set()

@@ -13,7 +13,7 @@ from model_types.reference import run
 
 
 class Calls:
-    """Recorder of the arguments and outputs of all forwards during an extraction."""
+    """Recorder of the arguments and outputs of the forwards during an extraction."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.implementation = model.config._attn_implementation
@@ -21,7 +21,8 @@ class Calls:
         self._handle = model.register_forward_hook(self._hook, with_kwargs=True)
 
     def _hook(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        # Skip forwards for which the extraction switched to eager attention.
+        # Skip forwards for which the extraction switched to eager attention, because their outputs
+        # may differ. Forwards with positional arguments are not checked.
         if module.config._attn_implementation == self.implementation and not args:
             self.calls.append((kwargs, output))
 
@@ -29,14 +30,17 @@ class Calls:
         self._handle.remove()
 
     def changes(self, model: PreTrainedModel) -> list[str]:
-        """Return a list of one sentence if a plain forward has another output, otherwise []."""
+        """Repeat the forwards without an extraction. Return a list of an error message, or []."""
         if all(same(output, run(model, kwargs)) for kwargs, output in self.calls):
             return []
         return ["the output during capture differs from a plain forward"]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two outputs are equal bit for bit."""
+    """Return whether the tensors and floats in two outputs are exactly equal.
+
+    NaN counts as equal to NaN. Other values, such as integers, are not compared.
+    """
     if isinstance(one, torch.Tensor):
         return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
     if isinstance(one, Mapping):
@@ -49,7 +53,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 def pairs_of_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield pairs of the floating-point tensors that are in the same place in two outputs."""
+    """Yield pairs of floating-point tensors with the same keys and indices in two outputs.
+
+    Empty tensors and tensors of different shapes are skipped.
+    """
     if isinstance(one, torch.Tensor):
         if one.is_floating_point() and one.numel() and one.shape == other.shape:
             yield one, other

@@ -1,4 +1,7 @@
-"""Write docs/coverage.md from the results of all checks (rows)."""
+"""Write docs/coverage.md from the results of all checks.
+
+A `Row` is the result of the check of one model. It is right if its `result` is "ok".
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 
-# Usual bound of `StackChange.noise`. Models with more noise are listed.
+# The page lists stacks whose `StackChange.noise` is larger.
 _NOISY = 1e-4
 _NOT_YET = ("refused", "partly", "wrong", "died", "too slow")
 _HEAD = """\
@@ -223,7 +226,7 @@ def _refused(rows: Sequence[Row]) -> str:
 
 
 def _kind_of(reason: str) -> str:
-    """Return the reason in general words, or shortened if it is of no known kind."""
+    """Return the general description in `_KINDS` of a reason, or the shortened reason."""
     for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
         if words in reason:
             return _KINDS[words]
@@ -287,7 +290,7 @@ def _remarks(right: Sequence[Row]) -> str:
 
 
 def _reasons(title: str, rows: Sequence[Row]) -> str:
-    """Return a table of results and reasons, with a line for each row."""
+    """Return `title` and a table with the result and the reason of each row, or ""."""
     if not rows:
         return ""
     entries = (
@@ -298,7 +301,7 @@ def _reasons(title: str, rows: Sequence[Row]) -> str:
 
 
 def _grouped(title: str, rows: Sequence[Row]) -> str:
-    """Return a list of reasons, each with its model types."""
+    """Return `title` and a list of reasons, each with its model types. Return "" without rows."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(plain(row.result, row.reason), []).append(row.model_type)

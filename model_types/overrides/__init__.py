@@ -2,8 +2,8 @@
 
 Keys of an entry:
 
-config : settings of the tiny configuration, with a dict for each part. If a part is a model type
-    itself, the entry of this type also applies
+config : settings of the tiny configuration. A part, such as "text_config", has a dict of settings.
+    If the part has a model type with an entry here, this entry also applies
 class : class to build instead of the base model
 inputs : arguments of the model to add or replace. None removes an argument
 left_out : fields of the output with "attentions" in their name that contain no attention weights
@@ -11,8 +11,10 @@ sharpen : False if sharpening would only increase rounding errors
 skip : reason why the model type is not built
 heads : entries for single classes by name
 
-An input is written as its kind and shape: ("normal", 1, 3), ("ids", 1, 9), ("small", 1, 9) for
-numbers below 4, ("ones", 1, 9), ("zeros", 1, 9), ("true", 1, 9), or ("exactly", values).
+An input is a tuple of its kind and shape: ("normal", 1, 3) for normal random numbers, ("ids", 1, 9)
+for random token ids, ("small", 1, 9) for random integers below 4, or ("ones", 1, 9), and also
+"zeros", "true" and "false". Two kinds have other arguments: ("exactly", values), and ("positions",
+batch, patches, columns, width) for patches of Pix2Struct. Other values are passed unchanged.
 """
 
 from __future__ import annotations

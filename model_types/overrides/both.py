@@ -6,7 +6,7 @@ from typing import Any
 
 from model_types.overrides.vision import SWIN_FOUR
 
-# Chameleon needs ids for the words of its vocabulary that stand for codes of images.
+# Ids of the words in the vocabulary of Chameleon that stand for codes of images.
 _CODES = {
     "<image>": 10,
     **{f"IMGIMG{chr(65 + code // 10)}{chr(65 + code % 10)}Z": 20 + code for code in range(64)},
@@ -36,7 +36,7 @@ _MINICPM: dict[str, Any] = {
     "inputs": {"pixel_values": ("normal", 1, 3, 8, 128), "target_sizes": ("exactly", [[4, 4]])},
 }
 _MINICPM_TEXT: dict[str, Any] = {"inputs": _MINICPM["inputs"]}
-# The image has one tile and is also read as a whole.
+# The model gets an image twice: as a whole, and as its only tile.
 _TILES: dict[str, Any] = {
     "config": {"image_grid_pinpoints": [[32, 32], [64, 32]]},
     "inputs": {
@@ -46,7 +46,7 @@ _TILES: dict[str, Any] = {
 }
 # In Perceiver's classes for text, the argument of the text is `inputs`.
 _WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
-# Entry for parts of a model that read features of other parts.
+# Entry for parts of a model that need results of other parts as inputs.
 _PART = {"skip": "a part of another model, which is tested"}
 
 BOTH: dict[str, dict[str, Any]] = {
@@ -304,8 +304,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "blip-2": {
         "config": {"image_token_index": 10, "use_decoder_only_language_model": True},
     },
-    # The softmax of the decoder is over both texts, but the output has only the weights on the
-    # decoder's own tokens.
+    # The softmax of the decoder is over the tokens of encoder and decoder. The output has only the
+    # weights on the tokens of the decoder, which cannot be compared.
     "t5gemma2": {"heads": {"T5Gemma2ForSequenceClassification": {"left_out": ("attentions",)}}},
     "tvp": {
         "config": {
@@ -330,6 +330,6 @@ BOTH: dict[str, dict[str, Any]] = {
         "config": {"projection_dim": 64, "vision_config": {"mit_hidden_size": 64, "num_frames": 4}},
         "inputs": {"pixel_values": ("normal", 1, 4, 3, 32, 32)},
     },
-    # Frames of a video are examples of a batch, which the check does not support.
+    # The frames of a video are a batch of examples. The check supports only one example.
     "xclip_vision_model": _PART,
 }

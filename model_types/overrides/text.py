@@ -39,7 +39,8 @@ TEXT: dict[str, dict[str, Any]] = {
             },
         }
     },
-    # The model adds a prompt, but removes it from the weights that it returns.
+    # The model adds a prompt to the text, but returns weights without the prompt, so they cannot be
+    # compared.
     "cpmant": {"left_out": ("attentions",)},
     "dbrx": {
         "config": {
@@ -84,7 +85,7 @@ TEXT: dict[str, dict[str, Any]] = {
             "activation_sparsity_pattern": None,
         }
     },
-    # The soft cap is so low that it changes the logits.
+    # A low soft cap, which changes the logits of the tiny models below noticeably.
     "gemma2": {"config": {"attn_logit_softcapping": 3.0}},
     "t5gemma": {
         "config": {
@@ -118,8 +119,8 @@ TEXT: dict[str, dict[str, Any]] = {
     "led": {"config": {"attention_window": 4, "max_encoder_position_embeddings": 96}},
     "longformer": {
         "config": {"attention_window": 4},
-        # The class needs three separators. The question, before the first of them, has global
-        # attention.
+        # This class needs three separators (id 4). The question precedes the first separator. Its
+        # tokens have global attention.
         "heads": {
             "LongformerForQuestionAnswering": {
                 "inputs": {

@@ -25,7 +25,7 @@ _SWIN: dict[str, Any] = {
     "patch_size": 2,
 }
 
-# Four stages of 32 x 32 to 4 x 4 patches, for models that use all of them.
+# Four stages of 32 x 32 to 4 x 4 patches, for models that need the last stage.
 SWIN_FOUR: dict[str, Any] = {
     "image_size": 64,
     "embed_dim": 16,
@@ -111,7 +111,8 @@ _HIERA_DET: dict[str, Any] = {
     "window_positional_embedding_background_size": [4, 4],
 }
 
-# Fields with weights of deformable attention, which attends to points between patches.
+# Output fields with the weights of deformable attention. They are left out, because this attention
+# is to points between patches and not to keys.
 _POINTS = ("cross_attentions",)
 _POINTS_TOO = ("cross_attentions", "encoder_attentions")
 
@@ -138,9 +139,8 @@ VISION: dict[str, dict[str, Any]] = {
     "donut-swin": {"config": _SWIN},
     "efficientloftr": {
         "config": {
-            # The factors of batch norms are also in this range. With the default of 0.02, attention
-            # hardly depends on the images. All keys are similar, and only logits of 11,000 give
-            # sharp rows.
+            # This is also the range of the factors of batch norms. With the default of 0.02, all
+            # keys are similar, and only logits of 11,000 give rows with clear maxima.
             "initializer_range": 1.0,
             "stage_num_blocks": [1, 1, 1, 1],
             "out_features": [16, 16, 32, 64],
