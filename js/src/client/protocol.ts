@@ -71,20 +71,24 @@ export interface CorpusCaveat {
   layers: number[];
   words: string;
   /**
-   * "moving" is about the translation of keys. The view shows this caveat only if keys are
-   * translated.
+   * "moving": the layer has a soft cap or a sink, so translating the keys changes its weights. The
+   * view shows this caveat only if keys are translated. "bias": the layer adds a position bias to
+   * its logits, which distances do not contain.
    */
   kind?: "moving" | "bias";
 }
 
 /** Tokens that are the patches of one image, row by row from the top left. */
 export interface CorpusGrid {
+  /** Index of the text that contains the image. */
   text: number;
+  /** Whether the patches are tokens of the queries, of the keys, or of both. */
   side: "both" | "queries" | "keys";
   /** Index of the image among the images of the text. */
   image: number;
   /** Position of the first patch among the tokens of the text. */
   start: number;
+  /** Numbers of rows and columns of patches. */
   rows: number;
   columns: number;
 }
@@ -120,7 +124,7 @@ export interface CorpusPoints {
   keys: PointTokens | null;
   columns: ColumnValues[];
   caveats: CorpusCaveat[];
-  /** Number of images whose patches are tokens. */
+  /** Number of images of all texts. */
   images: number;
   grids?: CorpusGrid[];
 }
@@ -761,8 +765,8 @@ export interface PointsRequest {
 /**
  * Request for small plots of all heads of some layers, by principal components.
  *
- * For each head, the reply has one byte per point for x, from 0 to 255 over a square, and then one
- * byte per point for y, which points up.
+ * For each head, the reply has one byte per drawn point for x, from 0 to 255 over a square, and
+ * then one byte per drawn point for y, which points up.
  */
 export interface OverviewRequest {
   stack: string;
@@ -804,8 +808,8 @@ export interface PlotRequest {
   head: number;
   part?: number;
   /**
-   * Whether to stop t-SNE or UMAP first if it is running, or to start it again if it was cancelled
-   * or has failed.
+   * What to do before the reply: nothing, start t-SNE or UMAP again if it was cancelled or has
+   * failed, or stop it if it is running.
    */
   action?: "show" | "restart" | "cancel";
 }
@@ -822,6 +826,7 @@ export interface Work {
 /** Header of a reply with a plot. */
 export interface PlotHeader {
   dimensions: Dimensions;
+  /** Number of points. */
   count: number;
   /**
    * Square or cube that contains the points: `low` is the corner with the smallest coordinates, and
@@ -884,7 +889,7 @@ export interface TrustHeader {
 /**
  * Request for the norms of the model's queries and keys of a head.
  *
- * The reply has 16-bit codes, little-endian.
+ * The reply has 16-bit codes, little-endian, first of all queries and then of all keys.
  */
 export interface NormsRequest {
   stack: string;
@@ -894,7 +899,7 @@ export interface NormsRequest {
 }
 
 /**
- * Header of a reply with norms: the smallest norm (code 0) and the largest (code `top`).
+ * Header of a reply with norms. Code 0 is the smallest norm, `low`. Code `top` is `high`.
  *
  * Codes have one byte if `top` is 255, and two bytes if it is 65,535.
  */
@@ -907,7 +912,8 @@ export interface NormsHeader {
 /**
  * Request for mean weights by query and key position, in at most `size` bins per axis.
  *
- * The reply is float32, one row per bin of query positions. NaN if the mask allows no pair.
+ * The reply is float32, one row per bin of query positions and one column per bin of key positions.
+ * NaN if the mask allows no pair of the two bins.
  */
 export interface AggregateRequest {
   stack: string;

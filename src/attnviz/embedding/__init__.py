@@ -1,10 +1,11 @@
-"""The joint query-key embedding of a corpus: placement of points, plots, trust figures and views.
+"""The joint query-key embedding of a corpus, in which queries and keys of many texts are points.
+
+A short distance between a query and a key on a plot of the points means a large weight.
 
 `attnviz.embedding.placement`
-    Positions of the queries and keys of a corpus in the same space, and their principal
-    components.
+    Positions of the points in the same space, and their principal components.
 `attnviz.embedding.trust`
-    Measures of how well distances on a plot of these positions predict attention.
+    Measures of how well distances on a plot of the points predict attention.
 """
 
 import lazy_loader

@@ -1,9 +1,12 @@
-"""Exported HTML page of an embedding view: recorded replies (see `attnviz.pages.recorded`).
+"""Exported HTML page of an embedding view.
 
-For each head the page contains the first two principal components of each point as 16-bit codes
-(see `attnviz.embedding.server.plots.coded`), the norm of each point as one byte, the mean weight
-for each pair of bins of query and key positions as one byte, and the trust figures (see
+The page contains replies of the view's server, which are recorded in advance (see
+`attnviz.pages.recorded`). A point is a query or a key of one token. For each head the page contains
+the first two principal components of each point as 16-bit codes (see
+`attnviz.embedding.server.plots.coded`), the norm of each point as one byte, the mean weight for
+each pair of bins of query and key positions as one byte, and the trust figures (see
 `attnviz.embedding.trust`). With `top_keys` the page also contains the strongest keys of each query.
+If the view shows another projection, such as t-SNE, the page contains its plots, too.
 ``js/src/views/embedding/client/page.ts`` reads the page. The tests of both languages read
 ``tests/fixtures/embedding.json``.
 """
@@ -35,9 +38,9 @@ MAX_BYTES = 40_000_000
 
 # Maximum number of bins of query positions, and of key positions.
 _BINS = 32
-# Estimated smallest ratio of the size in the page to the uncompressed size of points and keys. A
-# page that would be too large even at this ratio is refused before anything is computed. Random
-# vectors do not compress, so their ratio is that of base64, 4 / 3.
+# Estimated minimum of the size of points and strongest keys in the page, divided by their
+# uncompressed size. A page that would be too large even at this ratio is refused before anything is
+# computed. Random vectors do not compress, so their ratio is that of base64, 4 / 3.
 _MIN_SHARE = 0.8
 
 # Colours of the cells of a picture: the background, three densities of queries, and three densities
@@ -77,7 +80,7 @@ def make_embedding_page(
     wait : bool, default True
         Whether to wait until the t-SNE or UMAP projection of the enlarged head is finished. If
         False, the page contains the newest frame, which has the points after some iterations. If
-        no frame exists, the page shows the principal components.
+        no head of the stack has a frame, the page shows the principal components.
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
@@ -94,7 +97,7 @@ def make_embedding_page(
     # page is computed, which takes seconds.
     replies = list(_projections(answers, state, placing, wait=wait))
     if not replies and not wait:
-        # The projection has no frame yet, so the page shows the principal components.
+        # No head of the stack has a frame yet, so the page shows the principal components.
         state = {**state, "method": "pca", "dimensions": 2}
     for name in corpus.stack_names:
         replies.append(recorded_json("points", {"stack": name}, packed_points(corpus, name)))
@@ -122,12 +125,12 @@ def make_embedding_page(
 def _layer_replies(
     answers: EmbeddingAnswers, name: str, layer: int, placing: Placing, count: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the replies for the heads of a layer."""
+    """Yield the replies for the heads of a layer, with `count` strongest keys per query."""
     corpus = answers.corpus
     heads = range(corpus.stack(name).num_heads(layer))
     at: dict[str, Any] = {"stack": name, "layer": layer}
     components = at | {"method": "pca", "dimensions": 2}
-    # For the progress bar: plots, trust figures, means by position and strongest keys.
+    # Number of steps of the progress bar: plots, trust figures, mean weights and strongest keys.
     parts = 4.0
     with part_of("plots", 0, parts):
         plots = answers.plots(name, layer, heads, placing)
@@ -154,7 +157,8 @@ def _means(
     corpus: Corpus, name: str, layer: int, heads: Sequence[int]
 ) -> tuple[list[AggregateHeader], NDArray[np.float32]]:
     """Return the headers and the mean weights by position of the heads of a layer."""
-    # Heads with weights that are not finite have no means. Their plots state the problem.
+    # Header for the case that the weights of all heads are not finite. The means of such heads are
+    # NaN, and their plots state the problem.
     nothing: AggregateHeader = {
         "rows": 1,
         "columns": 1,
@@ -183,8 +187,9 @@ def _means(
 def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> _Codes:
     """Return the `count` strongest keys of each query, (3, heads, count, queries).
 
-    The first axis has the weight, the low byte and the high byte of the key's index. A weight is
-    coded as 255 times its square root. Heads whose weights are not finite have zeros.
+    The first axis has the weight, and the low byte and the high byte of the key's index (see
+    `top_keys`). A weight is coded as 255 times its square root. Heads whose weights are not finite
+    have zeros.
     """
     planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
     for index, head in enumerate(heads):
@@ -201,12 +206,12 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
 def _projections(
     answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield the replies with the plots of the selected method and dimensions.
+    """Yield replies with plots, and their trust figures, by the view's method and dimensions.
 
-    For t-SNE and UMAP these are the plots of all heads of the stack whose projection has at least
-    one intermediate result (frame).
-    For three principal components, it is only the plot of the enlarged head. Two principal
-    components are in every page, so there are then no such replies.
+    For t-SNE and UMAP, these are the plots of all heads of the stack whose projection has at least
+    one frame (intermediate result). If `wait` is True, first wait for the final result of the
+    enlarged head. For three principal components, it is only the plot of the enlarged head. For two
+    principal components, there are none, because every page contains these plots.
     """
     method, dimensions, name = state["method"], state["dimensions"], state["stack"]
     if (method, dimensions) == ("pca", 2):
@@ -234,14 +239,15 @@ def _projections(
 def embedding_figure(
     answers: EmbeddingAnswers, state: Mapping[str, Any], layers: Sequence[int]
 ) -> str:
-    """Draw the points of all heads of some layers. Return HTML with a picture.
+    """Draw the points of all heads of some layers. Return HTML with the picture.
 
-    Browsers that run no scripts show it.
+    The picture is shown where scripts do not run.
     """
     corpus, name = answers.corpus, state["stack"]
     points = corpus.points(name)
     placing = Placing(state["scaling"], state["translate"], state["lift"])
-    # Coordinates of the points of each head, (2, points), or None for a head without a plot.
+    # For each layer and head, coordinates from 0 to 255, (2, points), or None for a head without a
+    # plot.
     codes = [
         [
             None if plot.problem else (coded(plot.coordinates)[2].T >> 8).astype(np.intp)
@@ -262,7 +268,8 @@ def embedding_figure(
             np.bincount(part, minlength=side**2)
             for part in np.split(cell_indices, [points.num_queries])
         ]
-        # Density 1 to 3, relative to the cell with the most points. Cells without points have 0.
+        # Larger of the numbers of queries and of keys in each cell, divided by the maximum over all
+        # cells. From this density, the levels are 1 to 3. Cells without points have level 0.
         density = np.maximum(*counts_by_kind) / max(1, *(int(c.max()) for c in counts_by_kind))
         levels = np.ceil(3 * density).astype(np.uint8)
         shown = np.where((levels > 0) & (counts_by_kind[1] > counts_by_kind[0]), levels + 3, levels)
@@ -293,7 +300,7 @@ def _num_heads(corpus: Corpus, name: str) -> int:
 
 
 def _uncompressed(corpus: Corpus, count: int) -> int:
-    """Return the size of the points and the `count` strongest keys before compression, in bytes."""
+    """Return the size in bytes of the points and strongest keys of all heads before compression."""
     return sum(
         _num_heads(corpus, name)
         * (5 * len(corpus.points(name)) + 2 * count * corpus.points(name).num_queries)

@@ -2,9 +2,10 @@
 
 This is the joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210, section
 4). Queries are divided by a factor c and keys are multiplied by c. The keys are then moved by a
-vector t, so that their mean is the mean of the queries. Neither step changes the weights of a plain
-softmax: ``(q / c) . (k c) = q . k``, and ``q . (k + t) = q . k + q . t``, where ``q . t`` is the
-same for all keys of a query. Finally, the points are projected to two or three dimensions.
+vector t, so that their mean is the mean of the queries. Neither step changes the weights if a head
+has no soft cap and no sink: ``(q / c) . (k c) = q . k``, and ``q . (k + t) = q . k + q . t``, where
+``q . t`` is the same for all keys of a query. Finally, the points are projected to two or three
+dimensions.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Plots:
         float32, (heads, points, dimensions). The points are all queries, then all keys. NaN for
         heads whose vectors, or their distances, are not finite.
     explained : ndarray of float64, (heads, dimensions)
-        Share of the variance of the points that lies along each dimension. NaN for the same heads.
+        Share of the variance of the points that lies along each dimension. 0 if all points are
+        equal, and NaN for heads whose coordinates are NaN.
     """
 
     coordinates: torch.Tensor
@@ -231,8 +233,8 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     directions = directions * torch.where(largest < 0, -1.0, 1.0)
     total = values.sum(dim=1, keepdim=True)
-    # Points whose variance is at most this bound differ only by rounding errors. They count as
-    # equal.
+    # `total` is the sum of the squared distances from the mean. If it is at most this bound, the
+    # points differ only by rounding errors and count as equal.
     total[total <= num_points * _ROUNDING**2] = 0
     explained = torch.zeros(num_heads, dimensions, dtype=torch.float64)
     explained[:, :num_directions] = values[:, :num_directions] / total.masked_fill(

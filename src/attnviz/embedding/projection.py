@@ -28,11 +28,14 @@ _PACKAGES: dict[Method, tuple[str, ...]] = {
 }
 # Minimum number of points for t-SNE and UMAP. Fewer points get their principal components instead.
 _MIN_POINTS = 5
-# Defaults of openTSNE. In the first `_EARLY` iterations points attract each other `_EXAGGERATION`
-# times as strongly as in the `_LATE` iterations that follow.
+# Exaggeration and numbers of iterations of t-SNE, as in openTSNE. In the first `_EARLY` iterations,
+# points attract each other `_EXAGGERATION` times as strongly as in the `_LATE` iterations that
+# follow.
 _EXAGGERATION = 12
 _EARLY, _LATE = 250, 500
+# Number of iterations of t-SNE from one frame to the next.
 _EVERY = 10
+# Caveat of a frame of UMAP before the last.
 _UNSEEN = "; the plot shows the principal components until the end"
 # Number of points from which t-SNE interpolates the repulsion (Linderman et al. 2019), which is
 # then faster than a tree of the points (Barnes-Hut, van der Maaten 2014). The interpolation
@@ -78,7 +81,8 @@ class Frame:
     Attributes
     ----------
     coordinates : ndarray of float32
-        (points, dimensions). Before the first step these are the principal components.
+        (points, dimensions). In the first frame, and in all frames of UMAP except the last, these
+        are the initial coordinates (see `Space.start`).
     done, num_total : int
         Number of completed steps, and number of all steps. A step is an iteration of t-SNE or an
         epoch of UMAP.
@@ -114,7 +118,8 @@ def project(
     The result is float32, (points, dimensions). The callback `frame` gets a `Frame` before the
     first step, then every 10 iterations of t-SNE or about every 0.2 seconds of UMAP, and at the
     end. Frames of UMAP count its epochs, but have the initial coordinates until the last frame. The
-    same points and settings give the same result on the same machine.
+    same points and settings give the same result on the same machine. Raises ImportError if the
+    package of the method is not installed, and ValueError for the points that `space_of` refuses.
 
     Notes
     -----
@@ -154,8 +159,8 @@ class _Run:
     def frame(
         self, coordinates: NDArray[Any], done: int, words: str, *, final: bool = False
     ) -> NDArray[np.float32]:
-        # Copy the array, because the library changes it in later steps. It may also be an instance
-        # of a subclass of ndarray.
+        # Copy the array, because the library changes it in later steps. This also converts an
+        # instance of a subclass of ndarray.
         now = np.array(coordinates, dtype=np.float32, order="C")
         sentences = [words, *(caveat[:1].upper() + caveat[1:] for caveat in self.caveats)]
         self.tell(Frame(now, done, self.num_total, final, ". ".join(sentences)))
@@ -172,7 +177,8 @@ class Space:
         Transformed points, (points, dimensions). For the Euclidean metric they are scaled to
         entries of at most 1. For the cosine metric they are scaled to length 1. The nearest points
         by Euclidean distance are then also the nearest by angle, and the cosine distance is half
-        the squared Euclidean distance.
+        the squared Euclidean distance. If some points have length 0, there is one more dimension,
+        in which these points are 1 and all other points are 0.
     metric : {"cosine", "euclidean"}
         Distance between the original points.
     caveat : str
@@ -205,7 +211,7 @@ class Space:
     def start(self, dimensions: int, seed: int) -> NDArray[np.float64]:
         """Return initial coordinates for t-SNE and UMAP: the principal components plus noise.
 
-        The components are scaled to a standard deviation of 1 along the first dimension. The noise
+        The components are divided by their standard deviation along the first dimension. The noise
         is normal with a standard deviation of 0.01, so that equal points get different coordinates.
         """
         start = self.principal(dimensions)

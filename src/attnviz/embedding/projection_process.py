@@ -57,7 +57,8 @@ class Work:
 class Job:
     """Projection that runs in a separate process. Its methods may be called from any thread.
 
-    `points` is float32, (points, dimensions). If the process cannot be started, the job has failed.
+    `points` is float32, (points, dimensions). If a package is missing or the process cannot be
+    started, the state is "failed" from the beginning.
     """
 
     def __init__(self, points: NDArray[np.float32], settings: ProjectionSettings) -> None:

@@ -23,7 +23,8 @@ from attnviz.utils.threads import map_threads, torch_threads
 #: Number of strongest keys, and number of nearest keys, that neighbour recall compares.
 NEIGHBOURS = 10
 
-# Maximum number of distances to compute at once. This many fit into the processor's cache.
+# Maximum number of distances to compute at once, for all heads together. This many fit into the
+# processor's cache.
 _DISTANCES = 320_000
 # Relative tolerance, about ten times the rounding error of float32. Points whose distance is at
 # most this share of the plot's side have the same position. Products that differ by at most this
@@ -50,7 +51,7 @@ class HeadTrust:
         divided by its maximum, so that the best possible plot gets 1.
     recall_baseline : float or None
         Expected recall if the points had random positions: ten divided by the number of keys,
-        averaged over queries. It is larger if products are tied.
+        averaged over the same queries. It is larger if products are tied. None if `recall` is None.
     num_queries, num_total : int
         Number of measured queries, and number of all queries.
     """
@@ -238,7 +239,7 @@ def _sums(spaces: _Spaces, block: _OwnPairs) -> NDArray[np.float64]:
     apart = spaces.plot_queries[:, rows, None] - spaces.plot_keys[:, None, keys]
     distances = torch.linalg.vector_norm(apart, dim=3).flatten(0, 1)
     allowed = block.allowed.flatten(0, 1)
-    # Upper bound of the absolute products of each query.
+    # Upper bound of ``|q . k|`` for each query q, over all keys k of the head before centring.
     size = (torch.linalg.vector_norm(queries, dim=2) * spaces.longest[:, None]).flatten()[:, None]
     same_position = spaces.same_position.repeat_interleave(len(rows))[:, None]
     recall, baseline, enough = _recall(products, distances, allowed, size, same_position)
@@ -261,9 +262,10 @@ def _recall(
     size: torch.Tensor,
     same_position: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the recall of each row, its baseline, and whether the row has enough keys.
+    """Return the recall of each row, its baseline, and whether the row has more than ten keys.
 
-    A row is one query of one head. All three results have the shape (rows,).
+    A row is one query of one head. `products` has the products of the query with all keys, and
+    `nearest` has the distances. All three results have the shape (rows,).
     """
     counts = allowed.sum(dim=1)
     enough = counts > NEIGHBOURS

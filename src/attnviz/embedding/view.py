@@ -104,8 +104,8 @@ class EmbeddingView(HeadRoles):
     match_case : bool
         Whether the search is case-sensitive.
     selected : list of int
-        Numbers of the points that are selected with the lasso, ascending. The method `selection`
-        describes these points.
+        Numbers of the points that are selected with the lasso, ascending. All queries are numbered
+        before the keys. The method `selection` describes these points.
 
     Raises
     ------

@@ -1,5 +1,9 @@
 """Description of the points of a corpus for a view: texts, tokens, columns and caveats.
 
+A point is a query or a key of one token. A column has values of texts or tokens, which the user
+passed and by which points can be coloured. A caveat is a reason why the points do not determine the
+weights exactly.
+
 Each different token is sent once, in the vocabulary. The tokens of points are sent as indices into
 the vocabulary, because a corpus of a hundred thousand tokens has only a few thousand different
 tokens. ``js/src/views/embedding/client/corpus.ts`` reads the description.
@@ -67,8 +71,9 @@ class CorpusCaveat(TypedDict):
     Attributes
     ----------
     kind : {"moving", "bias"}
-        "moving" is about the translation of keys. The view shows this caveat only if keys are
-        translated.
+        "moving": the layer has a soft cap or a sink, so translating the keys changes its weights.
+        The view shows this caveat only if keys are translated. "bias": the layer adds a position
+        bias to its logits, which distances do not contain.
     """
 
     layers: list[int]
@@ -81,10 +86,16 @@ class CorpusGrid(TypedDict):
 
     Attributes
     ----------
+    text : int
+        Index of the text that contains the image.
+    side : {"both", "queries", "keys"}
+        Whether the patches are tokens of the queries, of the keys, or of both.
     image : int
         Index of the image among the images of the text.
     start : int
         Position of the first patch among the tokens of the text.
+    rows, columns : int
+        Numbers of rows and columns of patches.
     """
 
     text: int
@@ -123,7 +134,7 @@ class CorpusPoints(TypedDict):
     keys : PointTokens or None
         null if keys have the same tokens as queries.
     images : int
-        Number of images whose patches are tokens.
+        Number of images of all texts.
     """
 
     num_queries: int
@@ -177,8 +188,8 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
     """Describe the points of a stack."""
     points = corpus.points(stack)
     same = corpus.same_tokens(stack)
-    # For each text, the tokens of its queries (and of its keys, if they differ), and the texts with
-    # which a view displays these tokens.
+    # For each text, `tokens` has the tokens of its queries (and of its keys, if they differ), and
+    # `words` has the strings with which a view displays these tokens.
     tokens: dict[tuple[int, str], Tokens] = {}
     for text, record in enumerate(corpus.records):
         own = record.stack(stack)
@@ -268,7 +279,7 @@ def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int
 
 
 def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
-    """Return the different caveats of a stack's layers, each with the layers that have it."""
+    """Return the different caveats of a stack's layers in the first text, each with its layers."""
     layers: dict[Caveat, list[int]] = {}
     for layer in corpus.stack(stack).layers:
         for caveat in caveats_of(corpus.attention(stack, layer, 0)):

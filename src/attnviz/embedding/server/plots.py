@@ -1,7 +1,8 @@
 """Plots of heads, their trust figures and the norms of their vectors, computed on request.
 
-A plot shows principal components, or a projection (t-SNE or UMAP) that runs in the background. A
-frame is an intermediate or final result of a projection.
+A point is a query or a key of one token. A plot shows the points of one head by their principal
+components, or by a projection (t-SNE or UMAP) that runs in the background. A frame is an
+intermediate or final result of a projection.
 
 Coordinates are sent as 16-bit codes. Code 0 is one corner of the smallest square (or cube) that
 contains the points of a head, and code 65,535 is the opposite corner. The high bytes of all codes
@@ -34,12 +35,13 @@ MAX_SMALL_PLOT_POINTS = 10_000
 #: Largest code of a coordinate or a norm.
 TOP_CODE = 65_535
 
-# Maximum size of the cached plots in bytes. It is enough for a thousand heads with 10,000 tokens
-# each.
+# Maximum size of the cached plots in bytes. It is enough for two-dimensional plots of a thousand
+# heads with 20,000 points each.
 _CACHED_BYTES = 192_000_000
 # Maximum number of vector entries that are placed at once. This many take about 0.2 s on one core
 # and 32 MB in float32.
 _PLACED_AT_ONCE = 1 << 23
+# Number of decimals of trust figures in replies.
 _TRUST_DIGITS = 4
 # Limits of the number of queries, and of query-key pairs, with which the trust figures of a head
 # are measured. This takes about 0.3 s on one core.
@@ -87,8 +89,8 @@ class HeadPlot(PlotOptions):
     def settings(self) -> ProjectionSettings:
         """Return the settings of the projection.
 
-        After lifting, keys are ordered by product if they are ordered by Euclidean distance. This
-        does not hold for the cosine distance.
+        Lifted points use the Euclidean distance, because it gives the keys of a query the order of
+        their products with the query. The cosine distance of lifted points does not.
         """
         metric: Metric = "euclidean" if self.placing.lift else "cosine"
         return ProjectionSettings(
@@ -125,7 +127,9 @@ class PlotHeader(TypedDict):
 
     Attributes
     ----------
-    low, size : float
+    count : int
+        Number of points.
+    low, size : list of float, float
         Square or cube that contains the points: `low` is the corner with the smallest coordinates,
         and `size` is the length of a side.
     explained : list of float or None
@@ -150,7 +154,7 @@ class PlotHeader(TypedDict):
 
 
 class NormsHeader(TypedDict):
-    """Header of a reply with norms: the smallest norm (code 0) and the largest (code `top`).
+    """Header of a reply with norms. Code 0 is the smallest norm, `low`. Code `top` is `high`.
 
     Codes have one byte if `top` is 255, and two bytes if it is 65,535.
     """
@@ -199,7 +203,7 @@ class Plot:
         Share of the variance along each axis. None if the axes are not principal components, or if
         coordinates are NaN.
     factor : float
-        Factor by which queries were divided and keys were multiplied.
+        Factor by which queries were divided and keys were multiplied. 1 if it is not finite.
     problem : str or None
         Reason why the plot is empty or meaningless, in words. Otherwise None.
     work : Work or None
@@ -268,7 +272,8 @@ class EmbeddingAnswers:
         self.corpus = corpus
         self.running = ProjectionJobs()
         self._plots: ByteCache[Plot] = ByteCache(cached_bytes, lambda plot: plot.coordinates.nbytes)
-        # Entries of this cache have a few hundred bytes and are never dropped.
+        # Trust figures of plots of principal components. An entry has a few hundred bytes and is
+        # never dropped.
         self._trust: dict[Hashable, dict[str, Any] | None] = {}
 
     def overview(
@@ -276,7 +281,8 @@ class EmbeddingAnswers:
     ) -> tuple[OverviewHeader, bytes]:
         """Compute small plots of all heads of some layers by principal components.
 
-        The bytes have one uint8 code per coordinate, (heads, 2, points).
+        The bytes have one uint8 code per coordinate, (heads, 2, drawn points). The heads are those
+        of all layers, in the order of `layers`.
         """
         if not layers or len(set(layers)) < len(layers):
             raise ValueError("layers must be at least one layer, each only once")
@@ -331,7 +337,7 @@ class EmbeddingAnswers:
     ) -> list[Plot]:
         """Return plots of some heads by principal components. Compute those that are not cached.
 
-        None are all heads of the layer.
+        If `heads` is None, return the plots of all heads of the layer.
         """
         if heads is None:
             heads = range(self.corpus.stack(stack).num_heads(layer))
@@ -416,8 +422,8 @@ class EmbeddingAnswers:
         self, stack: str, layer: int, plots: Mapping[int, Plot]
     ) -> dict[int, dict[str, Any] | None]:
         """Measure the trust figures of the plots of some heads. Return them as JSON values."""
-        # The limit of pairs reduces the number of queries. If a query has many keys, fewer queries
-        # give equally exact figures.
+        # `_MAX_PAIRS` limits the number of queries. With many keys per query, fewer queries give
+        # equally exact figures.
         num_keys = self.corpus.points(stack).num_keys
         max_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, _MAX_PAIRS // num_keys))
         figures: dict[int, dict[str, Any] | None] = dict.fromkeys(plots)
@@ -435,7 +441,7 @@ class EmbeddingAnswers:
 
 
 def _rounded(figures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Round figures to `_TRUST_DIGITS` digits."""
+    """Round figures to `_TRUST_DIGITS` decimals."""
     return {
         name: value if value is None or isinstance(value, int) else round(value, _TRUST_DIGITS)
         for name, value in figures.items()

@@ -18,10 +18,11 @@ _LOOK_EVERY = 0.5
 class ProjectionJobs:
     """Projections that run in separate processes.
 
-    A request for a projection stops all other projections, because the reader has moved to another
-    head. Projections for which a thread waits continue. A cancelled or failed projection starts
-    again only with `restart`. Several threads may use this object, because a page may be built
-    while the browser sends requests.
+    A request for a projection stops and removes all other projections, because the reader has moved
+    to another head or changed the settings. Projections for which a thread waits continue. A
+    projection that failed, or that `cancel` stopped, is kept, and starts again only with `restart`.
+    Several threads may use this object, because a page may be built while the browser sends
+    requests.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class ProjectionJobs:
         *,
         restart: bool = False,
     ) -> Job:
-        """Return the job of a projection, and start it if it was not started before.
+        """Return the job of a projection. Start it if it is not stored, or was removed.
 
         `key` identifies the projection. `points` returns the points, float32, (points, head_dim).
         """

@@ -1,6 +1,7 @@
 """Server for the requests of an embedding view, which are about the points of a corpus.
 
-Each request is a class in this module, whose method `answer` returns the reply.
+Each request is a class in this module, whose method `answer` returns the reply. A point is a query
+or a key of one token. A large reply is divided into parts, which the browser requests separately.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ def _in_parts(
     """Return one part of an answer.
 
     `make` computes the answer for part 0. Later parts come from the cached answer, so that all
-    parts belong together even if the plot changes between their requests.
+    parts belong together even if the plot changes between their requests. If the cache has dropped
+    the answer, it is computed again.
     """
     key = replace(request, part=0)
     answer = server.parts.get(key) if request.part else None
@@ -138,8 +140,8 @@ def _in_parts(
 class OverviewRequest:
     """Request for small plots of all heads of some layers, by principal components.
 
-    For each head, the reply has one byte per point for x, from 0 to 255 over a square, and then one
-    byte per point for y, which points up.
+    For each head, the reply has one byte per drawn point for x, from 0 to 255 over a square, and
+    then one byte per drawn point for y, which points up.
     """
 
     stack: str
@@ -164,15 +166,15 @@ class PlotRequest(HeadPlot):
     Attributes
     ----------
     action : {"show", "restart", "cancel"}
-        Whether to stop t-SNE or UMAP first if it is running, or to start it again if it was
-        cancelled or has failed.
+        What to do before the reply: nothing, start t-SNE or UMAP again if it was cancelled or has
+        failed, or stop it if it is running.
     """
 
     part: int = 0
     action: Literal["show", "restart", "cancel"] = "show"
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Send the current plot. While a projection runs, send its newest intermediate result."""
+        """Send the current plot. While t-SNE or UMAP runs, it is the newest intermediate result."""
         if self.action == "cancel":
             server.answers.running.cancel(self.key)
 
@@ -207,7 +209,7 @@ class TrustRequest(PlotOptions):
 class NormsRequest:
     """Request for the norms of the model's queries and keys of a head.
 
-    The reply has 16-bit codes, little-endian.
+    The reply has 16-bit codes, little-endian, first of all queries and then of all keys.
     """
 
     stack: str
@@ -230,7 +232,8 @@ class NormsRequest:
 class AggregateRequest:
     """Request for mean weights by query and key position, in at most `size` bins per axis.
 
-    The reply is float32, one row per bin of query positions. NaN if the mask allows no pair.
+    The reply is float32, one row per bin of query positions and one column per bin of key
+    positions. NaN if the mask allows no pair of the two bins.
     """
 
     stack: str
@@ -239,7 +242,7 @@ class AggregateRequest:
     size: int
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Compute the means from as many texts and queries as a short reply allows."""
+        """Compute the means from as many texts and queries as is possible in a short time."""
         if not 1 <= self.size <= MAX_BINS:
             value = reprlib.repr(self.size)
             raise ValueError(f"size={value} must be between 1 and {MAX_BINS}")

@@ -16,7 +16,8 @@ from attnviz.record.softmax import as_rows, strongest_keys
 
 #: Maximum number of attention lines of a point.
 MAX_LINES = 64
-# Maximum number of weights to compute for one reply, which takes about 0.1 s on one core.
+# Approximate maximum number of weights to compute for one reply, which takes about 0.1 s on one
+# core. `top_keys` computes this many at once.
 _MAX_WEIGHTS = 1 << 22
 # Minimum number of queries to sample from a long text. Fewer queries are too few to compare
 # positions.
