@@ -29,8 +29,9 @@ export interface AttentionRow {
   logits: Float64Array;
   /** Weight of each key. All weights are 0 if no key is allowed. */
   weights: Float64Array;
-  /** Log-sum-exp of all logits and the sink, or null without allowed keys and a sink. */
+  /** Log-sum-exp of all logits and the sink, or null if no key is allowed and there is no sink. */
   logSumExp: number | null;
+  /** Weight of the sink, or null if the head has no sink. */
   sinkWeight: number | null;
 }
 

@@ -15,7 +15,7 @@ export function bytesPerValue(encoding: Encoding): number {
   return isCoded(encoding) ? 1 : 4;
 }
 
-/** Largest code of the encoding "uint8-sqrt", and of the signed encoding "int8-sqrt". */
+/** Largest code of "uint8-sqrt" (`TOP_CODE`) and of the signed "int8-sqrt" (`TOP_SIGNED_CODE`). */
 export const TOP_CODE = 255;
 export const TOP_SIGNED_CODE = 127;
 

@@ -1,10 +1,11 @@
-/** Longest wait for a frame in milliseconds. Hidden tabs have no frames. */
+/** Longest wait for an animation frame in milliseconds. Hidden tabs have no such frames. */
 const LONGEST_FRAME_MS = 100;
 
 /** Wait until the browser has painted and has nothing else to do. */
 export async function idle(): Promise<void> {
   await new Promise<void>((resolve) => {
-    // The browser paints after the callbacks of a frame, and calls a timer after it has painted.
+    // The browser paints after the callbacks of a frame. It calls a timer that such a callback
+    // starts only after it has painted.
     globalThis.requestAnimationFrame?.(() => setTimeout(resolve));
     setTimeout(resolve, LONGEST_FRAME_MS);
   });

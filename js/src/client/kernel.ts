@@ -3,9 +3,9 @@
  *
  * anywidget's own `invoke` is not used, because it fails after three seconds and cannot return an
  * error. In this module every request has an id, can be cancelled, and may be answered late. At
- * most `MAX_IN_FLIGHT` requests are sent at once. If an answer needs long, the kernel replies with
- * the progress of its computation, and continues when the request is sent again
- * (`attnviz/server/pending_replies.py`).
+ * most `MAX_IN_FLIGHT` requests wait for the kernel at once. If an answer takes long, the kernel
+ * replies with the progress of its computation. It continues the computation when the request is
+ * sent again (`attnviz/server/pending_replies.py`).
  */
 
 import { type Signal, signal } from "@preact/signals";
@@ -41,7 +41,9 @@ interface Pending {
   ids: string[];
   resolve: (reply: Reply) => void;
   reject: (error: Error) => void;
+  /** Stop listening to the caller's abort signal. */
   release: () => void;
+  /** "ready", or how long the request has been without an answer. */
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
   /** Latest progress of the answer. Null until the kernel has replied that it needs longer. */
@@ -329,8 +331,8 @@ export class KernelChannel implements Transport {
   #notify(): void {
     const states = new Set(Array.from(this.#inFlight, (pending) => pending.connection));
     const longRequests = [...this.#inFlight].filter(isLong);
-    // A problem has precedence over progress. Among several long requests, report the progress of
-    // the first.
+    // A problem has precedence over progress, and progress over "waiting". Among several long
+    // requests, report the progress of the first.
     const problem = (["detached", "unanswered"] as const).find((state) => states.has(state));
     const connection =
       problem ?? longRequests[0]?.progress ?? (states.has("waiting") ? "waiting" : "ready");

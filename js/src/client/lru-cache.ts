@@ -57,7 +57,7 @@ export function once<V>(
   if (cached) return cached;
   const promise = make();
   cache.set(key, promise, 0);
-  // Until the promise resolves, the size of its value is unknown and counts as 0.
+  // The size of the value counts as 0 above, because it is unknown until the promise resolves.
   promise.then(
     (value) => cache.set(key, promise, size(value)),
     () => cache.delete(key),

@@ -1,4 +1,7 @@
-/** Pooling of positive and negative numbers to one number, so that they do not cancel. */
+/**
+ * Pooling of positive and negative numbers to one number, without adding the two kinds. In a sum,
+ * they would cancel. Differences of weights have both kinds.
+ */
 
 /** Return the number with the larger absolute value, or the first if they are equal. */
 export function larger(a: number, b: number): number {
@@ -14,8 +17,9 @@ export function largestOf(values: ArrayLike<number>): number {
 
 /**
  * A cell shows its pooled negative numbers only if they exceed the positive ones in absolute value
- * by this share. Each row of a difference sums to 0, so both have the same absolute value in a cell
- * of complete rows. Without this margin, rounding would decide the sign.
+ * by this share. Each row of a difference of weights sums to 0, so in a cell of complete rows the
+ * sums of positive and of negative numbers have the same absolute value. Without this margin,
+ * rounding would decide the sign of the cell.
  */
 const TIE_MARGIN = 1e-3;
 

@@ -57,6 +57,7 @@ export interface WeightBlock {
   matrices: Float32Array[];
   rows: number;
   columns: number;
+  /** Upper bound of the values, or of their absolute values if some are negative. */
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
@@ -92,8 +93,9 @@ interface CachedWeights {
 type PendingWeights = Promise<Map<number, CachedWeights>>;
 
 /**
- * Split a request by heads, so that each reply has at most `largest` bytes. If the rows of one head
- * have more, split by rows as well, with at least one row per request.
+ * Split a request by heads, so that each reply has at most `largest` bytes with four bytes per
+ * weight. If the rows of one head have more bytes, split by rows as well, with at least one row per
+ * request.
  */
 export function splitRequest(request: BlockRequest, largest = MAX_REPLY_BYTES): BlockRequest[] {
   const columns = request.columns[1] - request.columns[0];
@@ -166,7 +168,10 @@ export class Source {
     this.#answers = new LruCache(cacheBytes);
   }
 
-  /** Return the description of the record. Its stack names contain the number of the record. */
+  /**
+   * Return the description of the record. Its stack names contain the number of the record (see
+   * `record-number.ts`).
+   */
   async describe(signal?: AbortSignal): Promise<Description> {
     const number = this.record.peek();
     const description = await this.#describe(signal);
@@ -310,15 +315,15 @@ export class Source {
 
   /**
    * Return the maps of heads of a layer. A map is an attention matrix that is pooled to few cells.
-   * The value of a cell is the largest weight in it.
+   * The value of a cell is the largest weight in it, or the number with the largest absolute value.
    */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<WeightBlock> {
     return this.fetch("maps", request, readBlock, bytesOfBlock, signal);
   }
 
   /**
-   * Return one tile of a matrix: a square of pooled cells. They may be computed from a sample of
-   * the queries.
+   * Return one tile of a matrix: a square of pooled cells. The cells may be computed from a sample
+   * of the queries.
    */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<WeightBlock> {
     return this.fetch("tile", request, readBlock, bytesOfBlock, signal);

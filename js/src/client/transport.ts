@@ -1,4 +1,8 @@
-/** Interface of transports. They send requests to a kernel, or answer them from a page. */
+/**
+ * Interface of transports. A transport sends the requests of a view to a kernel, or answers them
+ * from the data of an exported page. The requests are about a record, which is the attention of one
+ * example, or about a corpus or an atlas.
+ */
 
 import type { ReadonlySignal } from "@preact/signals";
 import type {
@@ -16,9 +20,9 @@ export interface Reply {
 }
 
 /**
- * State of a transport: "waiting" or "unanswered" after a short or long time without an answer, and
- * "detached" if no kernel can answer. It is a `ReplyProgress` if the kernel has been computing an
- * answer for a while.
+ * State of a transport: "waiting" after a short time without an answer, "unanswered" after a longer
+ * time, "detached" if no kernel can answer, otherwise "ready". It is a `ReplyProgress` if the
+ * kernel has been computing an answer for a while.
  */
 export type Connection = "ready" | "waiting" | "unanswered" | "detached" | ReplyProgress;
 
@@ -38,7 +42,7 @@ export interface Transport {
     signal?: AbortSignal,
     report?: (progress: ReplyProgress) => void,
   ): Promise<Reply>;
-  /** Send every unanswered request again. */
+  /** Send every unanswered request again. A page has no such requests. */
   retry(): void;
   /**
    * Cancel the requests that the kernel has been computing for a while, except those with a
@@ -54,7 +58,10 @@ export interface Transport {
    * contains only some answers.
    */
   readonly live: boolean;
-  /** Whether the widget was stored without its kernel. Views then request only what they show. */
+  /**
+   * Whether the widget comes from a stored notebook or page without a kernel. A view then requests
+   * only what its first picture needs.
+   */
   readonly detached?: boolean;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Transport that answers requests from the data of an exported page. Its replies have the same form
- * as those of a kernel. A small map is the attention matrix of a head, pooled to few cells at the
- * export.
+ * as those of a kernel. Data that the page contains are called embedded. A small map is the
+ * attention matrix of a head, pooled to few cells at the export.
  */
 
 import type {
@@ -48,7 +48,7 @@ export interface PageData {
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Saved record. It has arrays if the view shows queries and keys or computes weights from them. */
   saved?: SavedRecord;
-  /** Errors of the queries and keys, with one entry for each layer. */
+  /** Errors that result from rounding queries and keys, with one entry for each layer. */
   errors?: VectorErrors[];
   /** Images that the model received, as deflated bytes with three bytes per pixel. */
   images?: (ImageHeader & { data: string })[];
@@ -56,7 +56,7 @@ export interface PageData {
 
 /**
  * If a layer has more weights than this, pooling would take too long. Requests for finer maps of
- * this layer are then answered with the embedded small maps.
+ * this layer are then answered with the embedded small maps, except maps of a part of the text.
  */
 const MAX_POOLED_WEIGHTS = 4_000_000;
 

@@ -1,6 +1,7 @@
 /**
- * The layers of an exported page. A layer is inflated when it is first requested. A small map is
- * the attention matrix of a head, pooled to few cells at the export.
+ * The layers of an exported page. A layer is inflated when it is first requested. Data that the
+ * page contains are called embedded. A small map is the attention matrix of a head, pooled to few
+ * cells at the export.
  */
 
 import { LruCache, once } from "../lru-cache";

@@ -7,17 +7,22 @@ import { fromBase64, inflate } from "../codec";
 import type { Connection, Reply, Transport } from "../transport";
 
 /**
- * A reply that answers each request of its name whose arguments include its arguments. If the
- * header is a list, it has one header per head, and the reply is that of all heads of a layer.
+ * Reply to all requests with the name `request` whose arguments include `arguments`. If `header` is
+ * a list, it has one header for each head of a layer, and the object contains the replies for all of
+ * these heads.
  */
 export interface RecordedReply {
   request: string;
   arguments: Record<string, unknown>;
   header: object | object[];
-  /** Fields of the headers of all heads. */
+  /** Fields that are equal in the headers of all heads, which omit them. */
   common?: object;
-  /** Deflated bytes in base64. Those of all heads have the shape [planes][heads][...]. */
+  /**
+   * Deflated bytes in base64. Those of all heads have the shape [planes][heads][...], and the reply
+   * for a head has its bytes of all planes, one plane after the other.
+   */
   data?: string;
+  /** Number of planes, 1 by default. */
   planes?: number;
   /** Bytes in base64 that the request expects deflated. */
   compressed?: string;

@@ -40,6 +40,7 @@ export interface EmbeddedRows {
   max_rest: number;
   /** Whether the codes of weights are signed. */
   signed?: boolean;
+  /** Largest distance from a query to a later key with a weight that is not 0. */
   reach: number;
   /** Length in bytes of each of the six arrays that `data` contains, one after the other. */
   runs: number[];
@@ -93,7 +94,8 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   const firstKeys = unpacked(array(1), totalRows);
   const endKeys = unpacked(array(2), totalRows);
   const restPerKey = new Float32Array(totalRows);
-  /** Index of each row's first code, and of its first gap. Rows of all keys have no gaps. */
+  // Index of each row's first code, and of its first gap. A gap is the number of keys between an
+  // embedded key and the previous one. Rows in which every key is embedded have no gaps.
   const starts = new Uint32Array(totalRows + 1);
   const gapStarts = new Uint32Array(totalRows + 1);
   const restValues = codeValues(embedded.max_rest);
@@ -110,8 +112,8 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
     starts[row + 1] = (starts[row] as number) + (numGaps || numKeys);
     gapStarts[row + 1] = (gapStarts[row] as number) + numGaps;
   }
-  // Number of keys between each embedded key and the previous one. The keys of a row are computed
-  // from these when the row is requested, because most rows are never requested.
+  // The embedded keys of a row are computed from its gaps when the row is requested, because most
+  // rows are never requested.
   const gaps = unpacked(array(4), gapStarts[totalRows] as number);
   const codes = array(5);
   if (codes.length !== starts[totalRows]) {
@@ -133,7 +135,10 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
     }
   }
 
-  /** Add the embedded weights of a row, less the share of the rest that every key has. */
+  /**
+   * Add the embedded weights of a row in which some keys are embedded. The caller also adds a share
+   * of the remaining weight to every key of the row, so subtract this share from embedded keys.
+   */
   function addSome(rowIndex: number, left: number, line: Float32Array): void {
     const perKey = restPerKey[rowIndex] as number;
     const count = counts[rowIndex] as number;

@@ -1,6 +1,7 @@
 /**
- * Pooling of embedded weights to tiles and maps, with the same results as the kernel's pooling for
- * a live view.
+ * Pooling of the weights in a page to tiles and maps, with the same results as the kernel's pooling
+ * for a live view. A tile is a square of at most `TILE` by `TILE` cells. At level l, a cell covers
+ * 2^l queries and 2^l keys. A map has all queries and keys of a head in few cells.
  */
 
 import type { Pooled, Range } from "../protocol";
@@ -20,7 +21,10 @@ export function tileRange(index: number, level: number, count: number): Range {
   return [Math.min(count, index * span), Math.min(count, (index + 1) * span)];
 }
 
-/** First row and first column of each pooled cell. Each list ends with the end of the last cell. */
+/**
+ * First row of each row of cells, and first column of each column of cells. Each list ends with the
+ * end of the last cell.
+ */
 export interface Starts {
   rows: number[];
   columns: number[];

@@ -30,7 +30,10 @@ interface SavedLayer {
   number: number;
   scale: number;
   softcap: number | null;
-  /** Names of entries in `shared`, which are also the prefixes of the names of their arrays. */
+  /**
+   * Names of entries in `shared`, or null. They are also the prefixes of the names of the arrays of
+   * these entries.
+   */
   mask: string | null;
   bias: string | null;
 }
@@ -60,6 +63,7 @@ export interface SavedRecord {
 export interface VectorErrors {
   stack: string;
   layer: number;
+  /** Largest absolute error of a weight, and of a logit. */
   error: number;
   logit_error: number;
   /**

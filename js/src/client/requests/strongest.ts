@@ -1,5 +1,9 @@
 /**
- * The strongest keys of queries among all keys of the text.
+ * The strongest keys of queries: the keys with the largest weights, or the largest absolute values
+ * of signed numbers.
+ *
+ * A request can leave out keys, such as special tokens. If the input of the model is a pair of
+ * texts a and b, a request can also select a pair such as "a-b": the queries in a and the keys in b.
  *
  * In a live view the kernel finds them with `attnviz/server/strongest.py`. An exported page finds
  * them with `strongestOf`.
@@ -14,11 +18,12 @@ import { MAX_REPLY_BYTES, type Reply } from "../transport";
 export interface StrongestKeys {
   /** k keys for each row, the strongest first. If a row has fewer, the remaining entries are -1. */
   keys: Int32Array;
+  /** Weight of each key in `keys`, or 0 if the entry is -1. */
   weights: Float32Array;
   /**
    * Three sums for each row: the weight of the included keys, of the keys that are left out, and of
-   * the keys outside of the pair of texts. No sum is computed as a difference of others, because
-   * this would lose precision. For signed numbers they are sums of absolute values.
+   * the keys outside of the selected pair of texts. No sum is computed as a difference of others,
+   * because this would lose precision. For signed numbers they are sums of absolute values.
    */
   sums: Float32Array;
 }
@@ -31,7 +36,7 @@ export interface StrongestAnswer {
 
 /**
  * Flags of tokens, each 0 or 1: keys that are left out, and the queries and keys that belong to the
- * pair of texts.
+ * selected pair of texts.
  */
 export interface TokenFilter {
   leftOut: Uint8Array;
@@ -176,7 +181,10 @@ export function strongestOf(
   return strongest;
 }
 
-/** Return 1 for each key that is left out, and 0 for the others. */
+/**
+ * Return 1 for each key that is left out, and 0 for the others. `leaveOut` contains "special" for
+ * special tokens, "first" for the first token, or indices of keys.
+ */
 export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number)[]): Uint8Array {
   const flags = new Uint8Array(keys.text.length);
   for (const entry of leaveOut) {
@@ -240,7 +248,7 @@ export async function requestStrongest(
   return { rows, k, matrices };
 }
 
-/** Return the total weight of a row, from all of its keys. */
+/** Return the total weight of a row, over all of its keys. It is a sum of absolute values. */
 export function totalWeight({ sums }: Pick<StrongestKeys, "sums">, row: number): number {
   const [included = 0, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
   return included + leftOut + otherPair;
