@@ -32,6 +32,12 @@ _HEADER = """/**
  * `make protocol` writes this file from the classes in `attnviz/server/server.py`,
  * `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`. Change these classes instead
  * of this file.
+ *
+ * A record is the attention of one example. A stack is the attention of one kind, such as "self" or
+ * "cross", in all layers of a record. A corpus has the records of many texts. A point is a query or
+ * a key of one token of a corpus. An atlas has statistics of all heads over a corpus. Signed numbers
+ * may be negative, for example differences of weights. Embedded data are contained in an exported
+ * page.
  */
 
 /** A half-open range [start, stop). */
