@@ -8,8 +8,8 @@ import type { Connection, Reply, Transport } from "../transport";
 
 /**
  * Reply to all requests with the name `request` whose arguments include `arguments`. If `header` is
- * a list, it has one header for each head of a layer, and the object contains the replies for all of
- * these heads.
+ * a list, it has one header for each head of a layer, and the object contains the replies for all
+ * of these heads.
  */
 export interface RecordedReply {
   request: string;

@@ -3,7 +3,8 @@
  * of signed numbers.
  *
  * A request can leave out keys, such as special tokens. If the input of the model is a pair of
- * texts a and b, a request can also select a pair such as "a-b": the queries in a and the keys in b.
+ * texts a and b, a request can also select a pair such as "a-b": the queries in a and the keys in
+ * b.
  *
  * In a live view the kernel finds them with `attnviz/server/strongest.py`. An exported page finds
  * them with `strongestOf`.
