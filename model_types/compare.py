@@ -114,7 +114,7 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether the record contains all weights that the model returns, within the tolerance."""
+        """Whether the model has own weights, and the record has all of them within the tolerance."""
         return bool(self.matches) and not self.unmatched and self.error <= TOLERANCE
 
 
@@ -282,7 +282,7 @@ def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -
     for index, tensor in enumerate(tensors):
         if tensor is None:
             continue
-        # Try the layer with the same number first, and then the others in their order.
+        # Try the layer with the number `index` first, and then the other layers in their order.
         for layer in sorted(remaining, key=lambda layer: layer[1] != index):
             pair = _pair(layer, tensor)
             if pair is not None and pair.error <= ROUNDED:
@@ -338,7 +338,7 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
 
 
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
-    """Find an equal tensor for each layer, in the order of both, or return None."""
+    """Find an equal tensor for each layer, or return None. Both keep their order."""
     pairs: list[Pair] = []
     remaining = iter(tensors)
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Control of the comparison: it must fail if the queries, the mask or another input is wrong."""
+"""Control experiment: the comparison must fail if queries, masks or other inputs are wrong."""
 
 from __future__ import annotations
 

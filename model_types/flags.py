@@ -29,7 +29,7 @@ class Flag:
         Values by name. The flag applies only to configurations that have the first setting with
         another value. The other settings are set if the configuration has them.
     inputs : dict
-        Additional arguments, as in `overrides`.
+        Additional arguments of the model, written as in `overrides`.
     masks : bool
         Whether the flag changes masks that a complete model makes for its parts. Such a flag is
         set in all parts. Other flags are not set in parts that are model types themselves, because
@@ -76,7 +76,7 @@ def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _decoder(config: PretrainedConfig) -> Any:
-    """Return True, which makes BERT a decoder. Leave encoder-decoders unchanged."""
+    """Return True, which makes a decoder of an encoder. Leave encoder-decoders unchanged."""
     return _LEAVE if config.is_encoder_decoder else True
 
 

@@ -46,7 +46,7 @@ def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
 
 
 def draw_the_same(model: nn.Module) -> None:
-    """Seed torch, because some models draw random numbers in each forward (VITS, ViLT)."""
+    """Seed torch, so that all forwards of a model draw equal random numbers (VITS, ViLT)."""
     torch.manual_seed(seed_of(type(model).__name__))
 
 
@@ -86,7 +86,7 @@ def double_softmax() -> Iterator[None]:
 
 @contextmanager
 def double_weights() -> Iterator[None]:
-    """Let records compute weights in float64 within the context."""
+    """Within the context, let records compute weights in float64 instead of float32."""
     with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
         yield
 

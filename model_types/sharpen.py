@@ -49,7 +49,7 @@ class _Group:
     ----------
     parameters : list of Tensor
     step : float
-        Factor of the next scaling.
+        Factor by which the next scaling multiplies or divides the parameters.
     below : bool or None
         Whether the peak was below the target range before the last scaling. None before the first.
     """
@@ -61,8 +61,8 @@ class _Group:
     def adapt(self, current: float) -> bool:
         """Scale the parameters if `current`, the peak of the weights, is outside the target range.
 
-        The step becomes smaller if the last scaling was too large. Return whether the parameters
-        were scaled.
+        If the last scaling moved the peak to the other side of the range, the step becomes its
+        square root. Return whether the parameters were scaled.
         """
         if not np.isfinite(current) or _AIM[0] <= current <= _AIM[1]:
             return False

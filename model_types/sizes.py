@@ -1,7 +1,7 @@
 """Sizes of tiny models, by the names of settings in configurations.
 
-Settings that are not in these tables keep their defaults. Exceptions are the ids of tokens, and
-lists with an entry for each layer, which `model_types.shrink` changes.
+Most settings that are not in these tables keep their defaults. `model_types.shrink` changes the
+others, such as ids of tokens, and lists with an entry for each layer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _HEAD_WIDTH = dict.fromkeys(
     16,
 )
 
-# Settings that are numbers of layers. They become at most 2.
+# Settings that are numbers of layers. They become at most 2, or 2 for each kind of layers.
 LAYER_COUNTS = frozenset(
     """
     conf_num_hidden_layers decoder_layers decoder_num_hidden_layers depth encoder_layers

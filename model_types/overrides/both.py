@@ -1,4 +1,4 @@
-"""Overrides for models of text with images or sound, and for their towers."""
+"""Overrides for models of text with images or sound, and for their image and sound encoders."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ BOTH: dict[str, dict[str, Any]] = {
             "input_features_mask": ("ones", 1, 20),
         },
     },
-    # The image tower is a timm model of a fixed, large size. Choose a smaller one.
+    # The image encoder is a model of the library timm, whose size is fixed. Choose a small one.
     "gemma3n": {
         "config": {"vision_config": {"architecture": "resnet10t"}},
         "inputs": {"pixel_values": None, "input_features": None, "input_features_mask": None},

@@ -85,7 +85,7 @@ TEXT: dict[str, dict[str, Any]] = {
             "activation_sparsity_pattern": None,
         }
     },
-    # A low soft cap, which changes the logits of the tiny models below noticeably.
+    # The soft cap is low, so that it changes the small logits of a tiny model.
     "gemma2": {"config": {"attn_logit_softcapping": 3.0}},
     "t5gemma": {
         "config": {

@@ -4,8 +4,8 @@ const LONGEST_FRAME_MS = 100;
 /** Wait until the browser has painted and has nothing else to do. */
 export async function idle(): Promise<void> {
   await new Promise<void>((resolve) => {
-    // The browser paints after the callbacks of a frame. It calls a timer that such a callback
-    // starts only after it has painted.
+    // The callbacks of a frame run before the browser paints. A timer that such a callback starts
+    // runs after the browser has painted.
     globalThis.requestAnimationFrame?.(() => setTimeout(resolve));
     setTimeout(resolve, LONGEST_FRAME_MS);
   });

@@ -209,9 +209,9 @@ def _projections(
     """Yield replies with plots, and their trust figures, by the view's method and dimensions.
 
     For t-SNE and UMAP, these are the plots of all heads of the stack whose projection has at least
-    one frame (intermediate result). If `wait` is True, first wait for the final result of the
-    enlarged head. For three principal components, it is only the plot of the enlarged head. For two
-    principal components, there are none, because every page contains these plots.
+    one frame (intermediate result). If `wait` is True and a head is enlarged, first wait for the
+    final result of this head. For three principal components, it is only the plot of one head. For
+    two principal components, there are none, because every page contains these plots.
     """
     method, dimensions, name = state["method"], state["dimensions"], state["stack"]
     if (method, dimensions) == ("pca", 2):

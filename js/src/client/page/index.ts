@@ -44,7 +44,7 @@ export interface PageData {
   embedded?: EmbeddedShare;
   /** Small maps of all heads. Empty if the page has few weights, because pooling these is fast. */
   maps: EmbeddedRows[];
-  /** Scores of all heads of a stack, with one entry for each pattern. */
+  /** Scores of all heads, with one entry for each stack and pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Saved record. It has arrays if the view shows queries and keys or computes weights from them. */
   saved?: SavedRecord;
@@ -204,7 +204,7 @@ function blockReply(
 }
 
 /**
- * Return one pooled matrix for each group. Each is pooled from the mean over the heads of its
+ * Return one pooled matrix for each group of heads. It is pooled from the mean over the heads of the
  * group.
  */
 function pooledReply(

@@ -117,7 +117,7 @@ function partOf(
   return own;
 }
 
-/** Decode codes of mean weights. Each of `maxima` belongs to an equal part of the codes. */
+/** Decode codes of mean weights. They are of one or more heads, whose maxima are `maxima`. */
 function weightsOf(codes: Uint8Array, maxima: readonly number[]): Float32Array<ArrayBuffer> {
   const size = codes.length / maxima.length;
   return Float32Array.from(codes, (code, i) => {

@@ -36,7 +36,7 @@ export interface EmbeddedRows {
   layer: number;
   shape: [number, number, number];
   maximum: number;
-  /** Remaining weight that the largest code stands for. */
+  /** Largest remaining weight of a row, for which code 255 stands. */
   max_rest: number;
   /** Whether the codes of weights are signed. */
   signed?: boolean;

@@ -1,7 +1,7 @@
 /**
  * Pooling of the weights in a page to tiles and maps, with the same results as the kernel's pooling
  * for a live view. A tile is a square of at most `TILE` by `TILE` cells. At level l, a cell covers
- * 2^l queries and 2^l keys. A map has all queries and keys of a head in few cells.
+ * 2^l queries and 2^l keys. A map shows the matrix of a head, or a part of it, in few cells.
  */
 
 import type { Pooled, Range } from "../protocol";
