@@ -114,7 +114,7 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether the model has own weights, and the record has all of them within the tolerance."""
+        """Whether the model has own weights, and the record has all of them, up to `TOLERANCE`."""
         return bool(self.matches) and not self.unmatched and self.error <= TOLERANCE
 
 

@@ -204,8 +204,8 @@ function blockReply(
 }
 
 /**
- * Return one pooled matrix for each group of heads. It is pooled from the mean over the heads of the
- * group.
+ * Return one pooled matrix for each group of heads. The matrix is pooled from the mean over the
+ * heads of the group.
  */
 function pooledReply(
   weights: WeightRows,

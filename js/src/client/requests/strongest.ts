@@ -6,8 +6,8 @@
  * texts a and b, a request can also select a pair such as "a-b": the queries in a and the keys in
  * b.
  *
- * In a live view the kernel finds the strongest keys with `attnviz/server/strongest.py`. An exported
- * page finds them with `strongestOf`.
+ * In a live view the kernel finds the strongest keys with `attnviz/server/strongest.py`. An
+ * exported page finds them with `strongestOf`.
  */
 
 import { asBytes } from "../codec";
