@@ -119,7 +119,10 @@ export interface CorpusPoints {
   /** Number of query tokens of each text, 0 if the text has no points. */
   text_tokens: number[];
   vocabulary: string[];
-  /** Number of occurrences of each vocabulary entry in all texts that were read. */
+  /**
+   * Number of occurrences of each vocabulary entry in all texts that were read, as a query, or as a
+   * key if keys are other tokens than queries.
+   */
   frequency: number[];
   /** Indices of the vocabulary entries that are punctuation, or special tokens. */
   punctuation: number[];
@@ -878,7 +881,10 @@ export interface HeadTrustFigures {
    * averaged over queries.
    */
   plot: number | null;
-  /** Share of a query's ten strongest keys that are among its ten nearest keys on the plot. */
+  /**
+   * Share of a query's ten strongest keys that are among its ten nearest keys on the plot, averaged
+   * over queries.
+   */
   recall: number | null;
   /** Expected recall for random positions. */
   recall_baseline: number | null;
@@ -887,7 +893,11 @@ export interface HeadTrustFigures {
   num_total: number;
 }
 
-/** Trust figures of some heads, in the order of the request. null for heads without a plot. */
+/**
+ * Trust figures of some heads, in the order of the request.
+ *
+ * An entry is null if the head has no plot by the requested method yet, or none that can be drawn.
+ */
 export interface TrustHeader {
   heads: (HeadTrustFigures | null)[];
 }
@@ -905,7 +915,7 @@ export interface NormsRequest {
 }
 
 /**
- * Header of a reply with norms. Code 0 is the smallest norm, `low`. Code `top` is `high`.
+ * Header of a reply with norms. Code 0 stands for `low`, the smallest, and `top` for `high`.
  *
  * Codes have one byte if `top` is 255, and two bytes if it is 65,535.
  */

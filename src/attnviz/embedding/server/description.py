@@ -126,7 +126,8 @@ class CorpusPoints(TypedDict):
     text_tokens : list of int
         Number of query tokens of each text, 0 if the text has no points.
     frequency : list of int
-        Number of occurrences of each vocabulary entry in all texts that were read.
+        Number of occurrences of each vocabulary entry in all texts that were read, as a query, or
+        as a key if keys are other tokens than queries.
     punctuation, special : list of int
         Indices of the vocabulary entries that are punctuation, or special tokens.
     queries : PointTokens
@@ -279,7 +280,10 @@ def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int
 
 
 def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
-    """Return the different caveats of a stack's layers in the first text, each with its layers."""
+    """Return the caveats of a stack, each with the layers that have it.
+
+    The caveats of the first text hold for all texts, because all texts are from the same model.
+    """
     layers: dict[Caveat, list[int]] = {}
     for layer in corpus.stack(stack).layers:
         for caveat in caveats_of(corpus.attention(stack, layer, 0)):

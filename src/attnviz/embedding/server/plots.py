@@ -43,8 +43,8 @@ _CACHED_BYTES = 192_000_000
 _PLACED_AT_ONCE = 1 << 23
 # Number of decimals of trust figures in replies.
 _TRUST_DIGITS = 4
-# Limits of the number of queries, and of query-key pairs, with which the trust figures of a head
-# are measured. This takes about 0.3 s on one core.
+# Maximum and minimum number of queries, and maximum number of query-key pairs, for measuring the
+# trust figures of a head. The measurement takes about 0.3 s on one core.
 _MAX_QUERIES, _MIN_QUERIES, _MAX_PAIRS = 512, 64, 10_000_000
 # Number of heads whose trust figures are measured together, in parallel on several cores.
 _MEASURED_AT_ONCE = 4
@@ -154,7 +154,7 @@ class PlotHeader(TypedDict):
 
 
 class NormsHeader(TypedDict):
-    """Header of a reply with norms. Code 0 is the smallest norm, `low`. Code `top` is `high`.
+    """Header of a reply with norms. Code 0 stands for `low`, the smallest, and `top` for `high`.
 
     Codes have one byte if `top` is 255, and two bytes if it is 65,535.
     """
@@ -175,7 +175,8 @@ class HeadTrustFigures(TypedDict):
         Correlation between the distance of a query and a key on the plot and their product
         ``q . k``, averaged over queries.
     recall : float or None
-        Share of a query's ten strongest keys that are among its ten nearest keys on the plot.
+        Share of a query's ten strongest keys that are among its ten nearest keys on the plot,
+        averaged over queries.
     recall_baseline : float or None
         Expected recall for random positions.
     num_queries, num_total : int
@@ -205,7 +206,7 @@ class Plot:
     factor : float
         Factor by which queries were divided and keys were multiplied. 1 if it is not finite.
     problem : str or None
-        Reason why the plot is empty or meaningless, in words. Otherwise None.
+        Reason why views do not draw the plot, in words. None if they draw it.
     work : Work or None
         Progress of t-SNE or UMAP, None for principal components.
     """

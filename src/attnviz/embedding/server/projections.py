@@ -38,9 +38,10 @@ class ProjectionJobs:
         *,
         restart: bool = False,
     ) -> Job:
-        """Return the job of a projection. Start it if it is not stored, or was removed.
+        """Return the stored job of a projection, or start a job if none is stored.
 
-        `key` identifies the projection. `points` returns the points, float32, (points, head_dim).
+        `key` identifies the projection. `points` returns the points, float32, (points, dimensions).
+        If `restart` is True, a cancelled or failed projection is started again.
         """
         with self._lock:
             for other in [other for other in self._jobs if other != key]:

@@ -187,7 +187,10 @@ class PlotRequest(HeadPlot):
 
 
 class TrustHeader(TypedDict):
-    """Trust figures of some heads, in the order of the request. null for heads without a plot."""
+    """Trust figures of some heads, in the order of the request.
+
+    An entry is null if the head has no plot by the requested method yet, or none that can be drawn.
+    """
 
     heads: list[HeadTrustFigures | None]
 

@@ -1,4 +1,8 @@
-"""Attention weights in a corpus: lines of a point, strongest keys, and means by position."""
+"""Attention weights in a corpus: lines of a point, strongest keys, and means by position.
+
+A point is a query or a key of one token. The attention lines of a query end at its strongest keys,
+and those of a key end at the queries with the largest weights on this key.
+"""
 
 from __future__ import annotations
 
@@ -175,8 +179,8 @@ def top_keys(
     """Return the weights and the indices of the `count` strongest keys of each query.
 
     Both arrays have the shape (count, queries), with descending weights. An index is relative to
-    the first key point of the query's text. If the text has fewer than `count` key points, the
-    remaining weights and indices are 0.
+    the first key point of the query's text. If fewer than `count` key points of the text have
+    weight, the remaining weights and indices are 0.
     """
     points = corpus.points(stack)
     weights = np.zeros((count, points.num_queries), np.float32)
