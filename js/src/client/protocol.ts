@@ -120,8 +120,8 @@ export interface CorpusPoints {
   text_tokens: number[];
   vocabulary: string[];
   /**
-   * Number of occurrences of each vocabulary entry in all texts that were read, as a query, or as a
-   * key if keys are other tokens than queries.
+   * Number of occurrences of each vocabulary entry in all texts that were read. Queries are
+   * counted, and keys, too, if they are other tokens.
    */
   frequency: number[];
   /** Indices of the vocabulary entries that are punctuation, or special tokens. */

@@ -126,8 +126,8 @@ class CorpusPoints(TypedDict):
     text_tokens : list of int
         Number of query tokens of each text, 0 if the text has no points.
     frequency : list of int
-        Number of occurrences of each vocabulary entry in all texts that were read, as a query, or
-        as a key if keys are other tokens than queries.
+        Number of occurrences of each vocabulary entry in all texts that were read. Queries are
+        counted, and keys, too, if they are other tokens.
     punctuation, special : list of int
         Indices of the vocabulary entries that are punctuation, or special tokens.
     queries : PointTokens
