@@ -43,7 +43,7 @@ interface Pending {
   reject: (error: Error) => void;
   /** Stop listening to the caller's abort signal. */
   release: () => void;
-  /** "ready" until the answer to the newest message is late, and then the reason or the delay. */
+  /** "ready", or "waiting", "unanswered" or "detached" if the answer is late. */
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
   /** Latest progress of the answer. Null until the kernel has replied that it needs longer. */
