@@ -19,13 +19,14 @@ Measure whether the attention has an effect on the output
     `SetWeights`. See also `head_effects`, `token_effects`, `attribute`, `erasure_curve`,
     `sufficient_tokens` and `permutation_effect`.
 Get the numbers
-    `extract` returns an `AttentionRecord`. Its method ``record.stack().weights(layer=3, head=1)``
-    returns an array (queries, keys), and ``record.to_pandas()`` returns a table. The module
-    `analysis` computes scores of heads and other measures.
+    `extract` returns an `AttentionRecord`. If `record` is its result,
+    ``record.stack().weights(layer=3, head=1)`` is an array (queries, keys), and
+    ``record.to_pandas()`` is a table. The module `analysis` computes scores of heads and other
+    measures.
 Save and share
     ``view.save("view.html")`` saves a view as HTML, SVG, PNG or PDF. ``record.save`` and `load`
     save and load a record. The package `integrations` logs views to experiment trackers. `options`
-    sets what a notebook stores.
+    determines what a notebook stores in addition to a view, such as a picture.
 
 ``help(av.show_head_view)`` lists all arguments and traits of this view. Each name is imported when
 it is first used. Therefore ``import attnviz`` alone imports neither torch nor transformers.
@@ -39,12 +40,13 @@ import lazy_loader
 
 __version__ = "0.1.0"
 
-# `__init__.pyi` lists the public names and the modules that define them.
+# `__init__.pyi` lists the public names and the modules that define them. A module is imported when
+# one of its names is used.
 _load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-# Names of the same functions in BertViz. The error for an unknown name suggests the name in
-# attnviz.
+# Names of functions in BertViz, and the names of the same functions in attnviz. The error for the
+# name of a function in BertViz suggests the name in attnviz.
 _OTHER_NAMES = {f"{view}_view": f"show_{view}_view" for view in ("head", "model", "neuron")}
 
 

@@ -1,9 +1,11 @@
 """Command line of attnviz.
 
-Each ``show_*`` function has a command, which writes the view to a file. The options of a command
-are the arguments of the function, the traits of the view, and the arguments of its method ``save``.
-The names, defaults and help texts of the options come from signatures and docstrings. The path of
-the file is printed to stdout. Progress and errors are printed to stderr.
+Each ``show_*`` function of attnviz has a command, such as ``head-view`` for `show_head_view`. The
+command creates the view and saves it to a file. The command ``demo`` saves a view of a demo model.
+The options of a command are the keyword arguments of the function, the traits of the view, and the
+arguments of its method ``save``. The names, defaults and help texts of the options come from
+signatures and docstrings. The path of the file is printed to stdout. Progress and errors are
+printed to stderr.
 """
 
 from __future__ import annotations
@@ -56,22 +58,25 @@ _POSITIONAL = {
     "c": "a second text for the same model",
 }
 
-# Stack and query position that a demo page shows for each demo model. At these queries the models
-# show what they learned. "decoder": the last word predicts the street. "encoder-decoder": the first
-# dash predicts the month. "vision": the CLS token predicts the shape. "vision-language": the colour
-# word attends to the shape with this colour.
+# For each demo model, the stack and the position of the query that the command `demo` shows. A
+# stack is the attention of one kind in all layers. A negative position counts from the end. At
+# these queries, the models show what they learned:
+# - decoder: at the last word of the input, the model predicts "street".
+# - encoder-decoder: at the first dash of the date in the output, the model predicts the month.
+# - vision: at the class token (CLS), the model predicts the shape.
+# - vision-language: the word "red" attends to the red shape.
 _QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
     "vision": ("vision", 0),
     "vision-language": ("self", -2),
 }
-# Suffix of saved records and statistics.
+# Suffix of files with a saved record or saved statistics.
 _RECORD = ".safetensors"
 
 
 def _commands() -> dict[str, Callable[..., View]]:
-    """Map the name of each command, such as "head-view", to its function, `show_head_view`."""
+    """Return the function of each command except "demo", by the name of the command."""
     names = [name for name in attnviz.__all__ if name.startswith("show_")]
     return {name.removeprefix("show_").replace("_", "-"): getattr(attnviz, name) for name in names}
 
@@ -82,7 +87,10 @@ def _view_of(function: Callable[..., View]) -> Any:
 
 
 def _parser(functions: Mapping[str, Callable[..., View]]) -> argparse.ArgumentParser:
-    """Create the parser for the name of the command. Its help lists all commands."""
+    """Create the parser for the name of the command, which is the first argument.
+
+    `functions` is the result of `_commands`. The help of the parser lists all commands.
+    """
     summaries = {"demo": _DEMO} | {name: _summary(function) for name, function in functions.items()}
     lines = [f"  {name:16}{summary}" for name, summary in summaries.items()]
     parser = argparse.ArgumentParser(
@@ -98,7 +106,10 @@ def _parser(functions: Mapping[str, Callable[..., View]]) -> argparse.ArgumentPa
 
 
 def _command_parser(command: str, function: Callable[..., View]) -> argparse.ArgumentParser:
-    """Create the parser for the arguments of a command, which shows its view with `function`."""
+    """Create the parser for the arguments of a command.
+
+    `function` is the `show_*` function that the command calls.
+    """
     positional = [] if command == "demo" else _positional(function)
     parser = argparse.ArgumentParser(
         prog=f"attnviz {command}",
@@ -132,15 +143,16 @@ def _positional(function: Callable[..., View]) -> list[str]:
 
 
 def _passes_options(function: Callable[..., View]) -> bool:
-    """Whether a `show_*` function passes its ``**options`` to `attnviz.extract`."""
+    """Whether a `show_*` function has ``**options``, which it passes to `attnviz.extract`."""
     return "options" in inspect.signature(function).parameters
 
 
 def _options(function: Callable[..., View]) -> dict[str, inspect.Parameter]:
-    """Return the options of a command.
+    """Return the options of a command as parameters with a name, an annotation and a default.
 
-    They are the traits of the view, and the arguments of its method `save` and of the `show_*`
-    function.
+    They are the keyword arguments of the `show_*` function `function`, those of the view's method
+    `save`, the arguments for figures, the traits of the view, and, if `function` has ``**options``,
+    the options of `attnviz.extract`.
     """
     from traitlets import Bool, Unicode
 
@@ -152,7 +164,7 @@ def _options(function: Callable[..., View]) -> dict[str, inspect.Parameter]:
         name: parameter
         for source in (function, view.save)
         for name, parameter in inspect.signature(source).parameters.items()
-        # The traits in the signature of a `show_*` function have no annotations.
+        # Skip parameters without annotation. They are traits, which are added below.
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.annotation is not parameter.empty
     }
     annotations: dict[str, Any] = dict(FigureArguments.__annotations__)
@@ -171,7 +183,7 @@ def _options(function: Callable[..., View]) -> dict[str, inspect.Parameter]:
 
 
 def _descriptions(function: Callable[..., View]) -> dict[str, str]:
-    """Return the description of each option of a command, from docstrings."""
+    """Return the description of each option of a command that a docstring describes."""
     view = _view_of(function)
     sources = [view.to_html, view.to_svg, view.save, function, *view.__mro__]
     if _passes_options(function):
@@ -179,7 +191,7 @@ def _descriptions(function: Callable[..., View]) -> dict[str, str]:
     words: dict[str, str] = {}
     for source in sources:
         for name, _, description in documented_names(source):
-            # Ignore descriptions that only refer to another class.
+            # Ignore descriptions that only refer to another docstring, and use the other docstring.
             if description and not description.startswith("See "):
                 words.setdefault(name, description)
     return words
@@ -189,7 +201,7 @@ def _add_option(parser: argparse.ArgumentParser, option: inspect.Parameter, word
     if option.default not in (None, False, option.empty):
         words = f"{words} (default: {option.default})"
     flag = "--" + option.name.replace("_", "-")
-    # The annotations of a TypedDict are forward references, and others are strings.
+    # The annotations of a TypedDict are `ForwardRef` objects. Other annotations are strings.
     annotation = getattr(option.annotation, "__forward_arg__", option.annotation)
     common: dict[str, Any] = {"default": argparse.SUPPRESS, "help": words.replace("%", "%%")}
     if annotation == "bool":
@@ -204,9 +216,9 @@ def _add_option(parser: argparse.ArgumentParser, option: inspect.Parameter, word
 def _read_value(annotation: str, text: str) -> Any:
     """Convert the value of an option from a string.
 
-    If the option accepts only strings, return `text`. If it accepts a sequence of strings, split
-    `text` at commas. Otherwise return the Python literal, such as a number or a list, or `text` if
-    it is not a literal.
+    `annotation` is the type that the option accepts. If it accepts only strings, return `text`. If
+    it accepts a sequence of strings, split `text` at commas. Otherwise, read `text` as a Python
+    literal, such as a number or a list, or return `text` if it is not a literal.
     """
     if annotation in ("str", "str | None"):
         return text
@@ -219,7 +231,9 @@ def _read_value(annotation: str, text: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, by default that in ``sys.argv``, and return the exit code.
+    """Run a command, and return the exit code.
+
+    `arguments` are the name of the command and its arguments, by default those in ``sys.argv``.
 
     Examples
     --------
@@ -234,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     function = functions["head-view" if command == "demo" else command]
-    # Use `parse_intermixed_args`, because positional arguments may follow options.
+    # Use `parse_intermixed_args`, so that positional arguments may follow options.
     options = vars(_command_parser(command, function).parse_intermixed_args(arguments[1:]))
     from traitlets import TraitError
 
@@ -247,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError),
         TraitError,
     ) as error:
-        # The string of a KeyError would have its message in quotes.
+        # Do not use `str(error)` for a KeyError, because it puts the message in quotes.
         reason = error.args[0] if isinstance(error, KeyError) and error.args else error
         print(f"attnviz: {str(reason) or type(error).__name__}", file=sys.stderr)
         return 1
@@ -258,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _write(command: str, function: Callable[..., View], options: dict[str, Any]) -> Path:
     """Create the view of a command, write it to a file, and return the path of the file.
 
-    `options` are the parsed arguments of the command.
+    `options` are the parsed arguments of the command by name. This function removes some of them.
     """
     from attnviz.pages.figure import FigureArguments
     from attnviz.views.show import nothing_displayed
@@ -283,9 +297,10 @@ def _write(command: str, function: Callable[..., View], options: dict[str, Any])
 
 
 def _check_file(output: Path | None, saving: Mapping[str, Any]) -> None:
-    """Raise an error if the options of the output file are invalid.
+    """Raise an error if the path of the output file or an option for it is invalid.
 
-    This check runs before the model, so that an error does not come after a long computation.
+    `saving` has the arguments of the view's method `save`. This check runs before the model, so
+    that an error does not come after a long computation.
     """
     from attnviz.pages.figure import FigureArguments, parse_figure_options
     from attnviz.pages.limits import check_file_kind, check_options
@@ -307,7 +322,10 @@ def _check_file(output: Path | None, saving: Mapping[str, Any]) -> None:
 
 
 def _read_argument(function: Callable[..., View], name: str, text: Any) -> Any:
-    """Read a positional argument, `text`, of a command. For "inputs", `text` is a list."""
+    """Return the value of a positional argument of a command for the function of the command.
+
+    `text` is the argument on the command line, or a list of strings for "inputs".
+    """
     if name == "model" and function is attnviz.show_atlas_view and text.endswith(_RECORD):
         return attnviz.HeadStatistics.load(Path(text).expanduser())
     if name == "model":
@@ -316,8 +334,8 @@ def _read_argument(function: Callable[..., View], name: str, text: Any) -> Any:
         models = [_load(model) for model in text.split(",")]
         return models if len(models) > 1 else models[0]
     if name == "texts":
-        # `str.splitlines` would also split a text at other characters than line ends, such as
-        # U+2028.
+        # Do not use `str.splitlines`, which would also split a text at characters that editors do
+        # not show as the end of a line, such as U+2028.
         lines = Path(text).expanduser().read_text(encoding="utf-8-sig").split("\n")
         return [line for line in lines if line.strip()]
     if name == "inputs":
@@ -327,7 +345,11 @@ def _read_argument(function: Callable[..., View], name: str, text: Any) -> Any:
 
 
 def _load(text: str) -> Any:
-    """Load a saved record. If `text` is the hub id or folder of a model, return it unchanged."""
+    """Load the saved record at the path `text`.
+
+    If `text` is not the path of a saved record but the hub id or folder of a model, return it
+    unchanged.
+    """
     path = Path(text).expanduser()
     if path.suffix == _RECORD or (path.is_dir() and not (path / "config.json").is_file()):
         print(f"attnviz: reading {text}", file=sys.stderr)
@@ -337,16 +359,16 @@ def _load(text: str) -> Any:
 
 
 def _read(text: str) -> Any:
-    """Return `text`. If it starts with @, read the text or image in the file that it names.
+    """Return `text`, or the content of a file if `text` is "@" and the path of the file.
 
-    ``@-`` reads from stdin.
+    The file is a text in UTF-8, or an image. "@-" reads the text or image from stdin.
     """
     if not text.startswith("@"):
         return text
     file = text.removeprefix("@")
     data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
     try:
-        # Remove the last line feed, which most editors add and which is not part of the text.
+        # Remove the line feed at the end of the file, which most editors add.
         return data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
     except UnicodeDecodeError:
         pass
@@ -365,9 +387,10 @@ def _read(text: str) -> Any:
 
 
 def _demo(name: str) -> dict[str, Any]:
-    """Return the record of a demo model, and the position of a view that shows what it learned.
+    """Return arguments of `show_head_view` with which the view shows what a demo model learned.
 
-    The position is the query in `_QUERIES` and the head with the largest weight of this query.
+    The view shows the model's record of its example, with the query in `_QUERIES` and the head that
+    has the largest weight of this query.
     """
     print(f"attnviz: running the demo model {name!r}", file=sys.stderr)
     model, reader = attnviz.demos.load(name)
@@ -375,8 +398,8 @@ def _demo(name: str) -> dict[str, Any]:
     record = attnviz.extract(model, **attnviz.demos.example(name), **by)
     stack_name, query = _QUERIES[name]
     stack = record.stack(stack_name)
-    # Ignore layer 0: its inputs do not depend on other tokens, so its heads cannot show what the
-    # model learned about them.
+    # Ignore layer 0. The vector of a token at its input depends on no other token, so its heads
+    # cannot show what the model learned about the context of a token.
     largest = {
         (layer, head): stack.weights(layer=layer, head=head)[query].max()
         for layer in stack.layers

@@ -1,24 +1,25 @@
 """Tiny trained models that are part of attnviz, so that examples run without a network.
 
 ``"decoder"``
-    A GPT-2 with 3 layers of 4 heads. Each word is one token. The model repeats earlier sequences,
-    and determines to which noun "it" refers. Its weights were initialised as an induction circuit
-    before training.
+    A GPT-2 with 3 layers of 4 heads. Each word is one token. The model continues a repeated
+    sequence of tokens as before, and determines to which noun "it" refers. An induction head
+    attends to the token after an earlier occurrence of the current token. Before the training, the
+    weights were set so that the model has such a head.
 ``"encoder-decoder"``
     A BART with 2 encoder layers and 2 decoder layers of 4 heads. Each character is one token. The
-    model converts dates in nine formats to the ISO format. Its cross-attention attends to the month
-    and the day.
+    model converts dates in nine formats to the ISO format. When it writes the month and the day,
+    its cross-attention attends to the month and the day in the input.
 ``"vision"``
-    A ViT with 3 layers of 4 heads and 64 patches. It classifies the shape in a small image. Its CLS
-    token attends to the patches of the shape.
+    A ViT with 3 layers of 4 heads and 64 patches. It classifies the shape in a small image. Its
+    class token (CLS) attends to the patches of the shape.
 ``"vision-language"``
     A LLaVA that consists of a CLIP encoder and a Llama, with 3 layers of 4 heads each and 64
     patches. It reads an image of two shapes and the text "the red", and names the red shape. One
     head attends to the shape of the named colour.
 
-`checkpoints` loads the decoder before training. It also loads ``"induction"`` at five steps of its
-training. This is a GPT-2 with 2 layers of 4 heads that starts from random weights and develops
-induction heads.
+`checkpoints` loads the weights of ``"decoder"`` before training. It also loads ``"induction"`` at
+five steps of its training. This is a GPT-2 with 2 layers of 4 heads that starts from random weights
+and learns to have induction heads.
 
 >>> model, tokenizer = load("decoder")
 >>> ids = tokenizer(example("decoder")["inputs"], return_tensors="pt")["input_ids"]
@@ -34,7 +35,8 @@ from typing import Any
 
 __all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load", "sentences"]
 
-# Names of the classes of each model and of its tokenizer or processor in transformers.
+# For each demo model, the names of two classes of transformers: that of the model, and that of its
+# tokenizer or processor.
 _CLASSES = {
     "decoder": ("GPT2LMHeadModel", "PreTrainedTokenizerFast"),
     "encoder-decoder": ("BartForConditionalGeneration", "PreTrainedTokenizerFast"),
@@ -42,7 +44,8 @@ _CLASSES = {
     "vision-language": ("LlavaForConditionalGeneration", "AutoProcessor"),
 }
 NAMES = tuple(_CLASSES)
-#: For each model, the training steps whose weights `checkpoints` can load. 0 is before training.
+#: For each model with checkpoints, the training steps whose weights `checkpoints` can load. Step 0
+#: is before training.
 CHECKPOINTS = {"decoder": (0,), "induction": (0, 100, 200, 300, 480)}
 
 _HERE = Path(__file__).parent
@@ -68,7 +71,7 @@ def load(name: str) -> tuple[Any, Any]:
     model : PreTrainedModel
         A GPT2LMHeadModel, BartForConditionalGeneration, ViTForImageClassification or
         LlavaForConditionalGeneration, on the CPU, in float32 and in evaluation mode. The weights
-        are stored as float16, and converted to float32.
+        are stored as float16, and converted to float32 when they are loaded.
     reader : PreTrainedTokenizerFast, ViT's image processor or LlavaProcessor
         The tokenizer of a text model, or the processor of a model with image input.
 
@@ -108,7 +111,8 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
     -------
     models : dict of int to PreTrainedModel
         One model for each step, in ascending order of the steps. The models are on the CPU, in
-        float32 and in evaluation mode. The weights are stored as float16, and converted to float32.
+        float32 and in evaluation mode. The weights are stored as float16, and converted to float32
+        when they are loaded.
     tokenizer : PreTrainedTokenizerFast
         The tokenizer of the models.
 
@@ -119,8 +123,8 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
 
     Notes
     -----
-    Before training, the weights of "decoder" are set to an induction circuit, so it has an
-    induction head at step 0. The weights of "induction" are random at step 0.
+    The weights of "decoder" at step 0 are not random. They are set so that the model has an
+    induction head. The weights of "induction" are random at step 0.
 
     Examples
     --------
@@ -154,7 +158,7 @@ def _loaded(kind: Any, folder: Path) -> Any:
 def example(name: str) -> dict[str, Any]:
     """Return an input for a demo model that shows what the model has learned.
 
-    The nouns, the date and the images of these inputs do not occur in the training data.
+    The training data do not contain this pair of nouns, this date and these images.
 
     Parameters
     ----------
@@ -167,11 +171,12 @@ def example(name: str) -> dict[str, Any]:
         Keyword arguments ``inputs`` and ``target`` of `attnviz.extract` and of the `show_*`
         functions. They depend on the model:
 
-        - "decoder": a sentence whose next word is "street", without a target.
-        - "encoder-decoder": a written date. The target is this date in ISO format.
+        - "decoder": the beginning of a sentence that continues with "street", without a target.
+        - "encoder-decoder": a date with the name of the month. The target is this date in ISO
+          format.
         - "vision": a PIL image of a triangle, 32 x 32 pixels, without a target.
         - "vision-language": a pair of a PIL image of two shapes and the text "the red". The target
-          is the answer.
+          is the name of the red shape.
 
     Raises
     ------
@@ -205,7 +210,9 @@ def example(name: str) -> dict[str, Any]:
 
 
 def sentences() -> list[str]:
-    """Return sixty sentences for the decoder, whose pairs of nouns do not occur in training.
+    """Return sixty sentences for the decoder.
+
+    The training data do not contain the pairs of nouns in these sentences.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Integrations with experiment trackers, such as MLflow and Weights & Biases.
 
-`log` logs a view to a run of a tracker. `AttentionCallback` logs attention during training. This
-package does not import the packages of trackers. If a run is active, its package is already
-imported.
+A run is an experiment that a tracker records. `log` logs a view to a run. `AttentionCallback` logs
+attention during training. This package does not import the packages of trackers. If a run is
+active, the user's code has already imported the package of its tracker.
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from attnviz.views.record_view import RecordView
 class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Log the attention of a model to fixed texts during training.
 
-    The callback extracts the attention of the model to each text at step 0, at each evaluation (or
-    every `every` steps), and at the last step. To each active run of an experiment tracker it logs
-    one page per text, which shows all heads. It also logs one metric per pattern, such as
-    ``attention/previous token``. The metric is the largest score of all heads in a text, averaged
-    over the texts. After the last step, it logs one additional page per text, which has a slider to
-    choose the step.
+    The callback extracts the attention of the model in each text before the first step, at each
+    evaluation (or every `every` steps), and after the last step. To each active run of an
+    experiment tracker, it logs one interactive page per text. By default, the page shows all heads.
+    The callback also logs one metric per pattern, such as ``attention/previous token``. The metric
+    is the largest score of all heads in a text, averaged over the texts. After the last step, the
+    callback logs one additional page per text, with a slider that chooses the step.
 
     Parameters
     ----------
@@ -33,15 +33,16 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         Class of the views on the pages: `attnviz.ModelView` (default, shows all heads),
         `attnviz.HeadView`, `attnviz.MatrixView` or `attnviz.NeuronView`.
     every : "evaluate" or int, default "evaluate"
-        Number of steps between two logs. "evaluate" means after each evaluation.
+        Number of steps from one log to the next. "evaluate" means after each evaluation.
     to : run, module, path-like or list of these, optional
         Runs or folders to which to log, as in `attnviz.integrations.log`. By default, all runs that
-        are active at a step. If no run is active, nothing is logged, and one warning is issued.
+        are active when the callback logs. If no run is active, nothing is logged, and a warning is
+        issued the first time.
     name : str, default "attention"
         Prefix of the names of pages and metrics.
     max_mb : float or None, default 1.0
-        Maximum size in megabytes of a page with one step. None means the default of the view. Pages
-        with all steps always have the default of the view.
+        Maximum size in megabytes of a page with one step. None means the default limit of the view.
+        Pages with all steps always have the default limit.
     tokenizer : object, optional
         Tokenizer of the model. By default, the ``processing_class`` of the Trainer.
     **options
@@ -50,16 +51,16 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     Attributes
     ----------
     records : dict of int to list of AttentionRecord
-        Records of each step, with one record per text. They can be passed to `attnviz.compare`. In
-        distributed training, only the main process has the records of all steps. Other processes
-        have those of the last step.
+        Records of each step at which the callback logged, with one record per text. They can be
+        passed to `attnviz.compare`. In distributed training, only the main process has the records
+        of all steps. Other processes have only the most recent records.
 
     Notes
     -----
     With DDP, FSDP and DeepSpeed, the model runs in every process, because sharded parameters need
     all processes. Only the main process writes to runs. The callback does not change the model, its
-    training mode or the random state of torch. An error at step 0 stops the training. A later error
-    only issues a warning.
+    training mode or the random state of torch. An error before the first step stops the training. A
+    later error only issues a warning.
 
     Examples
     --------
@@ -133,8 +134,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     ) -> None:
         """Log the attention if the step is a multiple of `every`, or if it is the last step.
 
-        This method logs the last step, and not ``on_train_end``, because trackers may close their
-        runs there.
+        The last step is logged in this method and not in ``on_train_end``, because trackers may end
+        their runs in ``on_train_end``.
 
         Parameters
         ----------
@@ -162,8 +163,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         step = state.global_step
         records = av.extract(arguments["model"], self._texts, tokenizer=tokenizer, **self._options)
         if not state.is_world_process_zero:
-            # Drop the records of earlier steps: only the main process uses them, for the pages with
-            # all steps.
+            # Drop the records of earlier steps. Only the main process needs them, for the pages
+            # with all steps.
             self.records = {step: records}
             return
         self.records[step] = records
@@ -187,12 +188,15 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         if last and len(self.records) > 1:
             for number in range(len(records)):
                 steps = self._steps(number)
-                # Do not apply max_mb, which is a limit for a page with one step.
+                # Do not pass `max_mb`, which is the limit of a page with one step.
                 write_entry(Entry(f"{self._name}/text {number}, all steps", steps, step), runs)
                 steps.close()
 
     def _steps(self, number: int) -> av.CompareView:
-        """Return a view that compares the records of text `number` at all steps."""
+        """Return a view that compares the records of a text at all logged steps.
+
+        `number` is the index of the text. The view opens at the last step.
+        """
         steps = sorted(self.records)
         names = [f"step {step}" for step in steps]
         records = [self.records[step][number] for step in steps]
@@ -204,8 +208,9 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 def _largest_scores(records: Sequence[av.AttentionRecord]) -> dict[str, float]:
     """Return the largest score of each pattern over all heads, averaged over the texts.
 
-    The head with the largest score can differ between texts. If a record has several stacks, the
-    keys are names such as "cross previous token".
+    `records` has one record per text. The head with the largest score can differ between texts. A
+    text without a score of a pattern is ignored. If a record has several stacks, the keys of the
+    result are names such as "cross previous token".
     """
     scores_by_name: dict[str, list[float]] = {}
     for record in records:

@@ -1,7 +1,7 @@
 """Logging of views to experiment trackers or to folders.
 
-A run is an object of a tracker that records one experiment. A run or a folder to which something is
-logged is called a target.
+A run is an object with which a tracker, such as MLflow, records one experiment. A target is a run
+or a folder to which a view or metrics are logged.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _FRAME_HEIGHT = 700
 class Entry:
     """Content that is logged at one training step: a view, or metrics, or both.
 
-    `name` is the name of the view in the run. `max_mb` is the maximum size of its page. `metrics`
-    maps names to values.
+    `name` is the name of the view in the run. `step` is the step, or None if the view does not
+    belong to a step. `max_mb` is the maximum size of the view's page in megabytes, or None for the
+    default of the view. `metrics` maps names to values.
     """
 
     name: str
@@ -46,14 +47,17 @@ class Entry:
 
     @cached_property
     def page(self) -> str:
-        """HTML page of the view. It is made once, even if there are several targets."""
+        """HTML page of the view. It is made only once, even if it is logged to several targets."""
         arguments = {} if self.max_mb is None else {"max_mb": self.max_mb}
         page: str = self.view.to_html(**arguments)
         return page
 
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
-        """Picture of all heads of the stack that the view shows, uint8, (height, width, 3)."""
+        """Picture of all heads that the view shows, uint8, (height, width, 3).
+
+        Raise TypeError if the view is not a view of a record, such as the embedding view.
+        """
         if not isinstance(self.view, RecordView):
             raise TypeError(
                 "to is a tracker that shows only pictures of heads, and "
@@ -83,7 +87,7 @@ def log(
 
     Comet, MLflow, Weights & Biases and Trackio receive an interactive page. TensorBoard can only
     show images, so it receives a picture of all heads, which is drawn without a browser. In a
-    folder, the page is written to a file.
+    folder, the page is written to an HTML file.
 
     Parameters
     ----------
@@ -106,9 +110,11 @@ def log(
     Raises
     ------
     TypeError
-        If `view` is not a view, or `to` has another type.
+        If `view` is not a view, if `to` has another type, or if the target is TensorBoard and
+        `view` is an embedding view or an atlas.
     ValueError
-        If no run is active, if a run has ended, or if the page would be larger than `max_mb`.
+        If `name` or `step` is invalid, if no run is active, if a run has ended, or if the page
+        would be larger than `max_mb`.
     OSError
         If a file cannot be written.
 
@@ -151,9 +157,9 @@ def write_entry(entry: Entry, targets: Sequence[Any]) -> None:
 def resolve_targets(to: Any) -> list[Any]:
     """Convert the argument `to` of `log` to a list of runs and folders.
 
-    Folders are returned as `Path`. If `to` is None, return all active runs, possibly none. Raise
-    TypeError if an item is neither a run, a module of a tracker nor a path. Raise ValueError if a
-    run has ended or a module has no active run.
+    Folders are returned as `Path`. If `to` is None, return all active runs, or an empty list if no
+    run is active. Raise TypeError if an item is not a run, a module of a tracker or a path. Raise
+    ValueError if a run has ended, or if a module has no active run.
     """
     if to is None:
         return [run for package in _TRACKERS if (run := _active_run(package)) is not None]
@@ -185,18 +191,25 @@ def _package(run: Any) -> str:
 
 
 def _active_run(package: str) -> Any:
-    """Return the active run of a tracker, or None if it has none or was not imported."""
+    """Return the active run of the tracker in a package.
+
+    Return None if the tracker has no active run, or if the package was not imported.
+    """
     try:
         run = _TRACKERS[package].active_run(sys.modules.get(package))
-    # The module may not be the tracker: Python can import a folder named "wandb" as a namespace
-    # package, which has no attributes.
+    # If the package was not imported, None has no such attribute. The module may also be a folder
+    # of the user, for example with the name "wandb", which Python imports as an empty package.
     except AttributeError:
         return None
     return None if run is None or _has_ended(run) else run
 
 
 def _has_ended(run: Any) -> bool:
-    """Whether a run of Comet or Weights & Biases has ended, so that it would lose an entry."""
+    """Whether a run has ended, so that what is logged would be lost.
+
+    A run of Comet has the attribute `ended`, and a run of Weights & Biases `_is_finished`. For runs
+    of other trackers, the result is False.
+    """
     return bool(getattr(run, "ended", False) or getattr(run, "_is_finished", False))
 
 
@@ -233,8 +246,8 @@ def _log_to_wandb_or_trackio(run: Any, entry: Entry) -> None:
         # network.
         values[entry.name] = sys.modules[_package(run)].Html(entry.page, inject=False)
     if entry.step is not None:
-        # Do not pass the argument `step` to `log`: it would advance the tracker's own step counter
-        # past the steps of the metrics that the training logs.
+        # Do not pass the step as the argument `step` of `run.log`. It would set the tracker's own
+        # counter of steps, which could then exceed the steps that the training logs.
         values["train/global_step"] = entry.step
     run.log(values)
 
@@ -242,7 +255,7 @@ def _log_to_wandb_or_trackio(run: Any, entry: Entry) -> None:
 def _log_to_comet(run: Any, entry: Entry) -> None:
     if entry.view is not None:
         run.log_asset_data(entry.page, name=f"{entry.path}.html", step=entry.step)
-        # Put each page into a frame, because Comet joins all HTML of a run to one page.
+        # Put each page into a frame, because Comet joins all HTML of a run into one document.
         title = html.escape(
             entry.name if entry.step is None else f"{entry.name}, step {entry.step}"
         )
@@ -275,8 +288,8 @@ class _Tracker(NamedTuple):
     log : callable
         Function that logs an entry to a run.
     active_run : callable
-        Function that takes the imported package and returns the active run, or None if there is
-        none.
+        Function that takes the imported package and returns the active run, or None if no run is
+        active. The default always returns None.
     """
 
     name: str
@@ -288,8 +301,8 @@ class _Tracker(NamedTuple):
 _TENSORBOARD = _Tracker(
     "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", _log_to_tensorboard
 )
-# Trackers by the name of the top-level package of a run's class. It is "torch" for TensorBoard runs
-# of `torch.utils.tensorboard`.
+# Trackers by the name of the top-level package that defines the class of their runs. For
+# TensorBoard, this is "torch" (`torch.utils.tensorboard`) or "tensorboardX".
 _TRACKERS = {
     "comet_ml": _Tracker(
         "Comet", "comet_ml.start()", _log_to_comet, lambda comet: comet.get_running_experiment()

@@ -1,18 +1,23 @@
 """Page encoding: the form in which a page stores the weights of a record.
 
-A page contains the weights in one of three forms:
+A page is an exported HTML file that contains a view and its data. A stack is the attention of one
+kind in all layers of a model, such as self-attention. A signed stack has positive and negative
+numbers instead of weights, for example the differences of two models. A page contains the weights
+of all stacks in one of three forms:
 
 ``"all"``
     Every weight in one byte, with an error of at most 0.004 of the largest possible weight. For a
-    signed stack, such as a difference, it is 0.008 of the largest absolute value.
+    signed stack, the error is at most 0.008 of the largest possible absolute value.
 ``"strongest"``
-    The largest weights of each query, at least those above a threshold. The rest of a query's
-    weight is spread evenly over other keys. The other numbers of a signed stack are 0.
+    The weights of at least a threshold, and the two largest weights of each query. The page spreads
+    the rest of a query's weight evenly over other keys. The other numbers of a signed stack are 0.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 
-The first two forms are the same encoding (`attnviz.pages.rows`) with different thresholds. The
-weights of sampled queries determine the threshold. One pass over all weights then encodes them.
+The first two forms have the same encoding (`attnviz.pages.rows`). The form ``"all"`` has the
+threshold 0. For the form ``"strongest"``, the weights of sampled queries determine the threshold.
+Then all weights are computed and encoded. If the page is nevertheless too large, this is repeated
+with a higher threshold.
 
 The page can also contain small maps, which are heat maps of all heads with at most 32 rows and
 columns.
@@ -43,34 +48,39 @@ from attnviz.server.maps import encode_maps
 from attnviz.utils.progress import part_of, report
 from attnviz.utils.threads import map_ahead
 
-#: Share of the total weight that the strongest keys in a page cover, if the size limit allows it.
+#: Share of the total weight that a page with the form "strongest" contains at least, if the size
+#: limit allows it.
 COVERED = 0.95
 #: Maximum number of rows and columns of a small map.
 MAP_SIZE = 32
 # If a page has the form "all" and at most this many weights, it contains no small maps. The page
 # computes them from the weights when it is opened.
 _POOLED_WEIGHTS = 1_000_000
-# Maximum number of weights in a layer for the form "vectors". A browser computes them in a second.
+# Maximum number of weights in a layer for the form "vectors". A browser computes this many weights
+# in about a second.
 _COMPUTED_PAIRS = 16_000_000
 # Ratio of the sizes after and before base64 encoding.
 _TEXT = 4 / 3
-# Upper bounds of the size in bytes of a row and of a layer in a page, besides the codes of weights.
+# Upper bounds of two sizes in bytes that are added to the codes of the weights: the other numbers
+# of a row, which has the weights of one query in one head, and the JSON header of a layer.
 _ROW, _LAYER = 16, 1000
-# Maximum number of weights of the sampled queries, over all heads of the record.
+# Maximum number of weights of the sampled queries in all heads of the record together, unless a
+# single query in each head has more weights.
 _SAMPLED_WEIGHTS = 1 << 24
-# Highest level with a threshold that a weight can reach. A level is an integer that stands for the
-# threshold ``(level / _LEVELS) ** 2`` times the `maximum` of the stack. The level ``_LEVELS + 1``
-# embeds only the `MIN_KEYS` largest weights of each row.
+# A level is an integer from 0 to ``_LEVELS + 1`` that stands for a threshold. The threshold is
+# ``(level / _LEVELS) ** 2`` times the `maximum` of the stack, which is the largest possible weight.
+# With level 0, all weights are embedded in the page. No weight reaches the threshold of the level
+# ``_LEVELS + 1``, so only the `MIN_KEYS` largest weights of each row are embedded.
 _LEVELS = 4096
-# Shares of the available bytes that the rows of a page should use, according to the estimate from
-# sampled queries. Each next share is tried only if the page is nevertheless too large. With the
-# share 0, the page has the fewest keys.
+# Shares of the available bytes. The page is made with the level whose rows use the first share,
+# according to the estimate from sampled queries. If this page is too large, the next share is
+# tried. With the share 0, the page contains only the `MIN_KEYS` largest weights of each row.
 _USED = (0.96, 0.9, 0.75, 0.0)
 # The search for a level ends when the estimated size of the rows is between this share of the
 # available bytes and all of them.
 _CLOSE = 0.98
 # Maximum number of weights in a tile, unless a single row has more. A tile is a part of a layer
-# that is encoded at once (`Tile`). About as many weights fit into a processor's cache.
+# that is encoded at once (`Tile`). This many weights fit into the cache of a processor.
 _TILE = 1 << 19
 # Maximum number of rows of a tile.
 _TILE_ROWS = 512
@@ -105,15 +115,16 @@ def embed_weights(
 ) -> Entries:
     """Choose a form for the weights and return them as entries of the page's JSON data.
 
-    `size_of` returns the size of the page with such entries. The form is ``"all"`` if the page then
-    has at most `max_bytes` (by default 6 MB).
+    `size_of` returns the size in bytes of the page with given entries. The form is ``"all"`` if the
+    page with all weights has at most `max_bytes` (by default 6 MB).
 
-    Otherwise the limit of the page is `max_bytes` or, by default, `limits.default_limit`. The form
-    is ``"strongest"``, with the keys that cover 95% of the weight, or as many keys as fit. If
-    vectors are known to fit, and take less space or these keys cover less, it is ``"vectors"``.
+    Otherwise, the limit is `max_bytes` or, by default, `limits.default_limit`. The form is
+    ``"strongest"`` with as many weights as fit, but not more than are needed to cover 95% of the
+    total weight. If the vectors fit, the form is ``"vectors"`` in two cases: the vectors need
+    less space, or weights that cover 95% do not fit.
 
-    Raise ValueError if even the smallest page exceeds the limit. With ``precision="exact"``, the
-    form is the smaller of ``"all"`` and unrounded ``"vectors"``.
+    With ``precision="exact"``, the form is ``"all"`` or unrounded ``"vectors"``, as
+    `_embed_exact` explains. Raise ValueError if even the smallest of these pages exceeds the limit.
     """
     if precision == "exact":
         return _embed_exact(record, max_bytes, size_of)
@@ -133,9 +144,10 @@ def embed_weights(
 def _embed_strongest(
     record: AttentionRecord, sample: _Sample, limit: int, size_of: Callable[[Entries], int]
 ) -> Entries:
-    """Embed the largest weights that fit, or queries and keys, in a page of at most `limit` bytes.
+    """Embed the largest weights or the vectors in a page of at most `limit` bytes.
 
-    Raise ValueError if even the `MIN_KEYS` largest weights of each row do not fit.
+    `embed_weights` explains the choice. Raise ValueError if the vectors do not fit, and not even
+    the `MIN_KEYS` largest weights of each row.
     """
     without = size_of({})
     if without >= limit:
@@ -158,9 +170,11 @@ def _embed_strongest(
 def _embed_exact(
     record: AttentionRecord, max_bytes: int | None, size_of: Callable[[Entries], int]
 ) -> Entries:
-    """Embed all weights, or unrounded queries and keys.
+    """Embed all weights in one byte each, or unrounded queries and keys.
 
-    Queries and keys are embedded if they are smaller, or if the weights are too many for a page.
+    If `_can_compute` is True, queries and keys are embedded if they need less space, or if the
+    record has more weights than a page can contain. Raise ValueError if the page has more than
+    `max_bytes`.
     """
     all_fit = limits.count_weights(record) <= limits.MAX_WEIGHTS
     entries = None
@@ -168,7 +182,8 @@ def _embed_exact(
         size = size_of_vectors(record, exact=True) * _TEXT
         if not all_fit or size < _Sample(record).size(0):
             entries = _embed_vectors(record, exact=True)
-    # If not all weights fit, `check_record` raised an error unless the form "vectors" is possible.
+    # Here, `entries` is None only if the page can contain all weights. Otherwise, `check_record`
+    # has raised an error, or the form "vectors" is possible.
     entries = entries or _embed_rows(record, 0)
     if max_bytes is not None and (needed := size_of(entries)) > max_bytes:
         raise ValueError(limits.too_large_message(max_bytes, needed, 'with precision="exact"'))
@@ -195,14 +210,14 @@ def embed_maps(record: AttentionRecord) -> list[Entries]:
 
 
 def _embed_rows(record: AttentionRecord, level: int) -> Entries:
-    """Embed the weights above the threshold of a level, in one pass over all weights."""
+    """Compute all weights once, and embed those that reach the threshold of a level."""
     small = level == 0 and limits.count_weights(record) <= _POOLED_WEIGHTS
     layers = _layers(record)
     blocks, maps = [], []
     mass, sum_of_all = 0.0, 0.0
     packer = Packer()
     for done, (stack, layer) in enumerate(layers):
-        # A short text needs no small maps, because they would be copies of its weights.
+        # The small maps of a text with at most `MAP_SIZE` tokens would be copies of its weights.
         with_maps = not small and max(len(stack.query_tokens), len(stack.key_tokens)) > MAP_SIZE
         with part_of("weights", done, len(layers), "layer"):
             rows, cells = _select_in_layer(stack, layer, level, with_maps=with_maps)
@@ -226,16 +241,18 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
 def _select_in_layer(
     stack: AttentionStack, layer: int, level: int, *, with_maps: bool
 ) -> tuple[Rows, NDArray[np.float32] | None]:
-    """Return the embedded keys of all rows of a layer, with the threshold of a level.
+    """Select the keys of each row of a layer whose weights are embedded in the page.
 
-    The second result has the small maps of the heads, or is None if `with_maps` is False.
+    `level` determines the threshold. The second result has the small maps of the heads, (heads,
+    rows, columns), or is None if `with_maps` is False.
     """
     threshold = _threshold(level) * stack.maximum
     starts = (
         cell_starts(len(stack.query_tokens), MAP_SIZE),
         cell_starts(len(stack.key_tokens), MAP_SIZE),
     )
-    # For signed numbers, the first axis has the results of `attnviz.record.pooling.split_signs`.
+    # The first axis has length 1. For signed numbers, it has length 2: positive numbers and the
+    # absolute values of negative numbers are pooled separately (`split_signs`).
     maxima = np.zeros((1 + stack.signed, stack.num_heads(layer), *map(len, starts)), np.float32)
 
     def select(tile: Tile) -> tuple[Tile, Rows, NDArray[np.float32]]:
@@ -262,13 +279,14 @@ def _select_in_layer(
 
 
 class _Sample:
-    """Weights of sampled queries of all heads, for estimates of the size of a page."""
+    """Weights of sampled queries in all heads, from which the size of a page is estimated."""
 
     def __init__(self, record: AttentionRecord) -> None:
         layers = _layers(record)
         keys = sum(stack.num_heads(layer) * len(stack.key_tokens) for stack, layer in layers)
         num_queries = max(1, min(SAMPLED_QUERIES, _SAMPLED_WEIGHTS // keys))
-        # Stack, sampled queries and weights, (heads, queries, keys), of each layer.
+        # For each layer: its stack, the positions of the sampled queries, and their weights,
+        # (heads, queries, keys).
         self._layers: list[tuple[AttentionStack, NDArray[np.int64], NDArray[np.float32]]] = []
         self._sizes: dict[int, float] = {}
         done = 0
@@ -276,8 +294,8 @@ class _Sample:
             queries = sample_queries(len(stack.query_tokens), num_queries)
             parts = []
             for _, weights in weights_of_some(stack, layer, range(stack.num_heads(layer)), queries):
-                # Replace NaN and infinite weights, so that the estimates are finite. For such
-                # weights, `_weights_of_tile` raises an error later.
+                # Replace NaN and infinite weights, so that the estimates are finite. When such
+                # weights are encoded, `_weights_of_tile` raises an error.
                 parts.append(weights if np.isfinite(weights).all() else np.nan_to_num(weights))
                 done += weights.size
                 report("sampled queries", done, num_queries * keys)
@@ -294,9 +312,9 @@ class _Sample:
 
     @cached_property
     def _levels(self) -> tuple[NDArray[np.float64], int]:
-        """Estimated number of keys that reach the threshold of each level, and `covering`.
+        """Two estimates: how many weights reach the threshold of each level, and `covering`.
 
-        The comment of `_LEVELS` explains levels.
+        The comment of `_LEVELS` explains levels. The numbers are for all rows of the record.
         """
         counts, masses = np.zeros((2, _LEVELS + 2))
         for stack, queries, sampled in self._layers:
@@ -311,7 +329,7 @@ class _Sample:
 
     @property
     def covering(self) -> int:
-        """Highest level with which the strongest keys cover the share `COVERED` of the weight."""
+        """Highest level with which the embedded weights are at least `COVERED` of the total."""
         return self._levels[1]
 
     def size(self, level: int) -> float:
@@ -327,8 +345,9 @@ class _Sample:
                 rows = select_rows(flat, threshold, stack.maximum, signed=stack.signed)
                 arguments = (sampled.shape, stack.maximum)
                 header, data = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
-                # Compress the runs separately, to estimate the compressed size in the page. There,
+                # The encoded rows consist of several runs (see `attnviz.pages.rows`). In the page,
                 # each run is so long that most blocks of deflate contain bytes of only one run.
+                # Compress the runs of the sample separately, so that this is also true here.
                 ends = np.cumsum(header["runs"])
                 runs = np.split(np.frombuffer(data, np.uint8), ends[:-1])
                 with part_of("sampled queries", 1, 1, "weight", size=0):
@@ -338,18 +357,19 @@ class _Sample:
         return self._sizes[level]
 
     def level(self, room: float) -> int:
-        """Return the lowest level with which all rows take at most `room` bytes.
+        """Return the lowest level from `covering` on with which all rows need at most `room` bytes.
 
-        The level is at least `covering`. The search may end at a level that is a little higher than
+        The sizes are estimates. The search may end at a level that is a little higher than
         necessary. If no level is high enough, return ``_LEVELS + 1``.
         """
         low, high = self.covering, _LEVELS + 1
         if self.size(low) <= room:
             return low
-        # The rows with level `low` are too large. The rows with level `high` fit, unless `high` is
-        # ``_LEVELS + 1``.
+        # In each step, the rows with level `low` are too large. The rows with level `high` fit,
+        # except perhaps those with the highest level, ``_LEVELS + 1``.
         while high - low > 1 and self.size(high) < _CLOSE * room:
-            # Interpolate the number of keys that fit, because each key adds about as many bytes.
+            # Interpolate the number of weights that fit, because each embedded weight needs about
+            # the same number of bytes.
             low_size, high_size = self.size(low), self.size(high)
             share = (room - high_size) / (low_size - high_size)
             counts = self._levels[0]
@@ -365,7 +385,7 @@ def _threshold(level: int) -> float:
 
 
 def _largest_size(record: AttentionRecord) -> float:
-    """Return an upper bound of the size of the form "all" in a page."""
+    """Return an upper bound in bytes of the size of the form "all" in a page, with small maps."""
     return sum(
         _TEXT * stack.num_heads(layer) * len(stack.query_tokens) * (len(stack.key_tokens) + _ROW)
         + _TEXT * stack.num_heads(layer) * MAP_SIZE * (MAP_SIZE + _ROW)
@@ -392,9 +412,10 @@ def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
 
 
 class Tile(NamedTuple):
-    """Block of weights that are encoded at once: a range of heads, of queries and of keys.
+    """Block of weights of a layer that are encoded at once.
 
-    `rows` are the queries and `columns` the keys. The queries have no weight on other keys.
+    The block has a range of heads, of queries (`rows`) and of keys (`columns`). The weights of
+    these queries on all other keys are 0.
     """
 
     heads: slice
@@ -418,14 +439,15 @@ def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
     blocks = []
     start = 0
     while start < num_queries:
-        # Choose the number of rows of a tile from the keys of the next rows. With a causal mask,
-        # early rows have fewer keys than late rows, so their tiles have more rows.
+        # The number of rows of the tile depends on the number of keys to which the next
+        # `_TILE_ROWS` queries may attend. With a causal mask, early queries may attend to fewer
+        # keys than late queries, so their tiles have more rows.
         keys = attention.key_range(slice(start, min(start + _TILE_ROWS, num_queries)))
         count = max(1, min(_TILE_ROWS, _TILE // max(1, keys.stop - keys.start)))
         rows = slice(start, min(start + count, num_queries))
         start = rows.stop
         columns = attention.key_range(rows)
-        # A tile has at least one key, so that queries that may attend to no key are in a tile, too.
+        # If the queries may attend to no key, the tile has one key, so that it has these rows, too.
         blocks.append((rows, columns if columns.stop > columns.start else slice(0, 1)))
     heads = stack.num_heads(layer)
     together = max(1, _TILE // Tile(slice(0, 1), *blocks[0]).size) if len(blocks) == 1 else 1
@@ -439,7 +461,7 @@ def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
 def _weights_of_tile(stack: AttentionStack, layer: int, tile: Tile) -> NDArray[np.float32]:
     """Compute the weights of a tile, (heads, rows, columns).
 
-    Raise ValueError if a weight is not finite or out of range.
+    Raise ValueError if a weight is not finite, or is not in the range of its stack.
     """
     heads = range(tile.heads.start, tile.heads.stop)
     block = stack.attention(layer).block(heads, tile.rows, tile.columns)

@@ -24,22 +24,24 @@ class FigureArguments(TypedDict, total=False):
     colors: Sequence[str] | None
 
 
-#: CSS pixels per unit of length. An inch has 96 CSS pixels.
+#: Number of CSS pixels in each unit of length. An inch has 96 CSS pixels.
 _PIXELS = {"mm": 96 / 25.4, "cm": 96 / 2.54, "in": 96.0, "pt": 96 / 72, "pc": 16.0, "px": 1.0}
-# For each length: the unit of its bounds, the unit of a number without a unit, the smallest and the
-# largest length, and examples for the error.
+# For each argument that is a length: the unit of its bounds, the unit of a value without a unit,
+# the smallest and the largest length, and examples for the error message.
 _LENGTHS = {
     "width": ("mm", "px", (20, 3000), '"84mm", "3.3in" or 320 (CSS pixels)'),
     "font_size": ("pt", "pt", (3, 72), '8, "8pt" or "3mm" (points)'),
 }
 _LENGTH = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(mm|cm|in|pt|pc|px)\s*")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
-# Characters that are forbidden in a font family, because they would end the name in CSS or SVG.
+# Characters that are forbidden in the name of a font, because they could end the name in CSS or
+# SVG.
 _NO_FAMILY = re.compile(r"[\"'\\;:,<>&{}()/\x00-\x1f\x7f]")
 
 # Smallest width that may be passed without a unit, in CSS pixels. A smaller number is an error,
 # because it was probably meant in mm or inches.
 _MIN_BARE_WIDTH = 200
+# Smallest and largest values of `scale` and of `dpi`, and the maximum number of `colors`.
 _SCALES = (0.1, 32.0)
 _DPI = (18.0, 2400.0)
 _MAX_COLORS = 8
@@ -53,12 +55,13 @@ class FigureOptions(NamedTuple):
     Attributes
     ----------
     request : dict
-        JSON values for the page, which draws the figure. ``js/src/draw/figure-request.ts`` reads
-        them. Lengths are in CSS pixels. Without an option, the figure looks as on the screen.
+        Options for the page, which draws the figure, as JSON values.
+        ``js/src/draw/figure-request.ts`` reads them. Lengths are in CSS pixels. An option that is
+        missing does not change the figure from what the screen shows.
     scale : float
         Number of PNG pixels per CSS pixel.
     theme : str or None
-        Theme of the figure, or None for the theme of the view.
+        Theme of the figure: "auto", "light" or "dark", or None for the theme of the view.
     """
 
     request: dict[str, Any]
@@ -68,6 +71,8 @@ class FigureOptions(NamedTuple):
 
 def parse_figure_options(arguments: Mapping[str, Any]) -> FigureOptions:
     """Validate the arguments of a figure, and convert them to options.
+
+    An argument that is None counts as not passed.
 
     Raises
     ------
@@ -103,7 +108,7 @@ def parse_figure_options(arguments: Mapping[str, Any]) -> FigureOptions:
 
 
 def _parse_length(name: str, value: Any) -> float:
-    """Convert a length, a string with a unit or a number, to CSS pixels."""
+    """Convert a length to CSS pixels. The length is a string with a unit, or a number."""
     unit, bare_unit, bounds, examples = _LENGTHS[name]
     message = f"{name}={value!r} must be a length such as {examples}"
     if isinstance(value, str):
@@ -135,7 +140,7 @@ def _check_range(name: str, value: Any, bounds: tuple[float, float]) -> float:
 
 
 def _parse_fonts(name: str, value: Any) -> tuple[str, str]:
-    """Return the font of words and the font of tokens."""
+    """Return the names of the fonts for words and for tokens. A single name is for both."""
     fonts = (value, value) if isinstance(value, str) else value
     if not isinstance(fonts, tuple | list) or [*map(type, fonts)] != [str, str]:
         raise TypeError(
@@ -179,8 +184,8 @@ def _parse_flag(name: str, value: Any) -> bool:
     return value
 
 
-# For each argument, the name of the option in `FigureOptions.request`, and the function that
-# validates and converts the value.
+# For each argument that is an option in `FigureOptions.request`: the name of the option, and the
+# function that validates and converts the value.
 _PARSERS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "width": ("width", _parse_length),
     "font_size": ("fontSize", _parse_length),

@@ -37,13 +37,14 @@ from attnviz.utils.progress import part_of, show_progress
 
 Embedded = Literal["weights", "vectors", "scores"]
 
-#: Version of the page format.
+#: Version of the format of the data in a page. The code of the page checks it.
 FORMAT = 2
 # Number of decimal places of scores in a page. A view shows fewer.
 _SCORE_DIGITS = 6
 # Scores are numbers by which a page can order heads, such as the weight on the previous token. If a
-# record has more weights than this, its page has only scores that are computed from sampled
-# queries. Scores from all queries would take longer than all other work for the page.
+# record has more weights than this, its page has no scores of the stacks for which a view computes
+# scores from all queries. They would take longer than all other work for the page. For larger
+# stacks, a view and its page compute the scores from sampled queries.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
 # The Content-Security-Policy of a page allows three inline scripts by their hashes:
@@ -60,8 +61,10 @@ _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "l
 # Safari 16.4), `roundRect` (Chrome 99) and container queries (Chrome 105).
 _BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or a newer version"
 
-# Template of a page. The elements attnviz-note and attnviz-still appear if scripts are disabled, or
-# if the view is not drawn within 3 seconds. note.js and `replace_still` may show them earlier.
+# Template of a page. The element attnviz-note is a message, and attnviz-still is a picture that
+# replaces the view. Both are hidden at first, and removed when the view opens. They appear after 3
+# seconds, or at once if scripts are disabled. note.js shows the message at once if an error occurs,
+# and `replace_still` makes the picture visible from the start.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -148,11 +151,13 @@ def make_page(
         Name of the view and its traits.
     embeds : collection of str
         Kinds of data in the page: ``"weights"``, ``"vectors"`` (queries and keys) and ``"scores"``
-        (scores of patterns).
+        (numbers by which the page can order heads).
     precision : str
-        Precision of the weights.
+        ``"exact"`` embeds all weights, or vectors that are not rounded to float16. With ``"auto"``,
+        the page of a long text may contain less (see `attnviz.pages.encoding`).
     max_mb : float, optional
-        Maximum size of the page in megabytes. By default, the limits in `attnviz.pages.limits`.
+        Maximum size of the page in megabytes. The default depends on the record (see
+        `attnviz.pages.limits`).
     """
     max_bytes = check_options(precision, max_mb)
     check_mapped(record.mapped_files)
@@ -196,9 +201,10 @@ def make_page(
 
 
 def bundle(name: str) -> str:
-    """Return the JavaScript code of a bundle.
+    """Return the JavaScript code of a bundle, which is a compiled file of the front-end.
 
-    `name` is ``"head-page"`` or another kind of page, or a bundle of widgets such as ``"records"``.
+    `name` is the name of the file without its suffix: ``"head-page"`` for the pages of the head
+    view, or a name such as ``"records"`` for widgets.
     """
     path = _STATIC / f"{name}.js"
     try:
@@ -231,7 +237,8 @@ def document(
 ) -> str:
     """Return the HTML document of a page.
 
-    `still` is HTML, such as a picture, that users see if the code of the page cannot run.
+    `state` has the traits of the view, and `data` has all values that the code of the page reads.
+    `still` is HTML, such as a picture, that users see if this code cannot run.
     """
     scripts = {name: path.read_text(encoding="utf-8") for name, path in _SCRIPTS.items()}
     code = bundle(f"{view}-page")
@@ -269,13 +276,15 @@ def document(
 def _extract_texts(
     data: Mapping[str, Any], state: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str, str]:
-    """Move the encoded layers out of the data into separate HTML elements.
+    """Move the base64 texts of weights, maps and vectors out of the data into HTML elements.
 
     A browser can then draw the view before it has read all layers. In the data, each moved text is
     replaced with the name of its element, such as ``"#attnviz-0003"``.
     ``js/src/client/page/texts.ts`` resolves the names.
 
-    Return the data, the elements that are needed to draw the view first, and the other elements.
+    Return the changed data and two strings of HTML elements. The first string has the texts with
+    which the view is first drawn: the small maps, and the weights of the selected layer. The second
+    string has all other texts.
     """
     first: list[str] = []
     rest: list[str] = []
@@ -318,7 +327,7 @@ def get_still(page: str) -> str:
 def replace_still(page: str, still: str) -> str:
     """Return a page with `still` as the HTML that users see if the code of the page cannot run.
 
-    The new page also shows `still` immediately, until its code has drawn the view.
+    The new page shows `still` from the start, until its code opens the view.
     """
     exact = f'<div id="attnviz-still" class="attnviz-exact">\n{still}'
     return page.replace(f"{_STILL[0]}{get_still(page)}", exact, 1)
@@ -339,9 +348,11 @@ def _embed_scores(record: AttentionRecord, order: str) -> list[dict[str, Any]]:
     scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
     embedded = []
     for stack in record.stacks.values():
-        # Sample the same queries as a live view, so that pages and live views show the same scores.
+        # Compute scores from the same queries as a view in a notebook, so that both show the same
+        # numbers. The result is None for all queries.
         queries = num_scored_queries(stack)
-        # Signed numbers have no patterns.
+        # No measures are defined for signed numbers. `_MAX_SCORED_WEIGHTS` explains the second
+        # condition.
         if stack.signed or (queries is None and not scores_all):
             continue
         measures = [
@@ -357,9 +368,10 @@ def _embed_scores(record: AttentionRecord, order: str) -> list[dict[str, Any]]:
 
 
 def _embed_images(record: AttentionRecord) -> dict[str, Any]:
-    """Encode the images of the model's input as an entry ``images`` of the page's data.
+    """Encode the images of the model's input for the page.
 
-    Return an empty dict if the input has no images.
+    Return them as the entry ``images`` of the page's data, or an empty dict if the input has no
+    images.
     """
     embedded = []
     for done, image in enumerate(record.images):

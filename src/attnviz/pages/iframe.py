@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from attnviz.record.record import AttentionRecord
 
-# JavaScript of the outer page that sets the height of the frame to the height of its page. It sends
-# one request, and the page in the frame then sends its height, again after each change. The code is
-# in an `onload` attribute, because some programs remove script elements.
+# JavaScript that runs in the document around the frame. It sets the height of the frame to that of
+# the exported page in it, but at least 60 and at most 20,000 pixels. It sends one request to the
+# page. The page then sends its height, and sends it again after each change. The code is in an
+# `onload` attribute, because some programs remove script elements.
 _FOLLOW = (
     "const frame = this; const follow = ({ source, data }) => { "
     "if (!frame.isConnected) window.removeEventListener('message', follow); "
@@ -22,8 +23,9 @@ _FOLLOW = (
     "frame.contentWindow.postMessage('attnviz: height?', '*');"
 )
 
-# Sizes in pixels for `estimate_height`: the controls above and below a picture, one token, the
-# width of a column, and the maximum height of a view. At most `_MAX_TOKENS` tokens are counted.
+# Sizes in pixels for `estimate_height`: the height of the controls above and below a picture, the
+# height of a token, the width of the column that contains the view, and the maximum height of a
+# view. If a text has more than `_MAX_TOKENS` tokens, only this number is counted.
 _CONTROLS_HEIGHT = 480
 _TOKEN, _MAX_TOKENS = 26, 64
 _COLUMN = 780
@@ -50,8 +52,8 @@ def iframe(
 ) -> str:
     """Return the HTML of an iframe that contains `page`.
 
-    `height` is in pixels. If it is "auto", the frame has the height `estimate` at first, and then
-    the height of the page.
+    `height` is in pixels. If it is "auto", the frame first has the height `estimate`, also in
+    pixels. When the page has opened, the frame gets the height of the page.
     """
     pixels, follow = (estimate, f' onload="{_FOLLOW}"') if height == "auto" else (height, "")
     class_attribute = f' class="{css_class}"' if css_class else ""
@@ -71,7 +73,7 @@ def make_module(text: str) -> str:
 
 
 def estimate_height(view: str, record: AttentionRecord, state: Mapping[str, Any]) -> int:
-    """Estimate the height of a view in pixels, in a column of about 780 pixels."""
+    """Estimate the height in pixels of a view in a column with a width of about 780 pixels."""
     stack = record.stack(state["stack"])
     tokens = min(max(len(stack.query_tokens), len(stack.key_tokens)), _MAX_TOKENS)
     layers = len(stack.layers)

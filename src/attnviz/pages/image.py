@@ -1,7 +1,7 @@
 """Figures of a view as SVG, PNG or PDF, drawn in an installed browser.
 
 The browser opens the exported page of the view. The code of the page draws the view on the screen
-and the figure from the same list of marks, so the figure looks like the view.
+and the figure from the same list of shapes and texts, so the figure looks like the view.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ _T = TypeVar("_T")
 
 PictureKind = Literal["svg", "png", "pdf"]
 
-# Maximum time to wait for a page. A page with 200 million weights needs less on a slow machine, and
-# most pages need less than a second.
+# Maximum time in milliseconds to wait until a page has drawn its view. A page with 200 million
+# weights needs less on a slow machine, and most pages need less than a second.
 _TIMEOUT_MS = 60_000
+# Width of the browser's window in CSS pixels.
 _WIDTH = 1100
 
-# Width of a notebook's cell in pixels, in which the height of a view is measured.
+# Width in CSS pixels of the window in which the height of a page is measured. The cells of a
+# notebook have about this width.
 _CELL_WIDTH = 860
 
 _TITLE = "async () => (await document.querySelector('.attnviz').attnviz.figure()).title"
@@ -45,8 +47,8 @@ _HEIGHT = """() => {
   const { bottom } = document.querySelector(".attnviz").getBoundingClientRect();
   return Math.ceil(bottom + scrollY);
 }"""
-# If the page raises a FigureError, return its message as a value. The message of an exception would
-# include the browser's stack trace.
+# If the page raises a FigureError, return its message as a value. If the exception itself reached
+# Python, its message would include the browser's stack trace.
 _WITH_PROBLEM = """async (scale) => {
   try { return await (%s)(scale); }
   catch (error) {
@@ -75,16 +77,18 @@ svg {{ display: block; width: {width}px; height: {height}px; }}
 </style></head><body>{svg}</body></html>"""
 
 
-# Names of browsers to search for, in this order. The headless shell is first, because it has no
+# Names of the programs to search for, in this order. The headless shell is first, because it has no
 # windows and draws a figure in half the time.
 _NAMES = (
     "chromium-headless-shell",
     *("chromium", "google-chrome", "google-chrome-stable", "chrome"),
 )
+# Paths of browsers in macOS.
 _APPLICATIONS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
+# Environment variables with the folders in which Chrome may be installed in Windows.
 _WINDOWS_FOLDERS = ("ProgramFiles", "ProgramFiles(x86)", "LocalAppData")
 
 INSTALL_BROWSER = (
@@ -138,9 +142,9 @@ def draw_for_notebook(page: str) -> Picture:
     def draw_and_measure(tab: Page) -> Picture:
         png = _draw_in_tab(tab, "png", PNG_SCALE)
         title = str(tab.evaluate(_TITLE))
-        # Use a height of at least 600 pixels. In a lower window, the controls are compact.
+        # In a window with a height of less than 600 pixels, the view would have compact controls.
         tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
-        # Wait until the view has been drawn again with the new width, which determines its height.
+        # Wait until the view has been drawn again, because its height depends on the new width.
         tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
         tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
         return Picture(png, title, int(tab.evaluate(_HEIGHT)))
@@ -188,9 +192,9 @@ def _pdf(tab: Page, svg: str) -> bytes:
 
 
 def _set_density(png: bytes, dpi: float) -> bytes:
-    """Add a pHYs chunk with the resolution to a PNG.
+    """Add the resolution to a PNG, as a pHYs chunk. Return the new PNG.
 
-    Other programs compute the physical size of the picture from the resolution.
+    Other programs compute the width and height of the picture on paper from the resolution.
     """
     per_metre = max(1, round(dpi / 0.0254))
     body = b"pHYs" + struct.pack(">IIB", per_metre, per_metre, 1)
@@ -220,7 +224,8 @@ def check_browser() -> str:
 
 def _in_browser(page: str, use: Callable[[Page], _T], request: dict[str, Any] | None = None) -> _T:
     browser = check_browser()
-    # Use a separate thread, because Playwright raises an error in a notebook's event loop.
+    # Use a separate thread, because this interface of Playwright raises an error in a thread with
+    # an event loop, and the main thread of a notebook has an event loop.
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(_use_page, page, browser, use, request).result()
 
@@ -235,8 +240,8 @@ def _use_page(
 
     flags = ["--disable-gpu", "--disable-background-networking", "--disable-sync"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        # Chromium does not start with its sandbox if the user is root. It needs no sandbox here,
-        # because the code of the page is ours, and the page cannot use the network.
+        # If the user is root, Chromium starts only without its sandbox. It needs no sandbox here,
+        # because attnviz made the page, and the page cannot use the network.
         flags.append("--no-sandbox")
     with (
         tempfile.TemporaryDirectory(prefix="attnviz-") as folder,
@@ -261,8 +266,9 @@ def _use_page(
 def find_browser() -> str | None:
     """Return the path of a browser, or None if none is found.
 
-    If the environment variable ATTNVIZ_BROWSER is set, only its path is tried. Otherwise installed
-    Chromium and Chrome browsers are tried first, and then the browser that Playwright installed.
+    If the environment variable ATTNVIZ_BROWSER is set, only the path in it is tried. Otherwise,
+    this function searches first for an installed Chromium or Chrome, and then for the browser that
+    Playwright installed.
     """
     named = os.environ.get("ATTNVIZ_BROWSER")
     if named:
@@ -284,7 +290,8 @@ def _find_playwright_browser() -> str | None:
         "from playwright.sync_api import sync_playwright as start\n"
         "with start() as playwright: print(playwright.chromium.executable_path)"
     )
-    # Use a separate process, because Playwright cannot be started twice in the same process.
+    # Use a separate process, because this interface of Playwright raises an error in a thread with
+    # an event loop, such as the main thread of a notebook.
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python, with the code above
     path = result.stdout.strip()

@@ -1,9 +1,10 @@
 """Size limits and file types of pages, and the error messages for pages that are too large.
 
-By default, the size limit of a page grows with the text. For causal attention it is 64 bytes per
-query and head, at least 6 MB and at most 40 MB. For other attention it is 128 bytes per query and
-head, at least 6 MB and at most 80 MB. For 12 layers of 12 causal heads, the limit is 6 MB at 512
-tokens, 9.4 MB at 1,024 tokens and 37.7 MB at 4,096 tokens.
+By default, the size limit of a page with the weights of a record grows with the text. It is 64
+bytes for each query in each head of a causal stack, and 128 bytes in other stacks. The limit is at
+least 6 MB. It is at most 40 MB if all stacks are causal, and at most 80 MB otherwise. For 12 layers
+of 12 causal heads, the limit is 6 MB for 512 tokens, 9.4 MB for 1,024 tokens and 37.7 MB for 4,096
+tokens. A stack is the attention of one kind in all layers, such as self-attention.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ from attnviz.utils.arguments import as_path, whole_number
 
 PagePrecision = Literal["auto", "exact"]
 
-#: Maximum size in bytes of a page with all weights, unless `max_mb` or `precision="exact"` is
-#: passed. A page of this size opens at once and can be sent by email.
+#: If the user passes neither `max_mb` nor `precision="exact"`, maximum size in bytes of a page that
+#: contains all weights. A page of this size opens at once and can be sent by email.
 FULL_BYTES = 6_000_000
-#: Maximum number of weights in a page with `precision="exact"` that contains all weights. More
-#: weights slow down the browser.
+#: Maximum number of weights in a page with `precision="exact"`, unless it contains queries and keys
+#: instead. More weights slow down the browser.
 MAX_WEIGHTS = 200_000_000
-#: Maximum number of weights of a record whose strongest keys are collected. Collecting them takes
-#: minutes on two cores.
+#: Maximum number of weights of a record that a page with `precision="auto"` can show. The page
+#: contains the largest of them, and finding these takes minutes on two cores.
 MAX_SEARCHED_WEIGHTS = 5_000_000_000
-#: Maximum number of weights for which the rounding error of vectors is measured with all queries.
-#: If there are more weights, queries are sampled.
+#: Maximum number of weights of a record for which the error of rounding its queries and keys is
+#: measured with all queries. For a record with more weights, it is measured with sampled queries.
 MAX_MEASURED = 100_000_000
-#: Maximum value of `top_keys`.
+#: Maximum value of the argument `top_keys`: the number of strongest keys of each query in the page
+#: of an embedding view.
 MAX_KEYS = 64
-#: Maximum size of a page in megabytes. Browsers do not open larger files.
+#: Maximum value of `max_mb`, the size of a page in megabytes. Browsers do not open larger files.
 MAX_MEGABYTES = 400
 
 #: Advice in the errors for pages that are too large.
@@ -47,7 +49,7 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
     Returns
     -------
     int or None
-        `max_mb` in bytes, or None if it is None.
+        Size limit in bytes, at least 1, or None if `max_mb` is None.
 
     Raises
     ------
@@ -108,7 +110,7 @@ def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png
 
 
 def count_rows(stack: AttentionStack) -> int:
-    """Return the number of rows of weights in a stack: its queries times its heads."""
+    """Return the number of rows of weights in a stack. Each query has one row in each head."""
     return len(stack.query_tokens) * sum(stack.heads_per_layer)
 
 
@@ -118,7 +120,7 @@ def count_weights(record: AttentionRecord) -> int:
 
 
 def default_limit(record: AttentionRecord) -> int:
-    """Return the default size limit of a page in bytes."""
+    """Return the default size limit in bytes that the module docstring describes."""
     stacks = record.stacks.values()
     size = sum(count_rows(stack) * (64 if stack.causal else 128) for stack in stacks)
     max_size = 40_000_000 if all(stack.causal for stack in stacks) else 80_000_000
@@ -128,7 +130,8 @@ def default_limit(record: AttentionRecord) -> int:
 def format_megabytes(count: int) -> str:
     """Format a number of bytes as megabytes with at most four significant digits.
 
-    The number is rounded up, so that a limit of this size suffices for `count` bytes.
+    The number is rounded up, so that a page with `count` bytes fits if a user passes this number as
+    its size limit.
 
     Examples
     --------
@@ -140,7 +143,7 @@ def format_megabytes(count: int) -> str:
 
 
 def too_large_message(limit: int, needed: int, contents: str = "") -> str:
-    """Return the error message for a page that exceeds its size limit.
+    """Return the error message for the page of a record that exceeds its size limit.
 
     Parameters
     ----------
@@ -149,7 +152,7 @@ def too_large_message(limit: int, needed: int, contents: str = "") -> str:
     needed : int
         Size of the page in bytes.
     contents : str
-        What the page of this size contains, such as "without weights".
+        What the page with `needed` bytes contains, such as "without weights".
     """
     return (
         f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
@@ -159,7 +162,10 @@ def too_large_message(limit: int, needed: int, contents: str = "") -> str:
 
 
 def code_too_large_message(limit: int, bare: int) -> str:
-    """Return the error message for a limit below `bare`, the size of a page without any data."""
+    """Return the error message for a size limit that is too small for any page of a view.
+
+    `limit` and `bare`, the size of a page without any data, are in bytes.
+    """
     return (
         f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "
         f"{format_megabytes(bare)} MB. Pass a larger max_mb."

@@ -1,5 +1,6 @@
-// Unpacks the view's code and opens the view with the data of the page. This script runs after note.js
-// and before the browser has read the layers that follow.
+// Decompresses the code of the view, runs it, and opens the view with the data of the page. This
+// script runs after note.js. In the file, the weights of most layers follow this script, so that
+// the browser opens the view before it has read them.
 (() => {
   "use strict";
   const page = globalThis.attnvizPage;
@@ -23,15 +24,15 @@
     }
   }
 
-  // Decodes and inflates a base64 text. A Response would need several tasks, between which the browser
-  // reads the rest of the page, and the first picture would be later.
+  // Decodes and inflates a base64 text. A Response would need several tasks, and the browser would
+  // read the rest of the page between them, before it draws the view.
   async function inflated(text) {
-    // fromBase64 is many times faster, but newer.
+    // fromBase64 is many times faster than atob, but some browsers do not have it yet.
     const packed =
       Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
     const { readable, writable } = new DecompressionStream("deflate");
     const writer = writable.getWriter();
-    // Errors are thrown by the reader below.
+    // Ignore errors of the writer, because the reader below throws them, too.
     writer.write(packed).catch(() => {});
     writer.close().catch(() => {});
     const reader = readable.getReader();
@@ -50,21 +51,24 @@
     return bytes;
   }
 
-  // Runs code as an inline script, which the page's policy allows by its hash. The policy of an outer
-  // page has to allow only inline scripts. Exceptions in the code become errors of the window.
+  // Runs code as an inline script, which the Content-Security-Policy of this page allows by its
+  // hash. If a website around this page has another policy, that policy must allow inline scripts,
+  // too. An exception in the code does not end this function, but becomes an error of the window.
   function run(code) {
     const script = document.createElement("script");
     try {
       script.textContent = trusted(code);
     } catch {
-      // Trusted Types are required but refused. The note reports the missing view.
+      // The website requires Trusted Types, but does not allow a policy that creates them. `open`
+      // then reports that the view is missing.
       return;
     }
     document.head.append(script);
     script.remove();
   }
 
-  // Returns the code as TrustedScript, which websites with Trusted Types require.
+  // Returns the code as a TrustedScript, which some websites require instead of a string, or the
+  // string if the browser cannot create one.
   function trusted(code) {
     try {
       const types = globalThis.trustedTypes?.createPolicy("attnviz", {
@@ -72,7 +76,7 @@
       });
       return types?.createScript(code) ?? code;
     } catch {
-      // A website may restrict the names of policies without requiring Trusted Types.
+      // A website may forbid the name of this policy, and not require Trusted Types.
       return code;
     }
   }

@@ -1,5 +1,5 @@
-// Shows why a page does not open. This script is the first of the page, because later ones may be
-// missing or forbidden, and it uses only ECMAScript 5, because the browser may be old.
+// Shows why a page does not open. This script is the first of the page, because later scripts may
+// be missing or forbidden. It uses only ECMAScript 5, because the browser may be old.
 (function () {
   "use strict";
   var note = document.getElementById("attnviz-note");
@@ -7,7 +7,7 @@
   var browsers = document.getElementById("attnviz-browsers").textContent;
   var said = false;
 
-  // Keep the first reason: later errors are mostly its consequences.
+  // Show only the first reason, because later errors are mostly its consequences.
   function say(reason) {
     if (said) return;
     said = true;
@@ -25,7 +25,7 @@
     );
   }
 
-  // After the first drawing, the view itself shows errors.
+  // When the view has been drawn, it shows later errors itself.
   function whileNothingIsDrawn(event) {
     var error = event.error || event.reason;
     if (error && !document.querySelector("[data-attnviz-drawn]")) failed(error);
@@ -47,8 +47,9 @@
     return wide;
   }
 
-  // Reserve the space of the scroll bar, which would otherwise narrow the view after it was drawn. A
-  // page in a frame usually has the height of its frame, and no scroll bar.
+  // Reserve the space of the scroll bar. Otherwise, the scroll bar would appear after the view was
+  // drawn, and make the view narrower. A page in a frame usually has the height of its frame, and
+  // no scroll bar.
   if (window.parent === window && hasWideScrollBars()) {
     document.documentElement.style.scrollbarGutter = "stable";
   }
@@ -62,15 +63,15 @@
     else tell();
   }
 
-  // The outer page may request the height of this page and its changes (attnviz.pages.iframe), and may
-  // send its theme.
+  // Read messages from the document around this page. It may ask for the height of this page, now
+  // and after each change (attnviz.pages.iframe), and may send its theme.
   window.addEventListener("message", function (event) {
     var asker = event.source;
     if (asker !== window.parent || asker === window) return;
     var data = event.data;
     if (data === "attnviz: height?") tellHeights(asker);
     else if (data && data.type === "attnviz-theme") {
-      // The style sheet and the view read this attribute, unless the page has a theme.
+      // The style sheet and the view read this attribute, unless the page was saved with a theme.
       if (data.theme === "light" || data.theme === "dark") {
         document.documentElement.setAttribute("theme", data.theme);
       }

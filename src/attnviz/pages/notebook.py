@@ -1,14 +1,17 @@
 """Notebook outputs that need no kernel: a picture and, optionally, an interactive page.
 
-A host is a program that shows notebooks, such as JupyterLab or VS Code.
+A host is a program that shows notebooks, such as JupyterLab or VS Code. A live view is a widget,
+which needs a kernel. A page is an exported HTML file, which needs none.
 
 JupyterLab and VS Code show a widget without a kernel as an error, even if its output also contains
 a picture. The picture of a live view is therefore a separate output after the widget. A style sheet
 in this output hides the picture while the widget works. If the widget does not work, the style
-sheet hides what the host shows instead. A host that removes style sheets always shows the picture.
+sheet hides what the host shows in place of the widget. A host that removes style sheets always
+shows the picture.
 
-A snapshot has a picture and an interactive page in a frame. JupyterLab removes frames, scripts and
-SVG from untrusted notebooks, and if an output contains both HTML and an image, it shows the HTML.
+A snapshot of a view has a picture and an interactive page in a frame, and no widget. JupyterLab
+removes frames, scripts and SVG from untrusted notebooks, and if an output contains both HTML and an
+image, it shows the HTML.
 The picture and the page are therefore separate outputs. A style sheet in the output of the page
 hides the picture. A host that removes the frame also removes this style sheet, so it shows the
 picture.
@@ -35,19 +38,19 @@ from attnviz.pages.image import draw_for_notebook
 from attnviz.utils.bars import Output, bars_in
 from attnviz.utils.host import warn_caller
 
-# Minimum and maximum initial height of the frame, in pixels.
+# Minimum and maximum height in pixels of the frame before its page has opened.
 _MIN_HEIGHT, _MAX_HEIGHT = 420, 1500
 
-# CSS selectors of the element that contains one output of a cell. They are for JupyterLab
-# (also Notebook, Voila and nbconvert), nbconvert's classic template, Colab, VS Code, Quarto and
-# Jupyter Book, in this order.
+# CSS selectors of the HTML element that contains one output of a cell. Each host has its own. They
+# are for JupyterLab (also Notebook, Voila and nbconvert), nbconvert's classic template, Colab, VS
+# Code, Quarto and Jupyter Book, in this order.
 _OUTPUTS = (
     ".jp-OutputArea-child, .output_area, .output_subarea, .output_container, .cell-output, "
     ".cell_output > *"
 )
-# Style sheet that hides the picture before a frame. If scripts are disabled, it hides the frame
-# instead, because the page needs scripts. It also hides the frame in print, where the frame would
-# be cut off.
+# Style sheet of a snapshot. It hides the output with the picture, which is directly before the
+# output with the frame. If scripts are disabled, it hides the frame instead, because the page needs
+# scripts. In print, it also hides the frame instead, because the frame would be cut off.
 _STYLE = f"""<style>
 @media screen and (scripting: enabled) {{
   :is({_OUTPUTS}):has(+ * iframe.attnviz-snapshot) {{ display: none !important; }}
@@ -61,8 +64,8 @@ _STYLE = f"""<style>
 # drawn before its kernel ended is not included, because it is still visible.
 _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
 # CSS selectors of outputs that contain JupyterLab's panel for a widget:
-# - _LAB_LOOKS: JupyterLab searches for the widget. Without a kernel, the search does not end.
-# - _LAB_TEXT: JupyterLab searches for the widget, and the panel contains only a text.
+# - _LAB_LOOKS: JupyterLab searches for the widget. Without a kernel, the search never ends.
+# - _LAB_TEXT: as _LAB_LOOKS, but the panel contains only a text.
 # - _LAB_ERROR: The search failed. The panel has the class "jupyter-widgets" and shows an error.
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
@@ -71,11 +74,15 @@ _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )
+# CSS selectors of outputs that contain a saved picture, a frame with a page, or a view that is
+# drawn or has a kernel.
 _SAVED = f":is({_OUTPUTS}):has(.attnviz-saved)"
 _FRAMED = f":is({_OUTPUTS}):has(iframe.attnviz-snapshot)"
 _ALIVE = f":is({_OUTPUTS}):has(.attnviz):not(:has({_DETACHED}))"
-# Style sheet of a saved picture. It hides the picture while the view works. With
-# `options.snapshot="page"`, a frame with the page follows the picture and is hidden with it.
+# Style sheet of a saved picture. It hides the picture while the view directly before it works.
+# While JupyterLab searches for the widget, the picture appears only after 1 second, so that it is
+# not visible for a moment in a notebook that has a kernel. With `options.snapshot="page"`, a frame
+# with the page follows the picture and is hidden with it.
 _SAVED_STYLE = f"""<style>
 .attnviz-saved .attnviz-title {{ font-weight: 600; }}
 .attnviz-saved img {{ max-width: 100%; height: auto; }}
@@ -94,17 +101,17 @@ _SAVED_STYLE = f"""<style>
 
 
 def show_saved(still: str, page: Callable[[], str] | None = None, height: float = 0) -> None:
-    """Add a saved picture to the outputs of a cell, directly after a live view.
+    """Add a picture to the outputs of a cell, directly after a live view.
 
     Parameters
     ----------
     still : str
         HTML with a picture and its description.
     page : callable, optional
-        Function that makes the interactive page. If passed, a frame with this page follows the
-        picture.
+        Function that returns the HTML of the interactive page. If it is passed, a frame with this
+        page follows the picture.
     height : float
-        Initial height of the frame in pixels.
+        Height of the frame in pixels before its page has opened.
     """
     from IPython.display import display
 
@@ -117,14 +124,15 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
 def show_snapshot(page: Callable[[], str], height: float) -> None:
     """Display a picture of the view, then the interactive page in a frame.
 
-    A browser draws the picture and measures the height of the page. If this fails, for example
-    because no browser is installed, the small picture in the page is displayed, and `height` is the
-    initial height of the frame in pixels.
+    `page` returns the HTML of the page. A browser draws the picture and measures the height of the
+    page. If this fails, for example because no browser is installed, the small picture that the
+    page contains is displayed, and `height` is the height of the frame in pixels before its page
+    has opened. Raise RuntimeError outside a notebook.
     """
     from IPython import get_ipython
     from IPython.display import HTML, Image
 
-    # Show the progress bars of `page` in an output of the cell, which the picture replaces later.
+    # Show the progress bars in an output of the cell. The picture later replaces them.
     output = Output()
     with bars_in(output):
         document = page()
@@ -166,7 +174,7 @@ def _show_frame(document: str, height: float) -> None:
 
 
 def _reduce_colors(png: bytes) -> bytes:
-    """Reduce a PNG to 256 colors, which makes it five times smaller.
+    """Reduce a PNG to 256 colors, which makes it about five times smaller.
 
     If Pillow is not installed, return the PNG unchanged.
     """
@@ -174,7 +182,8 @@ def _reduce_colors(png: bytes) -> bytes:
         from PIL import Image
     except ImportError:
         return png
-    # With MAXCOVERAGE, every color changes by only a few of its 255 levels.
+    # With the method MAXCOVERAGE, the red, green and blue of a pixel (0 to 255) change only a
+    # little.
     colours = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     result = io.BytesIO()
     colours.save(result, "PNG", optimize=True)
@@ -183,6 +192,6 @@ def _reduce_colors(png: bytes) -> bytes:
 
 def _frame(page: str, height: float) -> str:
     size = min(max(height, _MIN_HEIGHT), _MAX_HEIGHT)
-    # If scripts run, the frame takes the height of its page ("auto"), because a view is higher in a
-    # narrow column. Otherwise it has the height `size`.
+    # If scripts run, the frame gets the height of its page ("auto"), because a view is higher in a
+    # narrow column than in a wide one. Otherwise it keeps the height `size`.
     return f"{iframe(page, 'auto', size, css_class='attnviz-snapshot')}{_STYLE}"

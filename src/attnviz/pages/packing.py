@@ -1,4 +1,4 @@
-"""Compression of bytes to text for a page, with deflate and base64."""
+"""Compression of bytes to text for an exported page, with deflate and base64."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import zlib
 
 from attnviz.utils.progress import report
 
-#: HTML element that contains one packed text of a page. It is a template, which a browser reads in
-#: a third of the time of a script element.
+#: HTML element of a page that contains one compressed text, with its number and the text. It is a
+#: template element, because a browser reads a script element three times as slowly.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
-# Strategies of zlib to compare. Z_RLE finds only repetitions of one byte, such as zeros. This is
-# best for most weights: searching for other repeated sequences takes longer, and they are rare. The
-# default strategy finds all repeated sequences, which is better if the same weights occur several
-# times.
+# Strategies of zlib that are compared. Z_RLE finds only repetitions of one byte, such as zeros. It
+# is best for most weights, because other repeated sequences are rare, and searching for them takes
+# longer. The default strategy finds all repeated sequences, so it is better if the same weights
+# occur several times.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
-# Number of bytes that are compressed with both strategies to compare them.
+# Maximum number of bytes that are compressed with both strategies to compare them.
 _TRIED = 1 << 16
 # Number of bytes that are compressed between two progress reports.
 _PIECE = 1 << 20
@@ -34,10 +34,10 @@ def packed(data: bytes) -> str:
 
 
 class Packer:
-    """Compressor for several pieces of similar data.
+    """Compressor for several byte strings with similar content.
 
-    The strategies are compared only for the first data, because one of them takes five times as
-    long as the other. The better strategy is used for all data.
+    The strategies are compared only with the first byte string, because one of them takes five
+    times as long as the other. The better strategy is then used for all byte strings.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """Pictures of all heads as small heat maps, drawn without a browser.
 
 `draw_heads_picture` returns an array, for experiment trackers that show only images.
-`draw_all_heads` returns HTML with a small picture for a page. Users see it if their browser cannot
-run the code of the page.
+`draw_all_heads` returns HTML with a small picture. An exported page contains it for users whose
+browser cannot run the code of the page, and a notebook stores it with a view. The embedding view
+draws its own cells with `draw_grid`.
 """
 
 from __future__ import annotations
@@ -41,25 +42,26 @@ _WEIGHTS = np.array(
 )
 
 
-# Numbers of colors for values, in a PNG with 4 bits per pixel (16 colors) and in an array (256
-# colors). The other two colors are the background and the frame.
+# Numbers of colors for the values of a heat map: in a PNG with 4 bits per pixel (16 colors), and in
+# an array of `draw_heads_picture` (256 colors). The other two colors are those of the background
+# and of the lines around the heat maps.
 _LEVELS = 14
 _FINE_LEVELS = 254
 
-#: Possible sizes of a heat map in the picture of a page, in pixels. The first size whose PNG file
-#: has at most `_MAX_PNG_BYTES` bytes is used.
+#: Possible lengths of a side of a heat map in the PNG of `draw_all_heads`, in pixels. The first
+#: length is used with which the PNG has at most `_MAX_PNG_BYTES` bytes, or else the last length.
 SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
-# Maximum size of the PNG file in bytes.
+# Maximum size of the PNG in bytes, unless it is larger even with the smallest heat maps.
 _MAX_PNG_BYTES = 6_000
-#: Maximum size in bytes of the HTML with the picture and its description, for fewer than 10,000
-#: heads.
+#: Maximum size in bytes of the HTML that `draw_all_heads` returns for fewer than 10,000 heads.
 MAX_PICTURE_BYTES = 9_500
-# Maximum displayed size of the picture in CSS pixels. With this size, the description below the
-# picture is visible without scrolling.
+# Maximum displayed size of the picture in CSS pixels, unless the PNG has more pixels. With this
+# size, the description below the picture is visible without scrolling.
 _SHOWN_SIZE = 480
+# Maximum displayed size of one pixel of the picture in CSS pixels.
 _LARGEST_PIXEL = 8
 
-#: Heat maps as indices of colors in a palette.
+#: Heat maps, in which each number is the index of a color in a palette.
 Cells = NDArray[np.uint8]
 
 
@@ -69,8 +71,9 @@ def draw_heads_picture(stack: AttentionStack, *, side: int = 64) -> NDArray[np.u
     In each heat map, queries go from top to bottom and keys from left to right. The colors are the
     colors of the matrix view, from 0 to `AttentionStack.maximum`. Negative values have another
     color than positive values. If a layer has fewer heads than others, its row ends with blank
-    space. The heat maps of a text with more than `side` tokens show `side` of its queries. A pixel
-    then shows the value with the largest absolute value among several keys.
+    space. If the text has more than `side` queries, the heat maps show `side` of them. If it has
+    more than `side` keys, each pixel stands for several keys, and shows their value with the
+    largest absolute value.
 
     Parameters
     ----------
@@ -92,10 +95,10 @@ def draw_heads_picture(stack: AttentionStack, *, side: int = 64) -> NDArray[np.u
 
 
 def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> str:
-    """Draw all heads of a stack. Return HTML of about 8 kB without a title.
+    """Draw all heads of a stack. Return HTML of about 8 kB, with a description but without a title.
 
-    For a text with more than 16 tokens, the heat maps show 16 of its queries, so that long texts
-    take little time. The HTML is cached in the record.
+    If the text has more than 16 queries, the heat maps show only 16 of them, so that long texts
+    take little time. The HTML is cached in `record`, to which `stack` belongs.
     """
     key = f"attnviz.pages.picture {stack.name}"
     if key not in record.computed:
@@ -106,8 +109,8 @@ def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> str:
 def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
     """Return the stack that a view with this state shows.
 
-    In a comparison of records, the stack has the differences between the first record and the
-    record with the index ``state["member"]``.
+    In a view that compares records, the stack has the differences between record 0 and the record
+    with the index ``state["member"]``.
     """
     name = state.get("stack")
     if "comparison" in state:
@@ -181,17 +184,17 @@ def draw_grid(
     Parameters
     ----------
     cells : callable
-        Function of the size of a map in pixels. It returns the maps as color indices, (rows of
-        maps, maps in a row, rows, columns), in which 0 is the background.
+        Function of the largest length of a side of a map in pixels. It returns the maps as color
+        indices, (rows of maps, maps in a row, rows, columns). The index 0 is the background.
     palette : ndarray
         At most 15 colors, (colors, 3). The first color is the background.
     description : str
         Description of the picture.
     describe_omitted : callable
-        Function of the size of a map in pixels. It returns a sentence about what the picture does
-        not show.
+        Function of the same length. It returns a sentence about what the picture does not show.
     sides : sequence of int
-        Sizes of a map to try, in pixels, from the largest to the smallest.
+        Lengths to try, from the largest to the smallest. The first length is used with which the
+        PNG has at most `_MAX_PNG_BYTES` bytes, or else the last length.
     """
     for side in sides:
         pixels = _join_maps(cells(side))
@@ -207,7 +210,10 @@ def draw_grid(
 
 
 def describe_scale(stack: AttentionStack, largest: float) -> str:
-    """Describe the color scale of a picture, up to the largest absolute value `largest`."""
+    """Return a sentence about the color scale of a picture.
+
+    `largest` is the absolute value at the end of the scale.
+    """
     if stack.signed:
         return f"Blue is above zero and orange below, up to {format_small(largest)}."
     return f"Darker is more, up to {format_small(largest)}."
@@ -216,8 +222,8 @@ def describe_scale(stack: AttentionStack, largest: float) -> str:
 def pool_maps(weights: NDArray[np.float32], side: int, *, signed: bool) -> NDArray[np.float32]:
     """Reduce maps, (..., rows, columns), to at most `side` rows and columns.
 
-    A cell of the result is the largest of its values, or for signed numbers the value with the
-    largest absolute value.
+    Each number of the result is the largest of the numbers that it replaces. For signed numbers, it
+    is the number with the largest absolute value.
     """
     parts = split_signs(weights, signed=signed)
     flat = pool_max(parts.reshape(-1, *parts.shape[-2:]), side)
@@ -226,7 +232,7 @@ def pool_maps(weights: NDArray[np.float32], side: int, *, signed: bool) -> NDArr
 
 
 def make_palette(*, signed: bool, num_levels: int = _LEVELS) -> NDArray[np.float64]:
-    """Return the colors of the indices that `to_color_levels` returns, (1 + num_levels, 3)."""
+    """Return the colors for the indices that `to_color_levels` returns, (1 + num_levels, 3)."""
     if signed:
         shares = np.linspace(0, 1, num_levels // 2 + 1)[1:, None]
         colors = [shares * end + (1 - shares) * _BACKGROUND for end in (_POSITIVE, _NEGATIVE)]
@@ -242,8 +248,10 @@ def to_color_levels(
 ) -> Cells:
     """Return a color index for each value, from 0 to `num_levels`.
 
-    Only the value 0 has index 0, the background, so that a small weight does not look like a masked
-    pair. For signed numbers, the second half of the indices is for numbers below zero.
+    Values with an absolute value of at least `largest` have the strongest color. Only the value 0
+    has index 0, the background, so that a small weight does not look like a masked pair. For signed
+    numbers, the first half of the other indices is for positive numbers, and the second half for
+    negative numbers.
     """
     num_shades = num_levels // 2 if signed else num_levels
     shares = np.clip(np.abs(values) / (largest or 1.0), 0, 1)
@@ -252,9 +260,9 @@ def to_color_levels(
 
 
 def _join_maps(maps: Cells) -> Cells:
-    """Join maps, (rows of maps, maps in a row, rows, columns), to one picture.
+    """Join maps, (rows of maps, maps in a row, rows, columns), to one picture, (height, width).
 
-    The lines around the maps have index 255.
+    Lines with the color index 255 surround the maps.
     """
     rows, columns, height, width = maps.shape
     grid = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), 255, np.uint8)
@@ -267,7 +275,8 @@ def _join_maps(maps: Cells) -> Cells:
 def encode_png(pixels: Cells, palette: NDArray[np.float64]) -> bytes:
     """Return a PNG with 4 bits per pixel.
 
-    `pixels` are color indices, and 255 is the last color.
+    `pixels` are indices of the colors in `palette`, (height, width). The index 255 stands for the
+    last color.
     """
     height, width = pixels.shape
     numbers = np.minimum(pixels, len(palette) - 1).astype(np.uint8)

@@ -1,10 +1,11 @@
 """Replies of a kernel that an exported page contains.
 
-A page of the embedding view or of the atlas is a list of recorded replies. Each reply is stored
-with the name of a request and some arguments. It answers every request with this name and these
-arguments. The request may have more arguments. If the stored arguments do not include ``head``, the
-header and data are those of all heads of a layer. ``js/src/client/page/recorded.ts`` looks up the
-replies.
+A view in a notebook sends requests to the kernel, and gets replies that consist of a header (a JSON
+object) and bytes. A page of the embedding view or of the atlas has no kernel, and contains recorded
+replies. Each is stored with the name of a request and some arguments. It answers every request with
+this name and these arguments. The request may have more arguments. If a reply has a list of
+headers, it is the reply for all heads of a layer, and the argument ``head`` of the request chooses
+one of them. ``js/src/client/page/recorded.ts`` looks up the replies.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def recorded(
     *,
     planes: int = 1,
 ) -> dict[str, Any]:
-    """Record a reply.
+    """Return a recorded reply as JSON values.
 
     Parameters
     ----------
@@ -36,11 +37,12 @@ def recorded(
     header : mapping or sequence of mappings
         Header of the reply, or one header per head.
     data : ndarray, optional
-        Bytes of the reply. With one header per head, the axes are (planes, heads, ...), and the
-        reply for a head is the concatenation of ``data[plane, head]`` for all planes. A plane has
-        similar bytes of all heads side by side, because such bytes compress better.
+        Bytes of the reply. With one header per head, the axes are (planes, heads, ...), or (heads,
+        ...) if `planes` is 1. The reply for a head is the concatenation of ``data[plane, head]``
+        for all planes. A plane has similar bytes of all heads side by side, because such bytes
+        compress better.
     planes : int, default 1
-        Length of the first axis of `data`, if there is one header per head.
+        Number of planes in `data`. Numbers above 1 need one header per head.
     """
     reply: dict[str, Any] = {"request": request, "arguments": arguments, "header": header}
     if not isinstance(header, Mapping):
@@ -59,7 +61,7 @@ def recorded(
 
 
 def recorded_json(request: str, arguments: Mapping[str, Any], compressed: bytes) -> dict[str, Any]:
-    """Record a reply whose bytes are JSON that is already compressed."""
+    """Return a recorded reply whose bytes are JSON that is already deflated."""
     data = base64.b64encode(compressed).decode("ascii")
     header = {"parts": 1}
     return {"request": request, "arguments": arguments, "header": header, "compressed": data}
@@ -71,10 +73,10 @@ def recorded_weights(
     header: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     weights: NDArray[np.floating],
 ) -> dict[str, Any]:
-    """Record a float32 reply with mean weights of the heads of a layer, (heads, ...).
+    """Return a recorded reply with mean weights of the heads of a layer, (heads, ...), in float32.
 
-    Each weight is stored as one byte. NaN becomes 0. Other weights become 1 to 255, in proportion
-    to the square root of the weight divided by the largest weight of the head.
+    Each weight is stored as one byte. NaN and infinite weights become 0. Other weights become
+    ``1 + 254 * sqrt(weight / maximum)``, rounded, with the largest weight of the head as `maximum`.
     """
     flat = weights.reshape(len(weights), -1)
     finite = np.isfinite(flat)
@@ -82,6 +84,7 @@ def recorded_weights(
     maxima = values.max(axis=1, initial=0.0)
     shares = np.sqrt(values / np.where(maxima > 0, maxima, 1.0)[:, None])
     codes = np.where(finite, 1 + np.rint(254 * shares), 0).astype(np.uint8)
-    # Eight digits are enough, because the decoded reply has float32 numbers, which are less exact.
+    # Eight digits of a maximum are enough, because the decoded weights are float32 numbers, which
+    # are less exact.
     exact = [float(f"{maximum:.8g}") for maximum in maxima]
     return recorded(request, arguments, header, codes) | {"maxima": exact}

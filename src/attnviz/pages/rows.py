@@ -1,34 +1,37 @@
-"""The rows of weights that a page contains: encoding of their largest weights.
+"""Encoding of rows of weights in an exported page.
 
 A row contains the weights of one query in one head. The keys whose weights a page contains are
-called embedded. These are the keys with a weight of at least a threshold, and in each row at least
-the `MIN_KEYS` keys with the largest weights (unless they are 0). The rest of a row's weight is
-spread evenly over the other keys between the first and the last key of the row with a weight above
-0. With the threshold 0, all keys between the first and the last key are embedded.
+called embedded. These are the keys with a weight of at least a threshold, and in each row the
+`MIN_KEYS` keys with the largest weights (unless they are 0). The page spreads the rest of a row's
+weight evenly over the other keys between the first and the last key of the row with a weight above
+0. If the threshold is 0, the first key with weight, the last key with weight, and all keys between
+them are embedded. Small maps (`attnviz.pages.encoding`) are encoded in the same way.
 
-The bytes of a layer consist of six sequences, called runs. Each run has one number per row or per
-embedded key, head by head. The integers in the first three runs and in gaps have variable length:
-the digits in base 128, the lowest first, with 128 added to all digits except the last (LEB128,
-DWARF 5, section 7.6).
+The bytes of a layer consist of six sequences, called runs. Each run has one number for each row or
+for each embedded key, head by head. The integers in the runs counts, firsts, ends and gaps have
+variable length: the digits in base 128, the lowest first, with 128 added to all digits except the
+last (LEB128, DWARF 5, section 7.6).
 
 =========  ========  ===============================================================================
 Run        Per       Content
 =========  ========  ===============================================================================
-counts     row       number of embedded keys, or 0 if all keys from the first to the last key are
-                     embedded
+counts     row       number of embedded keys, or 0 if all keys from the first to the last key with
+                     weight are embedded
 firsts     row       first key with weight
 ends       row       number of keys without weight after the last key with weight, among the first
                      ``min(columns, row + 1 + reach)`` keys
-rests      row       one byte, ``round(255 sqrt(rest / max_rest))``: weight of the other keys
-gaps       key       number of keys between this and the previous embedded key, or since `firsts`.
-                     Only for rows in which not all keys are embedded.
+rests      row       one byte, ``round(255 sqrt(rest / max_rest))``: sum of the weights of the keys
+                     that are not embedded
+gaps       key       number of keys between this and the previous embedded key of the row. For the
+                     first embedded key, number of keys from ``firsts`` to this key. Only for rows
+                     with a count above 0.
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
 
-`reach` in the header is the largest distance from a query to a later key with weight. For signed
-numbers (``signed`` in the header), the largest absolute values count as the largest weights. Their
-codes are signed bytes, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. All rests are 0,
-so keys that are not embedded have the value 0.
+A header contains `maximum`, `max_rest` and `reach`, which is the largest distance from a query to a
+later key with weight. For signed numbers (``signed`` in the header), the largest absolute values
+count as the largest weights. Their codes are signed bytes, ``sign(number) * round(127
+sqrt(abs(number) / maximum))``. All rests are 0, so keys that are not embedded have the value 0.
 
 ``js/src/client/page/rows.ts`` decodes the bytes. The tests of both languages read
 ``tests/fixtures/rows.json``.
@@ -44,39 +47,43 @@ from numpy.typing import NDArray
 
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE, encode_bytes
 
-#: Minimum number of embedded keys per row. In many rows the first token has most of the weight, so
-#: the second strongest key is more interesting than the strongest key.
+#: Number of keys with weight that are embedded in each row even if their weights are below the
+#: threshold. In many rows the first token has most of the weight, so the second strongest key is
+#: more interesting than the strongest key.
 MIN_KEYS = 2
 
-# Smallest positive float32. Weights of 0 are not embedded.
+# Smallest positive float32. A threshold is at least this number, so that weights of 0 are not
+# embedded.
 _SMALLEST = np.finfo(np.float32).smallest_subnormal
+# Number of bits of a digit in base 128, and the number that is added to all digits except the last.
 _SEVEN_BITS = 7
 _MORE = 0x80
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Embedded keys of some rows of a layer, and what is known about the other keys.
+    """Embedded keys of some rows of a layer, and sums over the other keys.
 
     Attributes
     ----------
     counts : ndarray of int64, (rows,)
         Number of embedded keys of each row.
     firsts, ends : ndarray of int64, (rows,)
-        First key of each row with weight, and the key after the last key with weight. Both are 0
-        for rows without weight.
+        In each row, the first key with weight, and the key after the last key with weight. Both
+        are 0 for rows without weight.
     gaps : ndarray of uint8
-        Run of gaps of the embedded keys (see the module).
+        Bytes of the run gaps that the module docstring describes.
     codes : ndarray of uint8
         Codes of the weights of the embedded keys.
     rests, largest : ndarray of float64, (rows,)
-        Sum of the weights of the other keys, and the largest of them. For signed numbers, of their
-        absolute values.
+        For each row, the sum and the maximum of the weights of the keys that are not embedded. For
+        signed numbers, those of the absolute values.
     mass : float
-        Sum of the weights of the embedded keys. For signed numbers, of their absolute values.
+        Sum of the weights of the embedded keys of all rows. For signed numbers, of the absolute
+        values.
     error : float
-        Largest rounding error of the codes. It is measured, or an upper bound if the threshold is
-        0.
+        Largest error of a weight that follows from its code. It is measured. If the threshold is 0,
+        it is an upper bound instead.
     """
 
     counts: NDArray[np.int64]
@@ -91,7 +98,7 @@ class Rows:
 
     @property
     def covered(self) -> float:
-        """Share of the weight of all keys that the embedded keys have, from 0 to 1."""
+        """Share of the total weight that the embedded keys have, or 1 if all weights are 0."""
         total = self.mass + float(self.rests.sum())
         return self.mass / total if total > 0 else 1.0
 
@@ -112,13 +119,13 @@ def select_rows(
         (rows, columns). The columns are consecutive keys. All other keys have the weight 0.
     threshold : float
         Minimum weight of an embedded key, apart from the `MIN_KEYS` keys with the largest weights.
-        If weights are equal, the weight of the first key counts as larger.
+        Among equal weights, those of earlier keys count as larger.
     maximum : float
-        Weight that is encoded as the largest code.
+        Weight whose code is the largest code.
     first : int, default 0
-        Key of the first column.
+        Index of the key in the first column.
     signed : bool, default False
-        Whether numbers are signed. They are then selected by absolute value.
+        Whether numbers are signed. If so, keys are selected by absolute value.
 
     Examples
     --------
@@ -181,9 +188,9 @@ def _gaps(
     firsts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the gaps before the embedded keys, as in the module docstring.
+    """Return the numbers of the run gaps that the module docstring describes.
 
-    Rows in which all keys from the first to the last are embedded have no gaps in the result.
+    `firsts` and `ends` are indices of columns.
     """
     rows = np.flatnonzero(ends - firsts > counts)
     if not len(rows):
@@ -198,7 +205,7 @@ def _gaps(
 
 
 def concatenate_rows(parts: list[Rows]) -> Rows:
-    """Concatenate sets of rows. Pass at least one set."""
+    """Concatenate the rows of one or more objects."""
     arrays = ("counts", "firsts", "ends", "gaps", "codes", "rests", "largest")
     return Rows(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
@@ -217,8 +224,9 @@ def encode_rows(
 ) -> tuple[dict[str, Any], bytes]:
     """Join the runs of the rows of a layer. Return a header of JSON values, and the bytes.
 
-    ``covered`` in the header is the share of the weight that the embedded keys have. ``error`` is
-    an upper bound of the absolute error of a weight.
+    In the header, ``runs`` has the length of each run in bytes. ``covered`` is the share of the
+    total weight that the embedded keys have. ``error`` is an upper bound of the absolute error of a
+    weight.
 
     Parameters
     ----------
@@ -227,21 +235,23 @@ def encode_rows(
     shape : tuple of int
         (heads, rows, columns).
     maximum, signed
-        The arguments of `select_rows` for these rows.
+        The same arguments as for `select_rows`.
     queries : ndarray of int64, optional
-        Query of each row of a head. By default row number i is query i.
+        Position of the query of each row, the same for all heads. By default, row i of a head is
+        that of query i.
     """
     row = np.tile(np.arange(shape[1]) if queries is None else queries, shape[0])
     others = rows.ends - rows.firsts - rows.counts
-    # A page does not contain the signs of numbers that are not embedded. So in signed rows, these
-    # numbers are 0.
+    # A page cannot spread the rest of a signed row, because it does not contain the signs of the
+    # numbers that are not embedded. These numbers become 0.
     rests = np.where((others > 0) & (not signed), rows.rests, 0.0)
     # Rests have their own maximum, because they can be far smaller than the rounding error of a
     # large weight.
     max_rest = float(rests.max(initial=0))
     codes = encode_bytes(rests, max_rest)[0]
     spread = _decode(codes, max_rest) / np.maximum(others, 1)
-    # A key that is not embedded has a weight between 0 and `largest`. The page shows `spread`.
+    # The true weight of a key that is not embedded is between 0 and `largest`. The page shows
+    # `spread` instead, so the error is at most the difference from one of these two.
     errors = np.maximum(rows.largest - spread, spread)[others > 0]
     reach = int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
     last = np.minimum(shape[2], row + 1 + reach)

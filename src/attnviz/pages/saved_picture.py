@@ -1,9 +1,10 @@
 """Picture that a notebook stores with a live view: a few heads as heat maps, with their tokens.
 
-The picture is drawn without a browser, because notebooks may run without a browser. The number of
-weights is limited, so that drawing takes little time. The description is HTML below the picture.
-Users can select this text, and it has the colors of the notebook. The picture has a white
-background, which is readable in light and dark themes.
+A live view is a widget, which needs a kernel. Readers who open the notebook without a kernel see
+the picture. It is drawn without a browser, because notebooks may run without a browser. The number
+of computed weights is limited, so that drawing takes little time. Below the picture is a
+description in HTML. Users can select this text, and it has the colors of the notebook. The picture
+has a white background, so that it is readable in light and dark themes.
 """
 
 from __future__ import annotations
@@ -32,38 +33,47 @@ from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 
-#: Maximum number of weights that are computed for a picture, in about 0.1 s on one core.
+#: Maximum number of weights that are computed for a picture, unless a single query has more. This
+#: takes about 0.1 s on one core.
 MAX_WEIGHTS = 1 << 23
-# Maximum number of queries and of keys for which a map has token labels and one cell per weight.
+# If a map has at most this many queries and at most this many keys, it has the tokens as labels,
+# and one cell for each weight.
 _MAX_LABELLED = 40
-# Maximum number of rows and columns of a map with more than `_MAX_LABELLED` queries or keys. The
-# rows are sampled queries. A cell can show the maximum of several keys.
+# Maximum number of rows and columns of any other map. Its rows are sampled queries. A cell can show
+# the maximum of several keys.
 _MAX_CELLS = 48
+# Maximum number of heads in a picture.
 _MAX_HEADS = 4
-# Maximum width of the picture in pixels. The column of a notebook is usually wider.
+# Maximum width in pixels of the maps with the labels of their rows, unless there is only one map.
+# The column of a notebook is usually wider.
 _MAX_WIDTH = 860
 
-# Size of a cell in a labelled map, in pixels: with up to `_FEW_TOKENS` tokens, and with more
-# tokens.
+# Size in pixels of a cell in a map with labels. If the text has more than `_FEW_TOKENS` queries or
+# keys, it is `_SMALL_CELL`.
 _CELL, _SMALL_CELL, _FEW_TOKENS = 16, 12, 24
-# Length of the longer side of a map without labels, in pixels.
+# Length in pixels of the longer side of a map without labels.
 _POOLED_SIDE = 320
+# Sizes in pixels: the space at the edges of the picture and between two maps, the height of the
+# line with the numbers of the heads, the space between a label and its map, and the font size.
 _MARGIN, _GAP, _LINE, _LABEL_GAP = 12, 20, 16, 5
 _FONT_SIZE = 11
 # Width of a character in a monospaced font, as a fraction of the font size.
 _CHARACTER = 0.61
+# Maximum number of characters of a label.
 _MAX_CHARACTERS = 14
-# Rotation of column labels in degrees.
+# Angle in degrees between the horizontal and the labels of columns.
 _ANGLE = 55
+# Colors of labels, of the texts at the color scale, and of the frames around maps.
 _INK, _MUTED, _FRAME = "#1c1f26", "#5b6270", "#c9ced8"
 
+# Characters that XML does not allow.
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def make_saved_still(model: str, view: str, figure: str) -> str:
     """Return the HTML of a figure with a title above it and a note below it.
 
-    The note says that the picture was saved with a live view.
+    `figure` is HTML with a picture. The note says that the picture was saved with a live view.
     """
     note = (
         "This picture was saved with a live view. Run its cell to use the view, with all layers, "
@@ -84,10 +94,11 @@ def draw_heads_still(
     layer : int
         Number of the layer, as the model counts it.
     heads : sequence of int
-        Heads to draw, or all heads of the layer if empty. Only the first heads that fit into the
-        width are drawn, at most four.
+        Heads to draw, or all heads of the layer if empty. At least one and at most four of them are
+        drawn: the first ones that fit into the width of the picture.
     token : int, optional
-        Index of the pinned query, whose label is bold if the map has labels.
+        Index of the pinned query, which the user selected with a click. If the maps have labels,
+        its label is bold, and the description names it.
     """
     queries, keys = stack.query_tokens, stack.key_tokens
     longest = max(len(queries), len(keys))
@@ -98,7 +109,7 @@ def draw_heads_still(
     rows, columns = (_labels(side) if labelled else [] for side in (queries, keys))
     left = _MARGIN + max(map(_text_width, rows), default=-_LABEL_GAP) + _LABEL_GAP
     room = (_MAX_WIDTH - left - _MARGIN + _GAP) // (width + _GAP)
-    # `heads` is empty in a view in which the user has not selected heads yet.
+    # `heads` is empty if no heads are selected in the view.
     available = list(heads) or list(range(stack.num_heads(layer)))
     drawn = available[: max(1, min(_MAX_HEADS, room))]
     maps = _maps(stack, layer, drawn)
@@ -163,7 +174,7 @@ def draw_heads_still(
 
 
 def _legend(stack: AttentionStack, largest: float, left: float, top: float) -> tuple[str, float]:
-    """Return the color scale as SVG, and the position of its right end."""
+    """Return the color scale as SVG, and the x coordinate of its right end in pixels."""
     palette = make_palette(signed=stack.signed)
     order = np.arange(len(palette), dtype=np.uint8)
     if stack.signed:
@@ -182,10 +193,11 @@ def _legend(stack: AttentionStack, largest: float, left: float, top: float) -> t
 
 
 def _maps(stack: AttentionStack, layer: int, heads: Sequence[int]) -> NDArray[np.float32]:
-    """Return the maps of heads, (heads, rows, columns), with at most `_MAX_CELLS` columns.
+    """Return the maps of heads, (heads, rows, columns), with at most `_MAX_CELLS` rows and columns.
 
-    A row is one query. If there are too many queries, some are sampled. If there are too many keys,
-    a column is the maximum over several keys (`pool_maps`).
+    A row has the weights of one query. The queries are sampled if there are more than `_MAX_CELLS`,
+    or if all of them would need more than `MAX_WEIGHTS` weights. If there are more than
+    `_MAX_CELLS` keys, a cell has the maximum of several keys (`pool_maps`).
     """
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(len(stack.key_tokens), 1)))
     queries = sample_queries(len(stack.query_tokens), min(_MAX_CELLS, affordable))
@@ -199,7 +211,10 @@ def _maps(stack: AttentionStack, layer: int, heads: Sequence[int]) -> NDArray[np
 def _image(
     levels: NDArray[np.uint8], palette: NDArray[np.float64], box: tuple[float, float, float, float]
 ) -> str:
-    """Return an SVG image of color indices, with a frame. `box` is x, y, width and height."""
+    """Return an SVG image of a map with a frame around it.
+
+    `levels` has the index of a color of `palette` for each cell. `box` is x, y, width and height.
+    """
     x, y, width, height = box
     png = base64.b64encode(encode_png(levels, palette)).decode()
     return (
@@ -224,7 +239,8 @@ def _text(
 def _labels(tokens: Tokens) -> list[str]:
     """Return the labels of tokens.
 
-    Characters that XML forbids are replaced, and long tokens are cut.
+    Characters that XML does not allow are replaced, and tokens with more than `_MAX_CHARACTERS`
+    characters are cut.
     """
     texts = (_NOT_IN_XML.sub("�", text) for text in tokens.text)
     return [

@@ -1,8 +1,9 @@
-"""Queries and keys in a page, and the error that rounding them causes.
+"""Queries and keys in an exported page, and the error that rounding them causes.
 
-The page contains them in the form of a saved record (`attnviz.record.storage.schema`): a header and
-named arrays. ``js/src/client/page/vectors.ts`` computes logits and weights from them, and
-`attnviz.load` reads them (`attnviz.record.storage.page_file`).
+Queries and keys together are called vectors. The page contains them in the form of a saved record
+(`attnviz.record.storage.schema`): a header, which is JSON, and named arrays.
+``js/src/client/page/vectors.ts`` computes logits and weights from them, and `attnviz.load` reads
+them (`attnviz.record.storage.page_file`).
 """
 
 from __future__ import annotations
@@ -27,31 +28,37 @@ from attnviz.record.storage.safetensors_file import DTYPE_NAMES, header_json
 from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.progress import Pace, part_of
 
-#: If all vectors of a record have at most this many bytes in float32, they are not rounded.
+#: If all vectors of a record together need at most this many bytes in float32, none of them is
+#: rounded to float16.
 MAX_EXACT_BYTES = 4_000_000
-#: Maximum size in bytes of the vectors in a page. Larger vectors slow down the browser.
+#: Maximum size in bytes of the vectors, masks and biases in a page. More data would slow down the
+#: browser.
 MAX_VECTOR_BYTES = 100_000_000
 
+# Maximum number of weights of a head that are compared at once, unless a single query has more.
 _MAX_WEIGHTS = 1 << 20
+# Largest number that float16 can represent.
 _MAX_HALF = float(torch.finfo(torch.float16).max)
 
+# Stack, number of a layer, and the attention of this layer.
 _Layer = tuple[AttentionStack, int, QueryKeyAttention]
 
 
 def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str, Any]:
     """Encode the queries, keys, masks and biases of every layer.
 
-    Vectors in half precision are not rounded. Other vectors are rounded to float16 if all vectors
-    together take more than `MAX_EXACT_BYTES` in float32, unless a number exceeds the range of
-    float16. The errors of logits and weights are measured. Raise ValueError if the vectors have
-    more than `MAX_VECTOR_BYTES`.
+    The vectors of a layer keep their dtype if it is float16 or bfloat16. Otherwise, they are stored
+    in float32. If all vectors of the record together need more than `MAX_EXACT_BYTES` in float32,
+    they are rounded to float16 instead, except in layers with a number that exceeds the range of
+    float16. The errors of weights and logits that rounding causes are measured. Raise ValueError if
+    the arrays have more than `MAX_VECTOR_BYTES`.
 
     Parameters
     ----------
     record : AttentionRecord
-        Record to encode. Stacks without queries and keys are skipped.
+        Record to encode. Stacks and layers without vectors are skipped.
     exact : bool, default False
-        Whether vectors are never rounded. They must not exceed `MAX_VECTOR_BYTES` in any case.
+        Whether vectors are never rounded from float32 to float16.
 
     Returns
     -------
@@ -59,10 +66,9 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
         Entries of the page's JSON data. ``saved`` is the saved record: ``header`` is its header,
         deflated and in base64, and ``arrays`` has the ``dtype``, ``shape`` and ``data`` of each
         array. ``errors`` has an entry for each layer. In an entry, ``error`` is the largest
-        absolute error of a weight, and ``logit_error`` of a logit. ``measured`` is the number of
-        sampled queries per head with which the errors were measured. It is omitted if the errors
-        were measured with all queries, which is so if the record has at most `limits.MAX_MEASURED`
-        weights.
+        absolute error of a weight, and ``logit_error`` that of a logit. ``measured`` is the number
+        of sampled queries with which the errors were measured. It is omitted if they were measured
+        with all queries (see `limits.MAX_MEASURED`), or if the vectors were not rounded.
     """
     layers = _layers(record)
     unrounded = _unrounded_bytes(layers, exact=exact)
@@ -86,9 +92,10 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
 
 
 def encode_header(record: AttentionRecord) -> str:
-    """Return the header of a saved record that stores weights, deflated and in base64.
+    """Return the header of a saved record that has weights, deflated and in base64.
 
-    A page with all weights contains this header, so that `attnviz.load` can read the page.
+    A page with all weights contains this header in addition to the weights, so that `attnviz.load`
+    can create a record from the page.
     """
 
     def without_weights(stack: AttentionStack) -> dict[int, LayerAttention]:
@@ -107,7 +114,10 @@ def encode_header(record: AttentionRecord) -> str:
 
 
 def size_of_vectors(record: AttentionRecord, *, exact: bool = False) -> int:
-    """Return the size of the arrays of `encode_vectors` before compression, in bytes."""
+    """Return the size in bytes of the arrays of `encode_vectors` before compression.
+
+    The arrays have the vectors, masks and biases.
+    """
     layers = _layers(record)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(attention, unrounded) for *_, attention in layers)
@@ -124,10 +134,9 @@ def _layers(record: AttentionRecord) -> list[_Layer]:
 
 
 def _unrounded_bytes(layers: list[_Layer], *, exact: bool) -> int:
-    """Return the size of all vectors in float32, in bytes.
+    """Return the size in bytes of all vectors in float32, or 0 if `exact` is True.
 
-    Vectors are rounded if this size exceeds `MAX_EXACT_BYTES`. If `exact` is True, return 0, so
-    that they are not rounded.
+    Vectors are rounded to float16 if this number exceeds `MAX_EXACT_BYTES`.
     """
     if exact:
         return 0
@@ -135,7 +144,10 @@ def _unrounded_bytes(layers: list[_Layer], *, exact: bool) -> int:
 
 
 def _dtype(attention: QueryKeyAttention, unrounded: int) -> torch.dtype:
-    """Return the dtype of a layer's vectors in a page."""
+    """Return the dtype of a layer's vectors in a page (see `encode_vectors`).
+
+    `unrounded` is the result of `_unrounded_bytes`.
+    """
     dtypes = {attention.queries.dtype, attention.keys.dtype}
     if dtypes in ({torch.bfloat16}, {torch.float16}):
         return attention.queries.dtype
@@ -169,7 +181,9 @@ def _record_for_page(
 ) -> AttentionRecord:
     """Return a record of the rounded layers, with masks and biases that a page can store.
 
-    Layers that share a mask or bias also share it in the result.
+    In each head, masks other than a `BandMask` become one bit for each query-key pair. A
+    `WindowBias` becomes one number for each pair. Layers that share a mask or bias also share it in
+    the result.
     """
     masks: dict[int, Mask] = {}
     biases: dict[int, Bias] = {}
@@ -201,17 +215,17 @@ def _without_images(
 ) -> AttentionRecord:
     """Return a record with `stacks`, and with the model name and the notes of `record`.
 
-    The result has no images. If `record` has images, a note explains this.
+    The result has no images. If `record` has images, a note says that they are missing.
     """
     notes = ["The images were not read from the page."] if record.images else []
     return AttentionRecord(stacks, model=record.model, notes=[*record.notes, *notes])
 
 
 def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) -> AttentionStack:
-    """Return a copy of a stack with other layers, and with tokens without `grids`.
+    """Return a copy of a stack with other layers, and with tokens without `Tokens.grids`.
 
-    A grid states which tokens are patches of an image of the record, and the record that is saved
-    in a page has no images.
+    A grid describes which tokens are patches of an image in the record. The record that is saved in
+    a page has no images.
     """
     queries, keys = (
         dataclasses.replace(tokens, grids=()) for tokens in (stack.query_tokens, stack.key_tokens)
@@ -228,7 +242,7 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
 
 
 def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
-    """Encode arrays in base64. Equal arrays are encoded once and share the encoded text."""
+    """Compress arrays and encode them in base64. Arrays with equal bytes share the text."""
     texts: dict[bytes, str] = {}
     encoded = {}
     for done, (name, array) in enumerate(arrays.items()):
@@ -250,10 +264,11 @@ def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, An
 def _measure_errors(
     attention: QueryKeyAttention, embedded: QueryKeyAttention, max_queries: int | None
 ) -> dict[str, Any]:
-    """Measure the largest absolute error of a weight, and of a logit.
+    """Return the largest absolute errors of a weight and of a logit in a page.
 
-    The errors are differences between results of the exact vectors, in `attention`, and results of
-    the vectors in the page, in `embedded`.
+    The errors are the differences between `attention`, which has the original vectors, and
+    `embedded`, which has the vectors in the page. `max_queries` is the maximum number of queries
+    for which they are measured, or None for all queries.
     """
     exact_dtypes = attention.queries.dtype, attention.keys.dtype
     if exact_dtypes == (embedded.queries.dtype, embedded.keys.dtype):
@@ -268,8 +283,8 @@ def _measure_errors(
     for _, rows in row_groups(queries, max(1, _MAX_WEIGHTS // attention.num_keys)):
         for head in range(attention.num_heads):
             logits = [side.logits([head], rows) for side in (attention, embedded)]
-            # For a pair that the mask forbids, both logits are minus infinity. Their difference is
-            # NaN, and is replaced by 0.
+            # If the mask forbids a pair, both of its logits are minus infinity, and their
+            # difference is NaN. Replace it with 0.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
             exact, rounded = (
