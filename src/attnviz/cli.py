@@ -183,7 +183,10 @@ def _options(function: Callable[..., View]) -> dict[str, inspect.Parameter]:
 
 
 def _descriptions(function: Callable[..., View]) -> dict[str, str]:
-    """Return the description of each option of a command that a docstring describes."""
+    """Find the descriptions of the options of a command in docstrings. Return them by name.
+
+    The result also has the names of other arguments and traits in these docstrings.
+    """
     view = _view_of(function)
     sources = [view.to_html, view.to_svg, view.save, function, *view.__mro__]
     if _passes_options(function):
@@ -299,8 +302,9 @@ def _write(command: str, function: Callable[..., View], options: dict[str, Any])
 def _check_file(output: Path | None, saving: Mapping[str, Any]) -> None:
     """Raise an error if the path of the output file or an option for it is invalid.
 
-    `saving` has the arguments of the view's method `save`. This check runs before the model, so
-    that an error does not come after a long computation.
+    Also raise an error if a picture needs a browser and none is installed. `saving` has the
+    arguments of the view's method `save`. This check runs before the model, so that an error does
+    not come after a long computation.
     """
     from attnviz.pages.figure import FigureArguments, parse_figure_options
     from attnviz.pages.limits import check_file_kind, check_options
@@ -398,7 +402,7 @@ def _demo(name: str) -> dict[str, Any]:
     record = attnviz.extract(model, **attnviz.demos.example(name), **by)
     stack_name, query = _QUERIES[name]
     stack = record.stack(stack_name)
-    # Ignore layer 0. The vector of a token at its input depends on no other token, so its heads
+    # Ignore layer 0. There, the vector of a token does not yet depend on other tokens, so the heads
     # cannot show what the model learned about the context of a token.
     largest = {
         (layer, head): stack.weights(layer=layer, head=head)[query].max()

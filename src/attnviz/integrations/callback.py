@@ -16,7 +16,7 @@ from attnviz.views.record_view import RecordView
 
 
 class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
-    """Log the attention of a model to fixed texts during training.
+    """Log the attention of a model in some texts during its training.
 
     The callback extracts the attention of the model in each text before the first step, at each
     evaluation (or every `every` steps), and after the last step. To each active run of an

@@ -185,7 +185,7 @@ def resolve_targets(to: Any) -> list[Any]:
 
 
 def _package(run: Any) -> str:
-    """Return the name of the top-level package of a module, or of the class of a run."""
+    """Return the name of the top-level package that has the module `run`, or the class of `run`."""
     name = run.__name__ if isinstance(run, ModuleType) else type(run).__module__
     return name.partition(".")[0]
 

@@ -72,9 +72,9 @@ _SAMPLED_WEIGHTS = 1 << 24
 # With level 0, all weights are embedded in the page. No weight reaches the threshold of the level
 # ``_LEVELS + 1``, so only the `MIN_KEYS` largest weights of each row are embedded.
 _LEVELS = 4096
-# Shares of the available bytes. The page is made with the level whose rows use the first share,
-# according to the estimate from sampled queries. If this page is too large, the next share is
-# tried. With the share 0, the page contains only the `MIN_KEYS` largest weights of each row.
+# Shares of the available bytes. The page is first made with a level whose rows need at most the
+# first share, according to the estimate from sampled queries. If this page is too large, the next
+# share is tried. With the share 0, the page has only the `MIN_KEYS` largest weights of each row.
 _USED = (0.96, 0.9, 0.75, 0.0)
 # The search for a level ends when the estimated size of the rows is between this share of the
 # available bytes and all of them.
@@ -121,7 +121,7 @@ def embed_weights(
     Otherwise, the limit is `max_bytes` or, by default, `limits.default_limit`. The form is
     ``"strongest"`` with as many weights as fit, but not more than are needed to cover 95% of the
     total weight. If the vectors fit, the form is ``"vectors"`` in two cases: the vectors need
-    less space, or weights that cover 95% do not fit.
+    less space than these weights, or weights that cover 95% do not fit.
 
     With ``precision="exact"``, the form is ``"all"`` or unrounded ``"vectors"``, as
     `_embed_exact` explains. Raise ValueError if even the smallest of these pages exceeds the limit.
@@ -312,9 +312,9 @@ class _Sample:
 
     @cached_property
     def _levels(self) -> tuple[NDArray[np.float64], int]:
-        """Two estimates: how many weights reach the threshold of each level, and `covering`.
+        """Estimated number of weights that reach the threshold of each level, and `covering`.
 
-        The comment of `_LEVELS` explains levels. The numbers are for all rows of the record.
+        The comment of `_LEVELS` explains levels. All weights of the record are counted.
         """
         counts, masses = np.zeros((2, _LEVELS + 2))
         for stack, queries, sampled in self._layers:

@@ -120,8 +120,9 @@ JavaScript enabled, in
 _STATIC = Path(__file__).parents[1] / "static"
 _LIGHT, _DARK = "#ffffff", "#17181c"
 _INK = {_LIGHT: "#1f2328", _DARK: "#e6e6e9"}
-# Style of a page whose theme is "auto". If the page is in a frame and the outer page sends a theme,
-# note.js sets the attribute "theme". Without this attribute, the operating system's theme is used.
+# Style of a page whose theme is "auto". If the page is in a frame and the document around the frame
+# sends a theme, note.js sets the attribute "theme". Without this attribute, the page has the theme
+# of the operating system.
 _FOLLOW = f"""@media (prefers-color-scheme: dark) {{
 html:not([theme=light]) {{ background: {_DARK}; }}
 html:not([theme=light]) :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}

@@ -68,7 +68,7 @@ _PNG = (
 }"""
 )
 _SVG_NAMES = "{http://www.w3.org/2000/svg}"
-# HTML document that prints as one sheet of the size of the figure.
+# HTML document with a figure. Printed, it has one page with the size of the figure.
 _PRINTED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 @page {{ size: {width}px {height}px; margin: 0; }}
@@ -100,7 +100,8 @@ INSTALL_BROWSER = (
 def draw(page: str, kind: PictureKind, options: FigureOptions) -> bytes:
     """Draw the view of an exported page as a figure.
 
-    An SVG or PDF contains text as text. A PNG has by default two pixels per CSS pixel.
+    An SVG or PDF stores texts as characters and not as shapes. By default, a PNG has two pixels per
+    CSS pixel.
 
     Returns
     -------
@@ -224,8 +225,8 @@ def check_browser() -> str:
 
 def _in_browser(page: str, use: Callable[[Page], _T], request: dict[str, Any] | None = None) -> _T:
     browser = check_browser()
-    # Use a separate thread, because this interface of Playwright raises an error in a thread with
-    # an event loop, and the main thread of a notebook has an event loop.
+    # Use a separate thread. Playwright's synchronous interface raises an error in a thread with an
+    # event loop, such as the main thread of a notebook.
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(_use_page, page, browser, use, request).result()
 
@@ -290,8 +291,8 @@ def _find_playwright_browser() -> str | None:
         "from playwright.sync_api import sync_playwright as start\n"
         "with start() as playwright: print(playwright.chromium.executable_path)"
     )
-    # Use a separate process, because this interface of Playwright raises an error in a thread with
-    # an event loop, such as the main thread of a notebook.
+    # Use a separate process. Playwright's synchronous interface raises an error in a thread with an
+    # event loop, such as the main thread of a notebook.
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python, with the code above
     path = result.stdout.strip()

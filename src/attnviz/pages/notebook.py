@@ -11,14 +11,13 @@ shows the picture.
 
 A snapshot of a view has a picture and an interactive page in a frame, and no widget. JupyterLab
 removes frames, scripts and SVG from untrusted notebooks, and if an output contains both HTML and an
-image, it shows the HTML.
-The picture and the page are therefore separate outputs. A style sheet in the output of the page
-hides the picture. A host that removes the frame also removes this style sheet, so it shows the
-picture.
+image, it shows the HTML. The picture and the page are therefore separate outputs. A style sheet in
+the output of the page hides the picture. A host that removes the frame also removes this style
+sheet, so it shows the picture.
 
 Some hosts show the frame but forbid its scripts with a security policy. A style sheet cannot detect
-this. Therefore the frame also contains the picture, which is visible until the code of the page has
-drawn the view.
+this. Therefore the page in the frame also contains the picture, which is visible until the code of
+the page opens the view.
 
 Python draws the picture of a live view once, when the view is displayed. It does not use a drawing
 of the browser, because notebooks may run without a browser, and because each click in the view
@@ -70,7 +69,8 @@ _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
 _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
-# CSS selector of the text that both templates of nbconvert show for a widget without saved state.
+# CSS selectors of outputs with the text that nbconvert shows for a widget without saved state. They
+# are for its two templates.
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )

@@ -52,8 +52,8 @@ from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE, encode_bytes
 #: more interesting than the strongest key.
 MIN_KEYS = 2
 
-# Smallest positive float32. A threshold is at least this number, so that weights of 0 are not
-# embedded.
+# Smallest positive float32. A positive threshold is at least this number, so that weights of 0 are
+# not embedded.
 _SMALLEST = np.finfo(np.float32).smallest_subnormal
 # Number of bits of a digit in base 128, and the number that is added to all digits except the last.
 _SEVEN_BITS = 7
@@ -82,8 +82,8 @@ class Rows:
         Sum of the weights of the embedded keys of all rows. For signed numbers, of the absolute
         values.
     error : float
-        Largest error of a weight that follows from its code. It is measured. If the threshold is 0,
-        it is an upper bound instead.
+        Largest absolute error of the weights of embedded keys, which are rounded to codes. If the
+        threshold is 0, it is an upper bound instead.
     """
 
     counts: NDArray[np.int64]
@@ -205,7 +205,7 @@ def _gaps(
 
 
 def concatenate_rows(parts: list[Rows]) -> Rows:
-    """Concatenate the rows of one or more objects."""
+    """Join the rows of several parts of a layer, in this order. Pass at least one part."""
     arrays = ("counts", "firsts", "ends", "gaps", "codes", "rests", "largest")
     return Rows(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
@@ -250,8 +250,8 @@ def encode_rows(
     max_rest = float(rests.max(initial=0))
     codes = encode_bytes(rests, max_rest)[0]
     spread = _decode(codes, max_rest) / np.maximum(others, 1)
-    # The true weight of a key that is not embedded is between 0 and `largest`. The page shows
-    # `spread` instead, so the error is at most the difference from one of these two.
+    # The true weight of a key that is not embedded is between 0 and `largest`, and the page shows
+    # `spread`. The error is at most the larger of the differences from 0 and from `largest`.
     errors = np.maximum(rows.largest - spread, spread)[others > 0]
     reach = int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
     last = np.minimum(shape[2], row + 1 + reach)

@@ -33,8 +33,8 @@ from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 
-#: Maximum number of weights that are computed for a picture, unless a single query has more. This
-#: takes about 0.1 s on one core.
+#: Maximum number of weights that are computed for a picture, unless a single query of its heads has
+#: more. Computing them takes about 0.1 s on one core.
 MAX_WEIGHTS = 1 << 23
 # If a map has at most this many queries and at most this many keys, it has the tokens as labels,
 # and one cell for each weight.
@@ -48,8 +48,8 @@ _MAX_HEADS = 4
 # The column of a notebook is usually wider.
 _MAX_WIDTH = 860
 
-# Size in pixels of a cell in a map with labels. If the text has more than `_FEW_TOKENS` queries or
-# keys, it is `_SMALL_CELL`.
+# Size in pixels of a cell in a map with labels. It is `_CELL`, or `_SMALL_CELL` if the map has more
+# than `_FEW_TOKENS` queries or keys.
 _CELL, _SMALL_CELL, _FEW_TOKENS = 16, 12, 24
 # Length in pixels of the longer side of a map without labels.
 _POOLED_SIDE = 320
