@@ -8,9 +8,10 @@
 `attnviz.analysis.measures`
     All measures: share of the weight on the previous token, on earlier equal tokens, entropy, ...
 `attnviz.analysis.heads`
-    Scores of these measures for every head of a record or of a stack of layers.
+    Scores of these measures for every head of a record, or of one of its stacks. A stack is the
+    attention of one kind, such as self-attention or cross-attention, in all layers.
 `attnviz.analysis.patterns`
-    The same scores for arrays of weights.
+    Scores for arrays of weights: the share of the weight on the previous token, on chosen pairs, ...
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Agreement of two rankings, and the weight that can move to other keys with the same output."""
+"""Two tests of whether attention weights explain what a model does.
+
+`kendall_tau` compares the order of two lists of numbers, such as weights and effects of tokens.
+`movable_weight` computes how much of a query's weight could be on other keys without changing the
+output of the head.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,13 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import short_repr
 
-# A smaller `MovableWeight.share` is a rounding error of the linear program and is set to 0.
+# A `MovableWeight.share` up to this is a rounding error of the linear program, and is set to 0.
 _ROUNDING = 1e-9
 
 
 def _scipy(needed: str) -> None:
     try:
-        import scipy.optimize  # noqa: F401 - looked for alone
+        import scipy.optimize  # noqa: F401 - is it installed?
     except ImportError as error:
         raise ImportError(
             f"{needed} needs scipy: pip install 'attnviz[scipy]'", name="scipy"
@@ -23,18 +28,18 @@ def _scipy(needed: str) -> None:
 
 
 def kendall_tau(a: Any, b: Any) -> float:
-    """Compute Kendall's tau-b, the agreement of two rankings.
+    """Compute Kendall's tau-b, the agreement of the orders of two lists of numbers.
 
     Parameters
     ----------
     a, b : array_like
-        Two lists with the same number of values. A position with NaN in either list is excluded.
+        Two lists with the same number of values. Positions with NaN in either list are excluded.
 
     Returns
     -------
     float
         1 for the same order, -1 for the opposite order, NaN if all values of a list are equal.
-        Equal values are treated as in Kendall (1945).
+        Pairs of equal values are treated as in Kendall (1945).
 
     Raises
     ------
@@ -46,8 +51,9 @@ def kendall_tau(a: Any, b: Any) -> float:
     Notes
     -----
     Jain and Wallace (2019, arXiv 1902.10186) use tau to compare attention with the effects of
-    removing single tokens. Effects depend on the way in which a token is removed. For comparison,
-    report the tau of the effects of two ways of removal. The tau of attention can hardly be larger.
+    removing single tokens. These effects depend on the way in which a token is removed. Therefore,
+    also report the tau between the effects of two ways of removal. The tau between attention and
+    effects can hardly be larger than this.
 
     Examples
     --------
@@ -69,15 +75,15 @@ def kendall_tau(a: Any, b: Any) -> float:
 
 
 class MovableWeight(NamedTuple):
-    """Other weights for a row that give the same output.
+    """Weights on other keys with which a query gets the same output as with its own weights.
 
     Attributes
     ----------
     share : float
-        Weight that moves to other keys: half the sum of the absolute differences. It is from 0 to 1
-        if the row sums to 1.
+        Weight that moves to other keys: half the sum of the absolute differences between the
+        query's own weights and `weights`. It is from 0 to 1 if the own weights sum to 1.
     weights : ndarray of float64
-        (keys,): the other weights.
+        The weights on other keys, (keys,).
 
     Examples
     --------
@@ -90,25 +96,25 @@ class MovableWeight(NamedTuple):
 
 
 def movable_weight(weights: Any, values: Any) -> MovableWeight:
-    """Find weights that give the same output as a row of weights, but on other keys if possible.
+    """Find weights on other keys with which a query gets the same output.
 
     For weights a and values V, a linear program minimizes the dot product a . b over all weights
-    b >= 0 that have the same sum as a and the same output, b V = a V. If a row has more keys than
-    V has dimensions, much of the weight can move without changing the output. The weights then
-    show little about what the head reads.
+    b >= 0 that have the same sum as a and the same output, b V = a V. If there are more keys than
+    dimensions of V, often much of the weight can move. The weights a then say little about the keys
+    on which the output depends.
 
     Parameters
     ----------
     weights : array_like
-        (keys,), a row of attention weights, not negative.
+        Attention weights of one query, (keys,), not negative, for at least one key.
     values : array_like
-        (keys, value_dim): the value vectors of the keys.
+        Value vectors of the keys, (keys, value_dim).
 
     Returns
     -------
     MovableWeight
-        The share is a lower bound. Weights with a larger share may exist, because the program
-        minimizes a . b.
+        The weights b and their share. Weights with a larger share may exist, because the program
+        minimizes a . b and not the share. If the solver fails, the share is 0, with the weights a.
 
     Raises
     ------

@@ -1,4 +1,9 @@
-"""The head of a stack whose pattern differs most from uniform attention."""
+"""The head of a stack whose pattern differs most from uniform attention. Views open at this head.
+
+A stack is the attention of one kind, such as self-attention, in all layers. A pattern is a set of
+query-key pairs, such as each query with the previous token. The score of a head for a pattern is
+the share of its weight on these pairs.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +19,19 @@ if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
     from attnviz.record.stack import AttentionStack
 
-# Maximum number of weights to compute, such as those of 144 heads with 64 queries and 1,800 keys.
-# This takes a few tenths of a second.
+# Maximum number of heads times compared queries times keys. `distinct_head` returns None for a
+# larger stack. 144 heads with 64 queries and 1,820 keys reach this number, which takes a few tenths
+# of a second.
 _MAX_WEIGHTS = 1 << 24
-# Maximum number of queries on which heads are compared.
+# Maximum number of queries from which the scores of all heads are computed to compare the heads.
 _NUM_QUERIES = 64
-# Minimum number and share of queries that can show a pattern. With fewer queries, a high score may
-# be due to chance, and the pattern is not visible in a view of the head.
+# A pattern is considered only if at least `_MIN_QUERIES` queries, and at least the share
+# `_MIN_SHARE_OF_QUERIES` of all queries, may attend to one of its keys. With fewer queries, a high
+# score may be due to chance, and the pattern is hardly visible in a view of the head.
 _MIN_QUERIES = 8
 _MIN_SHARE_OF_QUERIES = 0.25
-# Minimum of (score - baseline) / (1 - baseline). With a smaller value, a view of the head does
-# not clearly show the pattern.
+# Minimum of (score - baseline) / (1 - baseline), where the baseline is the score of uniform
+# attention. With a smaller value, a view of the head does not clearly show the pattern.
 _MIN_DISTINCT = 0.5
 
 
@@ -37,14 +44,14 @@ class DistinctHead:
     layer, head : int
         Numbers of the layer and of the head in the model.
     pattern : str
-        One of `attnviz.analysis.MEASURES`.
+        Name of the pattern, a key of `attnviz.analysis.MEASURES`.
     score : float
         Score of the head, as in `head_scores`: the share of the weight on the pattern's pairs.
     baseline : float
         Score of uniform attention, as in `uniform_scores`.
     num_queries : int or None
         Number of sampled queries from which `score` and `baseline` are estimated. None if they
-        come from all queries.
+        are computed from all queries.
 
     Examples
     --------
@@ -76,15 +83,16 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         The head and pattern with the largest (score - baseline) / (1 - baseline). `baseline` is the
         score of uniform attention. The quotient is 0 for uniform attention, and 1 if all weight is
         on the pattern's pairs. A pattern is considered only if at least 8 queries, and at least a
-        quarter of all queries, can show it. The result is None if
+        quarter of all queries, may attend to one of its keys. The result is None if
 
         - no head and pattern has a quotient of at least 0.5,
-        - the queries and keys of `stack` are different tokens,
+        - no pattern is possible, for example because queries and keys are different tokens,
         - `stack` has signed values, such as differences,
         - 64 queries of all heads have more than 2**24 weights (144 heads with over 1,820 tokens).
 
-        The pattern is a measure with the property `Measure.opens_views`. ``"first token"`` does not
-        have it, because many heads of any model attend to the first token of any text.
+        The patterns are the measures whose property `Measure.opens_views` is True. ``"first
+        token"`` is not one of them, because many heads of any model attend to the first token of
+        any text.
 
     See Also
     --------
@@ -138,15 +146,15 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         distinct = (differences / np.where(considered, 1 - baselines, 1)).T
         head, pattern = divmod(int(distinct.argmax()), len(patterns))
         candidates.append((distinct[head, pattern], layer, head, patterns[pattern]))
-    # If several quotients are equal, `max` returns the first of them, in the lowest layer.
+    # If several layers have the same largest quotient, `max` returns the first of these layers.
     largest, layer, head, name = max(candidates, key=operator.itemgetter(0))
     return _as_shown(stack, layer, head, name) if largest >= _MIN_DISTINCT else None
 
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
-    """Return the result for a head. Its scores are measured as in views, so that they agree.
+    """Return the result for a head, with the score and the baseline that views show.
 
-    Views may use more queries than the search for the head.
+    Views use all queries, unless the stack is very large. The search for the head uses few.
     """
     from attnviz.record.rows import num_scored_queries
 

@@ -1,8 +1,13 @@
 """Scores of every head of a stack, for the measures of `attnviz.analysis.measures`.
 
-Weights are computed on demand, for a block of some queries and all keys at a time. A long text
-therefore needs hardly more memory than a short text. The scores of a thousand heads with 32,768
-tokens take hours. ``max_queries=64`` estimates them from 64 queries of each head.
+A stack is the attention of one kind, such as self-attention, in all layers of a model. A measure
+has one of three kinds: "pairs" (the score is the share of the weight on a set of query-key pairs),
+"rows" (the mean of a number that is computed from the weights of each query) or "heads" (a number
+that is computed from the outputs of a head).
+
+Weights are computed on demand, for a block of some queries (rows) and all keys (columns) at a time.
+A long text therefore needs hardly more memory than a short text. The scores of a thousand heads
+with 32,768 tokens take hours. ``max_queries=64`` estimates them from 64 queries of each head.
 """
 
 from __future__ import annotations
@@ -34,13 +39,14 @@ Counts = NDArray[np.int64]
 Indices = NDArray[np.int64]
 _Value = TypeVar("_Value", np.float32, np.float64, np.bool_)
 
-# Maximum number of weights that are computed at once (8 MiB of float32).
+# Maximum number of weights that are computed at once (8 MiB of float32), unless a single query of
+# one head has more.
 _MAX_ENTRIES = 1 << 21
-# For the limit `_MAX_ENTRIES`, a head with fewer weights counts as if it had this many, because it
-# takes as long to compute as a head with this many.
+# Computing a head with fewer weights takes as long as computing this many. Therefore such a head
+# counts as this many weights if the number of heads that are computed at once is limited.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
-# The pairs of all measures in a block of rows are cached for the next layers if there are at most
-# this many.
+# The pairs of all measures in a block of rows are the same in all layers. They are stored if the
+# block has at most this many. Otherwise they are computed again for each layer.
 _MAX_CACHED_PAIRS = 1 << 16
 
 
@@ -55,12 +61,15 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Names in the order of `attnviz.analysis.MEASURES`. If queries and keys are different tokens,
-        as in cross attention, measures with the property `Measure.one_text` are left out, such as
-        ``"self"``. ``"next token"`` is not possible in causal attention. ``"previous token"`` and
-        ``"next token"`` need two tokens. ``"same token"`` and ``"induction"`` need a token that
-        occurs twice. ``"output norm"`` needs a record made with ``attnviz.extract(...,
-        outputs=True)``.
+        Names in the order of `attnviz.analysis.MEASURES`. Measures without a possible score are
+        left out:
+
+        - measures whose property `Measure.one_text` is True, such as ``"self"``, if queries and
+          keys are different tokens, as in cross-attention,
+        - measures whose pairs do not occur, such as ``"next token"`` in causal attention,
+          ``"induction"`` if no token occurs twice, and ``"punctuation"`` without punctuation,
+        - ``"output norm"``, unless the record was made with ``attnviz.extract(..., outputs=True)``.
+
         The result is empty for signed values, such as differences.
 
     Raises
@@ -84,7 +93,10 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
 def possible_measures(
     stack: AttentionStack, queries: TokenFacts, keys: TokenFacts
 ) -> list[Measure]:
-    """Return the measures that are defined for the heads of a stack with these tokens."""
+    """Return the measures that can have a score for the heads of a stack.
+
+    `queries` and `keys` are the result of `facts_of(stack)`.
+    """
     causal = stack.causal
     return [
         measure
@@ -109,29 +121,30 @@ def head_scores(
     max_queries : int, optional
         Maximum number of queries per head. If the text has more, the scores are estimated from
         queries that are spread over the text (`attnviz.record.rows.sample_queries`). By default,
-        scores are computed from all queries.
+        scores are computed from all queries. ``"output norm"`` always uses all queries.
 
     Returns
     -------
     list of ndarray of float64
         One array per layer, in the order of ``stack.layers``, each (heads,). For a set of pairs,
         such as ``"previous token"``, a score is the share of the weight on these pairs, from 0 to
-        1, as a mean over the queries that have such a pair. For ``"entropy"``, it is the mean over
-        queries, in nats: 0 if every query attends to a single key, and log(number of keys) for
-        uniform attention to all keys. For ``"output norm"``, it is divided by the mean over the
-        heads of the layer. The score of a head is NaN if it is not defined for any query, for
-        example because no token repeats, the mask forbids all of the pairs, or the text has a
-        single token.
+        1, as a mean over the queries that may attend to a key of such a pair. For ``"entropy"``, it
+        is the mean over queries, in nats: 0 if every query attends to a single key, and log(number
+        of keys) for uniform attention to all keys. For ``"output norm"``, it is the mean norm of
+        the head's outputs, divided by the mean of this number over the heads of the layer. The
+        score of a head is NaN if it is not defined for any query, for example because no token
+        repeats, the mask forbids all of the pairs, the text has a single token, or the layer has no
+        outputs.
 
     Raises
     ------
     TypeError
         If `stack` is neither a stack nor a record, or `max_queries` is not an integer.
     ValueError
-        If `measure` is unknown, or needs queries and keys of one text and those of `stack` are
-        different tokens, or needs outputs of heads, which `stack` does not have. Also if
-        `max_queries` is not positive, or if `stack` has signed values, which are not shares of a
-        query's weight.
+        If `measure` is unknown, if it compares positions in one text but the queries and keys of
+        `stack` are different tokens, or if it needs outputs of heads, which `stack` does not have.
+        Also if `max_queries` is not positive, or if `stack` has signed values, which are not shares
+        of a query's weight.
 
     See Also
     --------
@@ -140,8 +153,8 @@ def head_scores(
 
     Notes
     -----
-    `attnviz.analysis.measures` defines the formulas. The allowed pairs are those of the model's
-    mask.
+    `attnviz.analysis.measures` defines the formulas. The model's mask states to which keys a query
+    may attend.
 
     Examples
     --------
@@ -223,8 +236,8 @@ def uniform_scores(
 
     Notes
     -----
-    If query i may attend to n keys, its weight on each of them is 1 / n. Attention sinks are
-    ignored.
+    If query i may attend to n keys, its weight on each of them is 1 / n. The learned sinks of some
+    models get no weight.
 
     Examples
     --------
@@ -254,16 +267,19 @@ def _all_layers(
 
 
 class Scoring:
-    """Computation of the scores of heads, from all or at most `max_queries` queries of a stack.
+    """Computation of the scores of the heads of a stack, for several measures at once.
 
-    Raise ValueError if a measure does not exist or does not fit the stack.
+    The scores are computed from all queries, or estimated from `max_queries` of them. `names` are
+    the names of the measures. Raise ValueError if a measure does not exist or does not fit the
+    stack, or if the stack has signed values.
 
     Attributes
     ----------
     measures : list of Measure
-        The measures with the names that were passed.
+        The measures, in the order of `names`.
     num_rows : int
-        Number of queries that are measured.
+        Number of queries whose weights are computed. 0 if all measures have the kind "heads",
+        because these do not depend on weights.
     """
 
     def __init__(
@@ -284,7 +300,8 @@ class Scoring:
     ) -> tuple[Scores, Counts]:
         """Compute the scores of some heads of a layer, (measures, heads).
 
-        The second result is the number of queries over which each score is a mean.
+        The second result, (measures, heads), is the number of queries over which each score is a
+        mean. `pace` reports the progress. Pass it if it covers several layers.
         """
         pace = pace or Pace("scores", len(heads) * self.num_rows * len(self._keys))
         sums = _Sums(self.measures, len(heads))
@@ -305,7 +322,8 @@ class Scoring:
     def uniform(self, layer: int, heads: Sequence[int]) -> Scores:
         """Compute the scores that `heads` would have with uniform attention, (measures, heads).
 
-        Attention is uniform over the keys that the mask of a head allows.
+        Attention is uniform over the keys that the mask of a head allows. The scores of measures of
+        the kind "heads" are NaN.
         """
         shared = self._stack.attention(layer).shares_mask
         sums = _Sums(self.measures, 1 if shared else len(heads))
@@ -336,7 +354,10 @@ class Scoring:
 
 
 class _Sums:
-    """Sum over queries and number of queries in this sum, for each measure and head."""
+    """Sums that become the scores of heads: of values over queries, and of the number of queries.
+
+    There is one sum and one number (count) per measure and head, for the kinds "pairs" and "rows".
+    """
 
     def __init__(self, measures: Sequence[Measure], num_heads: int) -> None:
         self._measures = measures
@@ -344,11 +365,12 @@ class _Sums:
         self._counts = np.zeros((len(measures), num_heads), np.int64)
 
     def add(self, heads: slice, weights: NDArray[Any], pairs: Sequence[PairIndices | None]) -> None:
-        """Add the values of the measures in some rows to the sums of `heads`.
+        """Add the values of the measures in a block of rows to the sums of `heads`.
 
-        `weights` has the weights of these rows and heads, (heads, rows, keys). `pairs` has for each
-        measure the indices of its pairs in `weights`, or None if its kind is not "pairs". For
-        measures of the kind "rows", the rows with a value are also added to the counts.
+        `weights` has the weights of these heads and rows, (heads, rows, keys). `pairs` has for each
+        measure the indices of its pairs in the block, or None if its kind is not "pairs". For the
+        kind "rows", also add the number of rows that have a value to the counts. For the kind
+        "pairs", `count` does this.
         """
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
@@ -364,9 +386,10 @@ class _Sums:
         pairs: Sequence[PairIndices | None],
         heads: slice = slice(None),
     ) -> None:
-        """Add the number of rows that have an allowed pair to the counts of `heads`.
+        """Add the number of rows with an allowed pair of a measure to the counts of `heads`.
 
-        `allowed` is (heads or 1, rows, keys). Only measures of the kind "pairs" are counted here.
+        Only measures of the kind "pairs" are counted here. `allowed` is (heads, rows, keys), or (1,
+        rows, keys) if all heads share one mask.
         """
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
@@ -381,7 +404,7 @@ class _Sums:
 class PairIndices:
     """Indices of the pairs of a measure in a block of weights, (rows, keys), sorted by row.
 
-    Most measures have one pair per row. With indices, only a few weights of a block are read.
+    Many measures have one pair per row. With indices, only a few weights of a block are read.
 
     Attributes
     ----------
@@ -409,19 +432,19 @@ class PairIndices:
         return cls(rows, indices, np.flatnonzero(np.diff(rows, prepend=-1)))
 
     def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
-        """Return the values of the pairs in a block. The block is (heads, rows, keys).
-
-        The result is (heads, pairs).
-        """
+        """Return the entries of a block, (heads, rows, keys), at the pairs, (heads, pairs)."""
         return np.take(block.reshape(len(block), -1), self.indices, axis=1)
 
     def sums_of(self, block: NDArray[_Value]) -> Scores:
-        """Return the sum over all pairs for each head of a block, (heads, rows, keys)."""
+        """Return the sum of the entries at the pairs for each head of a block, (heads,).
+
+        The block is (heads, rows, keys).
+        """
         sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
         return sums
 
     def count_rows(self, allowed: NDArray[np.bool_]) -> Counts:
-        """Return the number of rows that have at least one allowed pair, for each head.
+        """Return for each head the number of rows in which at least one of the pairs is allowed.
 
         `allowed` is (heads, rows, keys), or (1, rows, keys) if all heads share one mask.
         """
@@ -464,8 +487,9 @@ def _need_weights(stack: AttentionStack) -> None:
 def _fitting(stack: AttentionStack, name: str) -> Measure:
     """Return the measure `name`.
 
-    Raise ValueError if it does not exist, if it compares positions in one text but the queries and
-    keys are different tokens, or if it needs outputs of heads that the stack does not have.
+    Raise ValueError if the measure does not exist, if it compares positions in one text but the
+    queries and keys are different tokens, or if it needs outputs of heads, which the stack does not
+    have.
     """
     measure = named(name)
     if measure.one_text and not one_text(stack):
@@ -486,10 +510,10 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
 def weights_of_some(
     stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Yield slices of `heads`, each with the weights of these heads, (heads, rows, keys).
+    """Yield slices of the list `heads`, each with the weights of its heads, (heads, rows, keys).
 
-    A slice has as many heads as have at most `_MAX_ENTRIES` weights together, and at least one
-    head.
+    The heads of a slice have at most `_MAX_ENTRIES` weights together, unless one head has more.
+    Heads with few weights count as `_MIN_ENTRIES_PER_HEAD` weights.
     """
     # Import the function here, because its module imports torch.
     from attnviz.record.softmax import as_rows
@@ -504,9 +528,9 @@ def weights_of_some(
 def allowed_pairs(
     stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return whether the mask allows each pair, (heads, rows, keys).
+    """Return whether the mask allows each pair, (heads, rows, keys), or (1, rows, keys).
 
-    The first axis may have length 1 if all heads have the same mask.
+    The first axis has length 1 if the layer stores one mask for all heads.
     """
     from attnviz.record.softmax import as_rows
 
@@ -515,10 +539,10 @@ def allowed_pairs(
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
-    """Yield query positions in blocks of as many queries as have at most `_MAX_ENTRIES` pairs.
+    """Yield the positions of the queries from which scores are computed, in blocks.
 
-    A block has at least one query, even if that query has more pairs. At most `max_queries`
-    positions are selected, or all positions if `max_queries` is None.
+    All queries are yielded, or at most `max_queries` of them. With all keys, the queries of a block
+    have at most `_MAX_ENTRIES` pairs, unless a single query has more.
     """
     from attnviz.record.rows import sample_queries
 
@@ -533,14 +557,14 @@ def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArr
 
 def one_text(stack: AttentionStack) -> bool:
     """Whether queries and keys are the same tokens."""
-    # Compare the objects, because the two texts of cross attention may have equal tokens.
+    # Compare the objects, because the two texts of cross-attention may have equal tokens.
     return stack.key_tokens is stack.query_tokens
 
 
 def facts_of(stack: AttentionStack) -> tuple[TokenFacts, TokenFacts]:
-    """Return the facts of the query tokens and of the key tokens.
+    """Return the `TokenFacts` of the query tokens and of the key tokens.
 
-    They are the same object if queries and keys are the same tokens.
+    The same object is returned twice if queries and keys are the same tokens.
     """
     keys = TokenFacts(stack.key_tokens)
     return (keys if one_text(stack) else TokenFacts(stack.query_tokens)), keys

@@ -1,26 +1,28 @@
 """Registry of measures: numbers that describe attention heads. Each measure is one entry.
 
-The kind of a measure says what its formula returns for some queries (rows) and all keys (columns):
+The rows of a matrix of weights are queries, and its columns are keys. The kind of a measure says
+what its formula returns:
 
 ``"pairs"``
-    The query-key pairs that count, such as each query with the previous token. For weights A and a
-    set D of pairs,
+    A set of query-key pairs, such as each query with the previous token. For weights A and a set D
+    of pairs,
 
-        score = sum of A[i, j] over (i, j) in D / number of queries with an allowed key in D
+        score = sum of A[i, j] over (i, j) in D / number of queries with an allowed pair in D
 
-    The score is 1 if each of these queries has all of its weight on keys in D. It is the mean
-    attention of Clark et al. 2019 (arXiv 1906.04341, section 3), except that the mean is over the
-    queries with an allowed key in D. The paper does not state over which queries it averages. With
-    a mean over all queries, the score of the previous token could never reach 1, because the first
-    query has no previous token.
+    A pair is allowed if the mask lets the query attend to the key. The score is 1 if each of these
+    queries has all of its weight on its pairs in D. It is the mean attention of Clark et al. 2019
+    (arXiv 1906.04341, section 3), except that the mean is over the queries with an allowed pair in
+    D. The paper does not state over which queries it averages. With a mean over all queries, the
+    score of the previous token could never reach 1, because the first query has no previous token.
 ``"rows"``
-    A number for each query, computed from its weights. The score is the mean over queries.
+    A number for each query, computed from its weights. The score is the mean over the queries whose
+    number is not NaN.
 ``"heads"``
     A number for each head, computed from what the head adds to the residual stream at each query
-    (`attnviz.record.stack.AttentionStack.outputs`). It is the score.
+    (`attnviz.record.stack.AttentionStack.outputs`). This number is the score.
 
 The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the scores and roles of
-`attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test follow from the entries.
+`attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test are made from the entries.
 """
 
 from __future__ import annotations
@@ -41,16 +43,16 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Formula = TypeVar("_Formula", bound=Callable[..., Any])
 
-# Values of a view's trait `order` that do not stand for a measure. A measure must not have one of
-# these names.
+# The parameter `order` of a view is the name of a measure or one of these words. A measure must not
+# have one of these names.
 _RESERVED = ("number", "pinned", "role")
 
 
 @dataclass(frozen=True, eq=False)
 class TokenFacts:
-    """Query tokens or key tokens, with the properties on which pairs can depend.
+    """Tokens of a text, with the properties on which the pairs of a measure can depend.
 
-    A system of classes assigns at most one class to each token, for example its part of speech.
+    A system of classes, such as the parts of speech, assigns at most one class to each token.
 
     Attributes
     ----------
@@ -88,9 +90,9 @@ class TokenFacts:
     def codes(self) -> Indices:
         """Number of each token, (tokens,). Tokens with the same id have the same number.
 
-        If ids are unknown, texts are compared. Each patch of an image has a different number,
-        because models give all patches the same id. Numbers start at 0, in the order of first
-        occurrence.
+        If ids are unknown, tokens with the same text have the same number. Each patch of an image
+        has its own number, because models give all patches the same id. The numbers of tokens that
+        are not patches are smaller than the number of tokens.
         """
         numbers: dict[Hashable, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in self._ids], np.int64)
@@ -108,7 +110,7 @@ class TokenFacts:
 
     @cached_property
     def words(self) -> Indices:
-        """Index of the word to which each token belongs, or -1 for no word."""
+        """Index of the word to which each token belongs, or -1 if it belongs to no word."""
         from attnviz.record.token_kinds import words_of
 
         return words_of(self.tokens)
@@ -137,11 +139,11 @@ class TokenFacts:
 
     @cached_property
     def rarest(self) -> Flags:
-        """Whether each token is one of the rarest tokens, (tokens,).
+        """Whether each token is one of the rarest tokens of the text, (tokens,).
 
-        The rarest tokens have the smallest count in the corpus and, among equal counts, the
-        smallest count in the text. If they are more than half of the tokens, no token is flagged.
-        Special tokens and image patches are ignored.
+        Special tokens and image patches are ignored. The rarest tokens are those with the smallest
+        count in `frequencies` and, among these, the smallest count in the text. If they are more
+        than half of the tokens, all flags are False, because the text then has no rare tokens.
         """
         counted = ~self.is_kind("special") & ~self.is_kind("patch")
         if not counted.any():
@@ -161,42 +163,45 @@ class TokenFacts:
 
 @dataclass(frozen=True)
 class Measure:
-    """An entry of `MEASURES`. The decorator `measure` adds entries.
+    """A number that describes attention heads, as an entry of `MEASURES`.
 
     Attributes
     ----------
     name : str
         Name of the measure, and of its scores.
     kind : {"pairs", "rows", "heads"}
-        What `formula` returns.
+        What `formula` returns: a set of query-key pairs, a number for each query, or a number for
+        each head.
     formula : callable
         ``formula(queries, keys, rows)`` for pairs, ``formula(weights)`` for rows,
         ``formula(outputs)`` for heads. See `measure`.
     description : str
-        For pairs, the keys: "the token before". For rows, the number of a query: "the entropy of a
-        query's weights". For heads, the number of a head.
+        Description of the keys for pairs ("the token before"), of the number of a query for rows
+        ("the entropy of a query's weights"), or of the number of a head for heads.
     definition : str
-        Pairs or formula in mathematical notation, for query i and key j.
+        Definition of the pairs or of the number in mathematical notation, for query i and key j.
     source : str
         Papers that introduced the measure.
     unit : str
-        Unit of the scores. For pairs, ``"share"`` of the weight.
+        Unit of the scores, such as ``"nats"``. For pairs, it is ``"share"`` (of the weight).
     one_text : bool
         Whether queries and keys must be the same tokens, as in self-attention.
     positional : bool
-        Whether the pairs depend only on the positions of query and key. Other scores over a corpus
-        are also compared with a baseline that depends only on positions.
+        Whether the pairs depend only on the positions of query and key. If they do not,
+        `attnviz.head_statistics` also compares the score with a baseline that depends only on
+        positions.
     role : str or None
-        Role of a head in `attnviz.head_statistics` for which a high score over a corpus is
-        evidence, such as ``"rare token"``. None if the measure indicates no role.
+        Name of the role, such as ``"rare token"``, that `attnviz.head_statistics` assigns to a head
+        with a high score over a corpus. None if the measure indicates no role.
     sink : bool
         Whether the keys are attention sinks: tokens that get the attention that a head does not
         need (Clark et al. 2019, section 3.2, and Xiao et al. 2024, arXiv 2309.17453).
     opens_views : bool
-        Whether views may open at the head that shows these pairs most clearly.
+        Whether views may open at the head that shows these pairs most clearly
+        (`attnviz.analysis.distinct_head`).
     possible : callable or None
-        ``possible(keys, causal)`` returns whether a text can have such pairs. None if this is
-        computed from `formula`.
+        ``possible(keys, causal)`` returns whether a text with these keys, and with or without a
+        causal mask, can have such pairs. None if this is computed from `formula`.
 
     Examples
     --------
@@ -220,7 +225,7 @@ class Measure:
 
     @property
     def sentence(self) -> str:
-        """Sentence that says what the score is.
+        """Sentence that states what the score measures.
 
         >>> MEASURES["previous token"].sentence
         'Weight on the token before.'
@@ -231,7 +236,8 @@ class Measure:
 
 _measures: dict[str, Measure] = {}
 
-#: All measures by name, in the order in which views list them. The decorator `measure` adds one.
+#: All measures by name, in the order in which views list them. The decorator `measure` adds an
+#: entry.
 MEASURES: Mapping[str, Measure] = MappingProxyType(_measures)
 
 
@@ -244,7 +250,9 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
     Parameters
     ----------
     name : str
-        Name of the measure. A measure with the same name is replaced, except those of attnviz.
+        Name of the measure. A measure that was registered with the same name is replaced. The names
+        of the measures of attnviz, of other orders of heads (``"number"``, ``"pinned"``,
+        ``"role"``) and names that start with ``"syntactic: "`` are not valid.
     kind : {"pairs", "rows", "heads"}
         ``"pairs"``: the decorated function has the arguments ``(queries, keys, rows)`` and returns
         which pairs of a query and a key count, bool, (rows, keys). `queries` and `keys` are
@@ -252,9 +260,9 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
         1). If the same keys count for all queries, the function may return (keys,).
         ``"rows"``: the function has the argument ``weights``, (..., rows, keys), and returns one
         number per row, (..., rows), or NaN for rows that do not count.
-        ``"heads"``: the function has the argument ``outputs``, (heads, queries, axes), which are
-        the outputs of one layer (`attnviz.record.stack.AttentionStack.outputs`), and returns one
-        number per head, (heads,).
+        ``"heads"``: the function has the argument ``outputs``, (heads, queries, axes), which has
+        the vector that each head of a layer adds to the residual stream at each query
+        (`attnviz.record.stack.AttentionStack.outputs`), and returns one number per head, (heads,).
     **properties
         Other attributes of `attnviz.analysis.Measure`, such as ``description=``, ``one_text=True``
         or ``role=``.
@@ -299,7 +307,7 @@ def own_measures() -> tuple[Measure, ...]:
 
 
 def register_all(entries: Iterable[Measure]) -> None:
-    """Register measures, such as the result of `own_measures` in another process."""
+    """Register measures, such as the result of `own_measures` of another process."""
     _measures.update({entry.name: entry for entry in entries})
 
 
@@ -314,7 +322,10 @@ def named(name: str) -> Measure:
 
 
 def pairs_of(measure: Measure, queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Flags:
-    """Return whether each pair counts, (rows, keys). `rows` are query positions, (rows,).
+    """Return whether each pair belongs to a measure, (rows, keys).
+
+    `rows` are the positions of the queries, (rows,). Raise TypeError or ValueError if the formula
+    returns another dtype than bool, or a wrong shape.
 
     >>> tokens = TokenFacts(["a", "b", "c"])
     >>> pairs_of(MEASURES["previous token"], tokens, tokens, np.array([1, 2]))
@@ -334,10 +345,10 @@ def pairs_of(measure: Measure, queries: TokenFacts, keys: TokenFacts, rows: Indi
 def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
     """Return the number of each row or head for a measure of the kind "rows" or "heads".
 
-    The result is NaN for rows or heads for which the measure is not defined.
-
-    For rows, `array` has weights, (..., rows, keys). For heads, it has outputs, (heads, queries,
-    axes).
+    For rows, `array` has weights, (..., rows, keys), and the result is (..., rows). For heads,
+    `array` has outputs, (heads, queries, axes), and the result is (heads,). A number is NaN if the
+    measure is not defined for this row or head. Raise ValueError if the formula returns a wrong
+    shape.
 
     >>> values_of(MEASURES["entropy"], np.array([[1.0, 0.0], [0.5, 0.5]])).round(4).tolist()
     [0.0, 0.6931]
@@ -355,7 +366,11 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal: bool) -> bool:
-    """Return whether a measure can have a score for a text with these queries and keys."""
+    """Return whether a measure can have a score for a text with these queries and keys.
+
+    `causal` is whether the mask forbids later keys. True does not guarantee that a head has a
+    score, because not all pairs are computed.
+    """
     if measure.one_text and queries is not keys:
         return False
     if measure.kind != "pairs":
@@ -363,8 +378,9 @@ def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal:
     if measure.possible is not None:
         return measure.possible(keys, causal)
     flags = _flags(measure, queries, keys, np.zeros(1, np.int64))
-    # If the pairs depend on the query, evaluating the formula for all queries would take too long,
-    # so a score is assumed to be possible. Otherwise, the keys of one query are those of all.
+    # Two axes mean that the pairs depend on the query. A score is then assumed to be possible,
+    # because evaluating the formula for all queries would take too long. One axis, (keys,), has the
+    # keys of every query.
     return flags.ndim > 1 or bool(flags.any())
 
 
@@ -399,14 +415,14 @@ def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
     # Rows with an attention sink do not sum to 1, so each row w is divided by its sum s. The
     # entropy of w / s is log(s) - (sum of w log w) / s. It is NaN for a row of zeros.
     sums = np.where(sums > 0, sums, np.nan)
-    # If a rounded weight is larger than 1, the entropy is negative. Return 0 instead.
+    # Rounding can make a weight larger than 1, and then the entropy negative. Return 0 instead.
     entropy: NDArray[Any] = np.maximum(np.log(sums) - inner / sums, 0)
     return entropy
 
 
 def _relative_norm(outputs: NDArray[Any]) -> NDArray[Any]:
     norms = np.sqrt(np.einsum("hqa,hqa->hq", outputs, outputs)).mean(axis=1, dtype=np.float64)
-    # If all outputs of a layer are 0, the scores of its heads are NaN.
+    # If all outputs of a layer are 0, return NaN. Dividing by 0 would give NaN with a warning.
     relative: NDArray[Any] = norms / (norms.mean() or np.nan)
     return relative
 

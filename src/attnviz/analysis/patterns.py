@@ -1,5 +1,6 @@
 """Scores of arrays of weights: the share of the weight that falls on a set of query-key pairs.
 
+A pattern is such a set, for example each query with the previous token.
 `attnviz.analysis.measures` defines the formula, and the pairs of each pattern.
 `attnviz.analysis.heads` computes the same scores for the heads of a record.
 """
@@ -19,7 +20,8 @@ Tokens = Sequence[Hashable] | NDArray[Any]
 
 
 def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
-    # Compare the names of the classes, because importing the classes would import torch.
+    # Compare the names of the classes. An import of the classes would import torch, which functions
+    # of arrays do not need.
     if type(weights).__name__ in ("AttentionRecord", "AttentionStack"):
         raise TypeError(
             f"weights must be an array; got {weights!r}. Measure all of its heads with "
@@ -60,10 +62,10 @@ def _square(weights: ArrayLike, pattern: str) -> NDArray[np.floating[Any]]:
 
 
 def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Check that `value` is bool and fits the weights. Return an array (..., queries, keys).
+    """Check that `value` is bool and fits the weights. Return it with a query and a key axis.
 
     `shape` is the shape of the weights, (..., queries, keys). `name` is the name of the argument in
-    messages.
+    messages. Raise TypeError or ValueError for another dtype or shape.
     """
     array = np.asarray(value)
     if array.dtype != bool:
@@ -87,7 +89,7 @@ def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bo
 def _score(
     name: str, weights: ArrayLike, allowed: ArrayLike | None, tokens: Tokens | None = None
 ) -> Scores:
-    """Return the score of a measure. Pass `tokens` unless the pairs depend only on positions."""
+    """Return the score of the pattern `name`. Pass `tokens` if its pairs depend on tokens."""
     measure = named(name)
     array = _square(weights, name) if measure.one_text else _checked(weights)
     num_queries, num_keys = array.shape[-2:]
@@ -98,7 +100,8 @@ def _score(
 def _listed(tokens: Tokens, num_tokens: int) -> list[Hashable]:
     """Return the tokens as a list.
 
-    Raise TypeError or ValueError if they are not a list of `num_tokens` ids or texts.
+    Raise TypeError or ValueError if they are one string, if they are not `num_tokens` tokens, or if
+    an entry cannot be hashed, such as a list of the tokens of one text.
     """
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of ids or of texts; got one string, {tokens!r}")
@@ -135,8 +138,8 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
     Returns
     -------
     ndarray of float64, (...)
-        Share of the weight, from 0 to 1 if rows sum to at most 1 and forbidden pairs have weight 0.
-        NaN if no query has an allowed pair in `mask`.
+        Share of the weight. It is from 0 to 1 if the weights of each query sum to at most 1 and
+        forbidden pairs have weight 0. It is NaN if no query has an allowed pair in `mask`.
 
     Raises
     ------
@@ -148,7 +151,7 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
     Notes
     -----
     The result is the sum of `weights` over all pairs of `mask`, divided by the number of queries
-    with an allowed pair in `mask`. The source is in `attnviz.analysis.measures`.
+    with an allowed pair in `mask`. `attnviz.analysis.measures` names the paper.
 
     Examples
     --------
@@ -210,7 +213,8 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     weights : array_like of float, (..., n, n)
         Attention weights after the softmax.
     allowed : array_like of bool, optional
-        As in `mass_on`. For a causal model, the result is NaN with its mask and 0 by default.
+        As in `mass_on`. For a causal model, the result is NaN if its mask is passed, and otherwise
+        0.
 
     Returns
     -------
@@ -362,7 +366,7 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
     See Also
     --------
-    repeated_induction : same measure on random tokens, whose meaning does not help a head.
+    repeated_induction : similar measure on random tokens, whose meaning does not help a head.
 
     Notes
     -----
@@ -380,14 +384,14 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
 
 def repeated_induction(weights: ArrayLike, length: int) -> Scores:
-    """Measure induction on random tokens that are repeated once, as in its original definition.
+    """Measure induction on random tokens that are repeated once, as Olsson et al. defined it.
 
     Parameters
     ----------
     weights : array_like of float, (..., 2 * length, 2 * length)
         Weights of a model on a text of `length` random tokens, followed by the same tokens. Draw
-        the tokens without replacement. If a token occurs twice in a half, even a perfect induction
-        head divides its weight between two keys.
+        the tokens without replacement. If a token occurs twice in one half of the text, even a
+        perfect induction head divides its weight between two keys.
     length : int
         Number of tokens in each half of the text.
 
@@ -398,8 +402,9 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
 
     Raises
     ------
-    ValueError
-        If the text does not have ``2 * length`` tokens, or weights are NaN, infinite or negative.
+    TypeError, ValueError
+        As for `mass_on`. Also if `weights` are not square, do not have ``2 * length`` tokens, or
+        `length` is not positive.
 
     Notes
     -----
@@ -421,5 +426,5 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
             f"length={length} for weights of {number} tokens"
         )
     on_diagonal = np.diagonal(array, offset=1 - length, axis1=-2, axis2=-1)
-    # The diagonal begins with the last query of the first half. Omit this query.
+    # The first entry of the diagonal belongs to the last query of the first half. Omit it.
     return np.asarray(on_diagonal[..., -length:].mean(axis=-1, dtype=np.float64))

@@ -1,7 +1,8 @@
 """Definition of an answer: the number that an intervention measures in a model's output.
 
-Each example has one answer. If the model returns logits, the answer is usually the logit of one
-token minus the logit of another token. Classifiers have classes in place of tokens.
+An example, which is one input of the model, has one answer. If the model returns logits, the answer
+is usually the logit of one token minus the logit of another token. Classifiers have classes in
+place of tokens. A run of the model without an intervention is called unchanged.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ class Reading(NamedTuple):
     Attributes
     ----------
     row : int or None
-        Index of the row, negative: -1 is the last row. None if the logits have no axis of tokens,
-        as in a classifier.
+        Negative index of the row, because the model may return only the last rows: -1 is the last
+        one. None if the logits have no axis of tokens, as in a classifier.
     after : str
         Text of the token to which the row belongs. Empty if `row` is None.
     num_tokens : int
-        Number of rows if the model returns the logits of all tokens.
+        Number of rows if the model returns the logits of all tokens, including padding. 1 if `row`
+        is None.
     """
 
     row: int | None
@@ -42,9 +44,10 @@ class Reading(NamedTuple):
     num_tokens: int
 
     def logits(self, answer: Any) -> int:
-        """Return the number of last rows of logits that the model must return for `answer`.
+        """Return how many of the last rows of logits the model must return for `answer`.
 
-        An answer that is a function needs all rows.
+        An answer that is a function needs all rows. The result is 1 if the logits have no axis of
+        tokens.
         """
         if self.row is None:
             return 1
@@ -64,9 +67,9 @@ def reading_of(
 ) -> Reading:
     """Return the row of the logits of `outputs` from which `answer` is read.
 
-    `position` is the token after which the answer is read. None is the last token. Raise ValueError
-    if `position` is passed for an answer that is a function, or for a model without a row per
-    token.
+    `position` is the token after which the answer is read, by position or text. None is the last
+    token. Raise ValueError if `position` is passed although `answer` is a function, or although the
+    model does not return a row of logits per token.
     """
     if callable(answer) and position is not None:
         raise ValueError(
@@ -87,14 +90,14 @@ def reading_of(
     unpadded = None if sequence is None else sequence.unpadded[0]
     count, row = len(tokens), token - len(tokens)
     if sequence is not None and unpadded is not None:
-        # If the text is padded at its end, the logits have more rows than the text has tokens.
+        # The logits also have rows for padding, so count the row from the end of the padded text.
         count, row = sequence.length, int(unpadded[token]) - sequence.length
     return Reading(row, tokens.text[token].strip("·"), count)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Number that is computed from a model's output for one example.
+    """Definition of a number that is computed from a model's output for one example.
 
     If `ids` is passed, the number is the difference of two logits. If `function` is passed, it is
     the value of this function. If neither is passed, it is the cosine similarity between the last
@@ -105,9 +108,9 @@ class Answer:
     measure : str
         Description of the number, for example "logit of “a” minus logit of “b”".
     unchanged : object
-        Output of the unchanged model for the example alone, without other examples in the batch.
+        Output of the unchanged run for the example alone, without other examples in the batch.
     position : int or None
-        Row of the logits, as `Reading.row`.
+        Row of the logits with the two logits, as `Reading.row`.
     ids : tuple of int or None
         Ids of the two tokens or classes. The second logit is subtracted from the first.
     function : callable or None
@@ -126,9 +129,9 @@ class Answer:
         return self.ids is None and self.function is None
 
     def of(self, outputs: Any, example: int = 0) -> torch.Tensor:
-        """Return the number for one example of a batch.
+        """Return the number for one example of a batch, float64 on the CPU, not detached.
 
-        The result is a float64 scalar on the CPU, through which gradients can be computed.
+        Raise TypeError if it is a similarity of hidden states, and the output has none.
         """
         if self.function is not None:
             return _number(self.function, _example(outputs, self.unchanged, example))
@@ -162,15 +165,18 @@ class Answer:
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
     """Return the logits of one row and example, (vocabulary,), float64 on the CPU, detached.
 
-    `position` is the index of the row. None is the last row. Return None if the output has no
-    logits, or only one logit per row.
+    `position` is the index of the row. None is the last row. It has no effect if the logits have no
+    axis of tokens. Return None if the output has no logits, or only one logit per row.
     """
     row = _row(outputs, position, example)
     return None if row is None or len(row) < 2 else row.detach().double().cpu()
 
 
 def score(output: Any) -> Any:
-    """Return the logit of a model with one logit: a reranker, a reward model or a regression."""
+    """Return the only logit of a model with one logit per input.
+
+    Examples are rerankers, reward models and regressions.
+    """
     return output.logits[0, 0]
 
 
@@ -185,9 +191,10 @@ def _row(outputs: Any, position: int | None, example: int) -> torch.Tensor | Non
 def _example(value: Any, one: Any, example: int) -> Any:
     """Return the part of a batch's output that belongs to one example.
 
-    `value` is the output for the batch. `one` is the output of the model for a single example. An
-    axis is the batch axis if its size is 1 in `one` and larger in `value`. If the size of a
-    tensor's first axis differs for another reason, the tensor is replaced by None.
+    `value` is the output for the batch, or an entry of this output. `one` is the output, or the
+    same entry, for a single example. An axis of a tensor is the batch axis if its size is 1 in
+    `one` and larger in `value`. If the first axis has another size than in `one`, which is not 1,
+    return None in place of the tensor, because its rows cannot be assigned to examples.
     """
     if isinstance(value, torch.Tensor):
         if value.dim() and len(value) != len(one) != 1:
@@ -220,9 +227,10 @@ def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
 
 
 def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
-    """Return the last hidden states of an example as one vector, or None if the output has none.
+    """Return the last hidden states of an example as one vector.
 
-    If the output has no hidden states under their usual names, its ``logits`` are used.
+    If the output has no hidden states under their usual names, return its ``logits`` as one vector.
+    If it has no logits either, return None.
     """
     for name in ("last_hidden_state", "hidden_states", "image_embeds", "logits"):
         tensor = getattr(outputs, name, None)
@@ -236,12 +244,13 @@ def answer_of(
 ) -> Answer:
     """Return the answer that the user requested, or the default answer if `requested` is None.
 
-    `outputs` are the outputs of the unchanged model. The default answer is the logit of the most
-    likely token of `outputs` minus the logit of another token. This other token is the most likely
-    one in `changed`, the outputs of the changed model. So the answer becomes negative exactly if
-    the change makes another token the most likely one. Without `changed`, the other token is the
-    second most likely one of `outputs`. If the model has only one logit per input, the default
-    answer is this logit.
+    `outputs` are the outputs of the unchanged run, and `changed` those of a changed run. The
+    default answer is the logit of token A minus the logit of token B. A is the most likely token in
+    `outputs`. B is the most likely token in `changed` that is not A, or in `outputs` if `changed`
+    is None. So the answer becomes negative if the change makes another token more likely than A. If
+    the model has only one logit per input, the default answer is this logit. If it has no logits,
+    the default answer is the similarity of hidden states. Raise TypeError or ValueError if
+    `requested` does not fit the model, or if logits are NaN.
     """
     model, position = example.loaded.model, reading.row
     if requested is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):
@@ -289,7 +298,7 @@ def answer_of(
     return Answer(measure, outputs, position, ids)
 
 
-#: Advice for the error messages about models without logits.
+#: Advice in the error messages about models without logits.
 FUNCTION_INSTEAD = (
     "pass a function of the model's output that returns one number, such as "
     "answer=lambda output: output.start_logits.max()"
@@ -299,8 +308,8 @@ FUNCTION_INSTEAD = (
 def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
     """Return the answer for a model without logits.
 
-    The answer is the cosine similarity of the last hidden states to those of the unchanged run.
-    Raise ValueError if the user requested a token or class, or if the output has no hidden states.
+    It is the cosine similarity of the last hidden states to those of the unchanged run. Raise
+    ValueError if the user requested a token or class, or if the output has no hidden states.
     """
     if requested is None and _hidden(outputs) is not None:
         measure = "cosine similarity of the last hidden states, over all tokens"
@@ -312,10 +321,11 @@ def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
 
 
 def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
-    """Return a list with the ``answer`` argument of each of `count` texts.
+    """Return a list with the ``answer`` argument for each of `count` texts.
 
-    If the user passed several texts (`many`) and a list of answers, each text has its own answer.
-    Otherwise all texts have the same answer. Raise ValueError if the list has another length.
+    If the user passed a list or batch of texts (`many`) and `answer` is a list, each text has its
+    own answer. Otherwise all texts have the same answer. Raise ValueError if the list of answers
+    does not have `count` entries.
     """
     if not (many and isinstance(answer, list)):
         return [answer] * count

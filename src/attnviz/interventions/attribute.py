@@ -1,6 +1,8 @@
 """The function `attribute`: a record with attributions in place of attention weights.
 
 An attribution is one number for each query-key pair that estimates the pair's effect on the answer.
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+A record has one stack for each kind of attention, such as self-attention, with all of its layers.
 """
 
 from __future__ import annotations
@@ -52,16 +54,18 @@ Method = Literal[
 ]
 
 _MAX_STEPS = 256
-# Minimum number of vectors that each layer stores per token for the backward pass. Each vector is
-# as wide as the model. The memory check uses this number.
+# Minimum number of vectors of the model's width that a layer stores per token for the backward
+# pass. The memory check before the runs uses this number.
 _NUM_SAVED = 6
-# The sum of a layer's attributions is compared with the decrease of the answer without the layer.
-# Layers whose decrease is at most _MIN_LOSS times max(1, |answer|) are not compared.
+# For "integrated gradients", the sum of a layer's attributions is compared with the decrease of the
+# answer without the attention of the layer. Layers whose decrease is at most `_MIN_LOSS` times
+# max(1, |answer|) are not compared, because the relative deviation would be mostly rounding error.
 _MIN_LOSS = 1e-4
 # Names of the attributed numbers in captions and in `AttentionStack.measure`, by method. The
 # numbers of a method that is not in this dict have the name of the method.
 _MEASURES = {"gradient": "gradient x attention", "direct": "direct attribution"}
-# Methods whose results have positive and negative numbers.
+# Methods whose attributions of query-key pairs are positive or negative. "relevance" multiplies only
+# the positive ones, so its result has no negative numbers.
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct", "relevance")
 # Methods that multiply the matrices of successive layers. Their results have one head per layer.
 _MIXED = ("relevance", "rollout")
@@ -142,14 +146,14 @@ def attribute(
           not depend on an answer. Each layer has one matrix for all heads.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. A function must return a tensor. By default the logit of the
-        most likely token minus that of the second. Do not pass a probability: the gradient of a
-        probability near 1 is almost 0.
+        most likely token minus that of the second. Do not use a probability as the answer, because
+        the gradient of a probability near 1 is almost 0.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     steps : int, default 16
-        Number of Gauss-Legendre points of ``"integrated gradients"``.
+        Number of Gauss-Legendre points of ``"integrated gradients"``, from 1 to 256.
     progress : bool
         Whether a progress bar is shown if the computation takes longer than a second.
     **options
@@ -160,10 +164,11 @@ def attribute(
     -------
     AttentionRecord
         Record with attributions in place of weights. `AttentionStack.measure` has the name of the
-        method. Attributions by gradients are signed: positive numbers support the answer. A block
-        of numbers is computed when it is read. Layers that cannot be attributed, for example
-        because they do not use the attention dispatcher of transformers, are missing. A note of the
-        record names them.
+        method. The numbers of ``"value norm"``, ``"relevance"`` and ``"rollout"`` are not negative.
+        Those of the other methods are signed: positive numbers support the answer. A block of
+        numbers is computed when it is read. Layers that cannot be attributed, for example because
+        they do not use the attention dispatcher of transformers, are missing. A note of the record
+        names them.
 
     Raises
     ------
@@ -231,10 +236,10 @@ def attribute(
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Values, outputs and gradients of one attention module.
+    """Values and outputs of one attention module, and gradients of the answer.
 
-    The gradients are those of the answer with respect to `outputs`. `values` has the shape
-    (key_heads, keys, value_dim), the others have (heads, queries, value_dim).
+    `gradients` are those with respect to `outputs`. `values` has the shape (key_heads, keys,
+    value_dim). `outputs` and `gradients` have the shape (heads, queries, value_dim).
     """
 
     values: torch.Tensor
@@ -292,8 +297,9 @@ def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord
 def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
     """Return a record of ``"relevance"`` or ``"rollout"``: products of the matrices of layers.
 
-    Stacks without self-attention, and stacks whose layers have different numbers of tokens, are
-    left out. Raise NotImplementedError if no stack remains.
+    `record` has the weights for rollout, or attributions by gradients for relevance. Stacks without
+    self-attention, and stacks whose layers have different numbers of tokens, are left out. Raise
+    NotImplementedError if no stack remains.
     """
     stacks: dict[str, AttentionStack] = {}
     rollout = method == "rollout"
@@ -330,10 +336,11 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
 
 
 def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
-    """Call `run`, which runs the model. Raise NotImplementedError if a module blocks gradients.
+    """Call `run`, which runs the model, and return its result.
 
-    Some quantised modules return outputs that are detached from the graph. Without this check, the
-    gradient of the answer would be incomplete, and no error would show it.
+    Raise NotImplementedError if gradients do not pass through one of the linear or convolutional
+    modules. Some quantised modules return outputs that are detached from the graph. Without this
+    check, the gradient of the answer would be incomplete, and no error would show it.
     """
 
     def check(name: str) -> Callable[[nn.Module, Any, Any], None]:
@@ -386,9 +393,9 @@ def _passes(module: nn.Module, input_tensor: torch.Tensor, output: torch.Tensor)
 
 
 def _gradients(runner: Runner, requested: Collection[ModuleRun]) -> dict[ModuleRun, _Vectors]:
-    """Return values, outputs and gradients of the requested attention modules.
+    """Return the `_Vectors` of the requested attention modules, from one backward pass.
 
-    The gradients of the answer are computed in one backward pass.
+    Modules that do not use the attention dispatcher of transformers are left out.
     """
     calls: dict[ModuleRun, AttentionCall] = {}
 
@@ -430,13 +437,16 @@ def _integrated(
 ) -> tuple[dict[ModuleRun, _Vectors], float]:
     """Compute the `_Vectors` for integrated gradients, one layer after the other.
 
-    For each layer, a batch runs the model with the layer's outputs scaled by several factors from 0
-    to 1. The returned gradients are weighted means over these factors. The second result is the
-    largest relative deviation from completeness over all layers.
+    For each layer, the model runs on a batch of copies of the example. In each copy, the outputs of
+    the layer's heads are scaled by another factor from 0 to 1. The returned gradients are weighted
+    means over these factors.
+
+    The sum of a layer's attributions should be the decrease of the answer at the factor 0. The
+    second result is the largest relative deviation from this, over all layers.
     """
     nodes, shares = np.polynomial.legendre.leggauss(steps)
     # The factors are the nodes of the quadrature, mapped from [-1, 1] to [0, 1]. The additional
-    # factor 0 measures the loss of the answer without the layer.
+    # factor 0 measures the answer without the layer's attention.
     factors = [*((nodes + 1) / 2).tolist(), 0.0]
     weights = torch.tensor(shares / 2)
     calls: dict[ModuleRun, AttentionCall] = {}
@@ -493,12 +503,13 @@ def _record(
     method: Method,
     notes: list[str],
 ) -> AttentionRecord:
-    """Return the record with attributions in place of the weights.
+    """Return the record of `runner` with attributions in place of the weights.
 
     `vectors` has the `_Vectors` of each attention module whose attributions can be computed, or the
-    result of `head_norms`. `attributed` computes the attributions of a layer from its attention,
-    its entry of `vectors`, and the positions of the tokens that are not padding. Layers without
-    attributions are left out, and a note names them. Raise NotImplementedError if no layer remains.
+    result of `head_norms`. `attributed` computes the attributions of a layer from the layer's
+    attention, the module's entry in `vectors`, and the positions of the tokens that are not
+    padding. Layers without attributions are left out, and a note names them. Raise
+    NotImplementedError if no layer remains.
     """
     record = runner.record
     positions = {(run.name, run.turn): run.positions for run in runner.unchanged.collector.runs}

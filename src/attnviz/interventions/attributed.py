@@ -1,22 +1,26 @@
 """Attributions of query-key pairs, computed from stored vectors when they are read.
 
+The answer is a number in the model's output, such as the logit of one token minus that of another.
 A are the weights of a head, V its values, O = A V its outputs, and G the gradient of the answer
-with respect to O. W_O is the output projection. The attributions are:
+with respect to O. W_O is the output projection. * and / apply to the entries of matrices. G . O is
+the dot product of gradient and output, one number per query. |V W_O| is one norm per key. The
+attributions are:
 
     gradient             A * (G V^T)
     knockout gradient    A * (G V^T - G . O) / (1 - A)
     value norm           A * |V W_O|
 
-"gradient" is the loss of the answer, to first order, if the weight is set to 0 after the softmax.
-G V^T is the gradient of the answer with respect to the weights.
+"gradient" is the decrease of the answer, to first order, if the weight is set to 0 after the
+softmax. G V^T is the gradient of the answer with respect to the weights.
 
-"knockout gradient" is the loss, to first order, if the pair is removed before the softmax. G . O is
-the dot product of gradient and output, one number per query. If a query has only one key, removing
-it makes the output 0. Gradient and knockout gradient of this pair are then both G . O.
+"knockout gradient" is the decrease of the answer, to first order, if the pair is removed before the
+softmax. If a query has only one key, removing this key makes the output 0. Gradient and knockout
+gradient of this pair are then both G . O.
 
 "value norm" is the norm of the vector that the key adds to the residual stream of the query.
 
-No array with an entry per query and key is stored.
+The classes store only values, outputs, gradients and norms, and no array with an entry per query
+and key.
 """
 
 from __future__ import annotations
@@ -33,11 +37,11 @@ from attnviz.record.attention import LayerAttention, ScaledAttention
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import row_tiles
 
-# Above this weight, the rounding error of 1 - weight is large. The quotient in the formula of
-# "knockout gradient" is then computed from the other weights of the row.
+# If a weight A is larger than this, the rounding error of 1 - A is large. The quotient in the
+# formula of "knockout gradient" is then computed from the other weights of the query.
 _CERTAIN = 1 - 1e-3
-# To find the largest attribution of a head, at most `_MAX_ROWS` rows with at most `_MAX_NUMBERS`
-# numbers in total, or one row, are computed.
+# To find the largest attribution of a head, the attributions of at most `_MAX_ROWS` queries are
+# computed. They are at most `_MAX_NUMBERS` numbers, unless one query has more.
 _MAX_ROWS = 64
 _MAX_NUMBERS = 1 << 20
 
@@ -49,14 +53,15 @@ class GradientAttribution(ScaledAttention):
     Attributes
     ----------
     values : Tensor
-        (key_heads, keys, value_dim).
+        Values, (key_heads, keys, value_dim).
     outputs, gradients : Tensor
         Outputs of the heads, and the gradient of the answer with respect to them, (heads, queries,
         value_dim).
     at : {"weights", "logits"}
         ``"weights"`` for the method "gradient", ``"logits"`` for "knockout gradient". With
-        ``"logits"``, if a key has the weight 1 and all other allowed keys have 0 in float32, the
-        attribution is 0, because it is unknown which keys would get the weight.
+        ``"logits"``, if one key of a query has the weight 1 and all other allowed keys have the
+        weight 0 in float32, the attribution of this pair is 0, because it is unknown which keys
+        would get its weight.
     """
 
     values: torch.Tensor
@@ -73,9 +78,10 @@ class GradientAttribution(ScaledAttention):
     def _most(self, head: int) -> float:
         """Return an upper bound of the absolute attributions of a head, for weights of at most 1.
 
-        The attributions of a query are at most |G| times the norm of a value, or times twice this
-        norm for ``"logits"``. The rows of the queries with the largest |G| are computed, until no
-        other query can have a larger attribution, or until a limit is reached.
+        The attributions of a query are at most |G| times the largest norm of a value, or twice this
+        for ``"logits"``. The attributions of the queries with the largest |G| are computed, until
+        no other query can have a larger one. If `_MAX_ROWS` or `_MAX_NUMBERS` ends this earlier,
+        the result is the bound of the next query.
         """
         values = self.values[head // (len(self.outputs) // len(self.values))].float()
         longest = float(values.norm(dim=1).max()) * (2 if self.at == "logits" else 1)
@@ -99,8 +105,8 @@ class GradientAttribution(ScaledAttention):
             along = (gradients * outputs).sum(dim=1, keepdim=True)
             certain = weights > _CERTAIN
             by_weights = (by_weights - along) / (1 - weights).masked_fill(certain, 1.0)
-            # A row sums to at most 1, so at most one of its weights is nearly 1. Therefore each row
-            # occurs at most once in `certain_rows`.
+            # The weights of a query sum to at most 1, so at most one of them is nearly 1. Therefore
+            # each query occurs at most once in `certain_rows`.
             certain_rows, keys = certain.cpu().nonzero(as_tuple=True)
             numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             for tile in row_tiles(slice(0, len(certain_rows)), self.num_keys):
@@ -110,12 +116,12 @@ class GradientAttribution(ScaledAttention):
         return weights * by_weights
 
     def _certain_quotient(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Return (G . v - G . O) / (1 - A) for one key per row, whose weight A is nearly 1.
+        """Return (G . v - G . O) / (1 - A) for one key of each query in `rows`.
 
-        v is the value of the key. Numerator and denominator are differences of nearly equal
-        numbers, so an equal expression is computed in float64: G . v minus the weighted mean of
-        this product over the other keys of the query. If the query has only one key, the result is
-        G . v.
+        v is the value of the key. Its weight A is nearly 1, so numerator and denominator are
+        differences of nearly equal numbers. Therefore an equal expression is computed in float64: G
+        . v minus the weighted mean of G . v over the other keys of the query. If the query has only
+        one key, the result is G . v.
         """
         group = len(self.outputs) // len(self.values)
         alone = self.base.allowed([head], rows)[0].sum(dim=1) == 1
@@ -126,7 +132,7 @@ class GradientAttribution(ScaledAttention):
         mean = (along * others).sum(dim=1) / left.clamp_min(torch.finfo(torch.float64).tiny)
         own = along.gather(1, keys[:, None])[:, 0]
         # Removing the only key of a query makes the output 0, so nothing is subtracted from `own`.
-        # If all other weights are 0, the result is 0.
+        # If a query has other keys, but all their weights are 0, the result is 0.
         return torch.where(alone, own, (own - mean).masked_fill(left == 0, 0.0))
 
 
@@ -217,7 +223,7 @@ class MixedLayers(LayerAttention):
         return torch.from_numpy(shown.astype(np.float32))[None]
 
     def _mean(self, layer: LayerAttention, rows: slice) -> NDArray[np.float64]:
-        """Return rows of a layer's M without the term of the identity, (rows, keys), float64."""
+        """Return some rows of the matrix M of a layer without the term of I, (rows, keys)."""
         total = np.zeros((rows.stop - rows.start, self.num_keys))
         for head in range(layer.num_heads):
             block = layer.block([head], rows)[0].cpu().numpy()
@@ -227,9 +233,9 @@ class MixedLayers(LayerAttention):
 
 
 def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:
-    """Return the rollout from the last token to the first if every causal head is uniform.
+    """Return the rollout from the last token to the first for causal heads with uniform attention.
 
-    This is the baseline of rollout: it depends only on the number of tokens and layers.
+    This baseline of rollout depends only on the number of tokens and layers.
 
     >>> uniform_share_of_first(2, 1)
     0.25

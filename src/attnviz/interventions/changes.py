@@ -1,4 +1,8 @@
-"""Changes of a model's attention: `Ablate`, `Knockout`, `HideTokens` and `SetWeights`."""
+"""Changes of a model's attention: `Ablate`, `Knockout`, `HideTokens` and `SetWeights`.
+
+A change applies to one stack, which is the attention of one kind, such as self-attention, in all
+layers. A `LayerChange` is what a change does in one layer. A text to generate begins with a prompt.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +42,15 @@ from attnviz.utils.arguments import (
 
 #: Name of a stack, and number of a layer in it.
 StackLayer = tuple[str, int]
-#: For each layer of each stack, the path of its attention module and the number of the module's run
-#: within a forward.
+#: For each layer of each stack, the run of an attention module that computes the layer's attention:
+#: the path of the module, and the number of this run within a forward.
 ModuleRuns = Mapping[StackLayer, ModuleRun]
 
 Numbers = int | Iterable[int] | None
 Flags = NDArray[np.bool_]
 TokenSelector = int | str | Sequence[int | str] | Flags | None
 
-# The rows of weights that a user passes must sum to 1, up to this difference.
+# In weights that a user passes, each row must sum to 1, up to this difference.
 _ROUNDING = 1e-3
 # Maximum number of tokens that the description of a change lists by name.
 _NAMED = 4
@@ -55,7 +59,7 @@ _NAMED = 4
 class Change(ABC):
     """Base class of a change of a model's attention.
 
-    Methods take the `AttentionStack` to which the change is applied.
+    The parameter `stack` of a method is the stack to which the change applies.
     """
 
     layers: Numbers
@@ -76,7 +80,7 @@ class Change(ABC):
 
     @abstractmethod
     def _describe(self, stack: AttentionStack) -> str:
-        """Return a sentence that describes the change, without its full stop."""
+        """Return a sentence that describes the change, without a full stop."""
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         """Return the change for a text that the model generates. See `for_generation`."""
@@ -100,9 +104,10 @@ class Change(ABC):
         rows: NDArray[np.int64],
         attend: Callable[[LayerAttention], LayerAttention],
     ) -> LayerChange:
-        """Return the change of a layer in which `attend` changes the attention.
+        """Return the `LayerChange` that changes the attention with `attend`.
 
-        The change applies to the queries `rows` of the heads that the fields select.
+        It overwrites the outputs of the queries `rows`, in the heads that the field `heads`
+        selects.
         """
         heads = self._heads_of(stack, layer)
         return LayerChange(
@@ -128,12 +133,13 @@ def _numbers(name: str, numbers: Numbers, valid: Sequence[int], owner: str) -> t
 def _flags(
     name: str, selector: TokenSelector, tokens: Tokens, max_tokens: int | None = None
 ) -> Flags:
-    """Return an array with True for each selected token. None selects all tokens.
+    """Return one flag per token, which is True for selected tokens. None selects all tokens.
 
-    If `selector` is an array of flags for a longer text that begins with `tokens`, only the flags
-    of `tokens` are returned. `name` is the argument that an error message mentions. If the text may
-    grow, `max_tokens` is its maximum number of tokens. Then `selector` may also select future
-    tokens by position.
+    `selector` has positions or texts of tokens. If it is an array of flags for a longer text that
+    begins with `tokens`, only the flags of `tokens` are returned. `name` is the name of the
+    argument in error messages. If the text may grow, pass its maximum number of tokens as
+    `max_tokens`. The result then has `max_tokens` flags, and `selector` may also have positions of
+    future tokens.
     """
     if isinstance(selector, np.ndarray) and selector.dtype == np.bool_:
         return selector[: len(tokens)]
@@ -155,7 +161,11 @@ def _shape(stack: AttentionStack) -> tuple[int, int]:
 
 
 def _named(flags: Flags, tokens: Tokens) -> str:
-    """Return the words for the selected tokens: their texts and positions, or "all tokens"."""
+    """Return the words for the selected tokens in the description of a change.
+
+    These are the texts and positions of up to `_NAMED` tokens, and the number of further tokens.
+    The words are "all tokens" if all are selected.
+    """
     positions = np.flatnonzero(flags).tolist()
     if len(positions) == len(tokens):
         return "all tokens"
@@ -205,8 +215,8 @@ class Ablate(Change):
     factor: float = 0.0
     stack: str | None = None
     mean_of: Any = None
-    #: Mean outputs of the heads for each (stack, layer), (heads, value_dim). None until
-    #: `with_means` sets them in a copy.
+    #: Mean outputs of the heads for each (stack, layer), (heads, value_dim). None, except in the
+    #: copies that `with_means` returns.
     _means: Mapping[tuple[str, int], torch.Tensor] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -245,9 +255,9 @@ class Ablate(Change):
 
 
 def with_means(change: Ablate, means: Mapping[tuple[str, int], torch.Tensor]) -> Ablate:
-    """Return a copy of an `Ablate` change that has its mean outputs.
+    """Return a copy of `change` that stores the mean outputs of the heads.
 
-    `means` has the mean outputs of the heads for each (stack, layer), (heads, value_dim).
+    `means` has these mean outputs for each (stack, layer), (heads, value_dim).
     """
     made = replace(change)
     object.__setattr__(made, "_means", means)
@@ -362,9 +372,10 @@ class HideTokens(Change):
             raise ValueError("tokens=None: pass the tokens to hide, by position or text")
 
     def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
-        """Return the change of all queries that may attend to a hidden token.
+        """Return the change of the queries that may attend to a hidden token other than themselves.
 
-        For causal attention, these are the queries after the first hidden token.
+        For causal attention, these are the queries after the first hidden token. Otherwise, all
+        queries are changed.
         """
         heads = self._heads_of(stack, layer)
         keys = _flags("tokens", self.tokens, stack.key_tokens)
@@ -396,7 +407,7 @@ class SetWeights(Change):
         Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     weights : array, AttentionRecord, "uniform" or "previous token"
         - An array has the shape (queries, keys), or (heads, queries, keys) for the selected heads.
-          Its rows must sum to 1.
+          The weights of each query must sum to 1.
         - A record provides the weights of the same layers and heads on another text, which must
           have the same number of tokens (attention patching).
         - ``"uniform"`` sets the same weight for every key that the query may attend to.
@@ -404,6 +415,11 @@ class SetWeights(Change):
           does not change.
     stack : str, optional
         Name of the stack. Required if the model has several stacks.
+
+    Raises
+    ------
+    ValueError
+        If `weights` is None or another string.
 
     Examples
     --------
@@ -415,12 +431,13 @@ class SetWeights(Change):
     heads: Numbers = None
     weights: Any = None
     stack: str | None = None
-    #: If the model generates a text, numbers of queries and of keys of the passed weights, which
-    #: belong to the prompt. The rows of generated tokens are not changed. Otherwise None.
+    #: Number of queries and number of keys in the prompt, if the model generates a text and
+    #: `weights` is an array or a record. These weights apply only to the prompt: generated tokens
+    #: keep theirs. None in all other cases.
     _prompt_size: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if `weights` is None or an unknown string."""
+        """Raise ValueError if `weights` is None or another string than the two valid ones."""
         valid = ("uniform", "previous token")
         if self.weights is None or (isinstance(self.weights, str) and self.weights not in valid):
             raise ValueError(
@@ -437,14 +454,14 @@ class SetWeights(Change):
         def attend(attention: LayerAttention) -> LayerAttention:
             return ReplacedWeights(attention, self._instead(stack, layer, attention), rows)
 
-        # If the weights do not fit the layer, this line raises an error.
+        # Raise an error before the model runs if the weights do not fit the layer.
         self._instead(stack, layer, stack.attention(layer))
         return self._reweighted(stack, layer, np.flatnonzero(rows), attend)
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         """Return the change for a text that the model generates.
 
-        An array, or the weights of a record, apply only to the tokens of `stack`.
+        The weights of an array or of a record apply only to the tokens of `stack`, the prompt.
         """
         del most
         if not isinstance(self.weights, str):
@@ -461,8 +478,8 @@ class SetWeights(Change):
         size = attention.num_queries, attention.num_keys
         if self._prompt_size is None or self._prompt_size == size:
             return replacements
-        # Add rows and columns without weight for the generated tokens: `in_units` gives no weight
-        # to a unit that contains no token of the passed weights.
+        # Add rows and columns of zeros for the generated tokens. Row i of the result has the rows
+        # from starts[i] to starts[i + 1], which are none for a generated token.
         starts = [
             np.minimum(np.arange(count), prompt)
             for count, prompt in zip(size, self._prompt_size, strict=True)
@@ -536,16 +553,17 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
 
 
 def description_of(change: Change, stack: AttentionStack) -> str:
-    """Return a sentence that describes the change, without its full stop."""
+    """Return a sentence that describes the change, without a full stop."""
     return change._describe(stack)
 
 
 def for_generation(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:
     """Return the change for a text that the model generates after the tokens of `stack`.
 
-    `most` is the maximum number of queries and of keys at the end of the generation. The returned
-    change selects tokens by position, because token texts may occur again in the generated text.
-    Passed weights apply only to the tokens of `stack`.
+    `most` has the maximum number of queries and the maximum number of keys at the end of the
+    generation. The returned change selects tokens by position, because token texts may occur again
+    in the generated text. The weights of `SetWeights` from an array or a record apply only to the
+    tokens of `stack`.
     """
     return change._for_generation(stack, most)
 
@@ -560,7 +578,7 @@ def layer_change(
 ) -> LayerChange | None:
     """Return one change that applies all `changes` of a layer, in their order.
 
-    Return None if none of them changes this layer.
+    Return None if no change applies to this layer.
     """
     parts = [
         change._of_layer(stack, layer) for change in changes if layer in change._layers_of(stack)
@@ -571,10 +589,10 @@ def layer_change(
 def plan_of(
     changes: Sequence[Change], outline: AttentionRecord, module_runs: ModuleRuns
 ) -> ForwardChange:
-    """Return the changes of each attention module, for each of its runs in a forward.
+    """Return the `LayerChange` of each run of an attention module in a forward.
 
-    `outline` has all layers of the model, as from `outline_of`. Raise TypeError, ValueError or
-    IndexError if a change cannot be applied.
+    `outline` is a record with all layers of the model, as `outline_of` returns it. Runs without a
+    change are left out. Raise TypeError, ValueError or IndexError if a change cannot be applied.
     """
     by_stack = changes_by_stack(changes, outline)
     plan = {}
@@ -588,7 +606,7 @@ def plan_of(
 def changes_by_stack(
     changes: Sequence[Change], outline: AttentionRecord
 ) -> dict[str, list[Change]]:
-    """Group changes by the stack to which they apply.
+    """Group changes by the name of the stack to which they apply.
 
     Raise ValueError if a change names a stack that does not exist, or names no stack although
     `outline` has several.
@@ -605,18 +623,17 @@ def changes_by_stack(
 
 
 def identity_of(change: ForwardChange) -> ForwardChange:
-    """Return changes that overwrite the outputs that `change` overwrites, but with equal values.
-
-    These values are computed again from the unchanged weights.
+    """Return changes that overwrite the same outputs as `change`, but from the unchanged weights.
 
     A run with these changes differs from the unchanged run only by rounding errors, which are the
-    noise of the effect.
+    noise of the effect. Outputs that `Ablate` changes are not overwritten, because they are not
+    computed from weights.
     """
     return {module_run: layer_change.identity for module_run, layer_change in change.items()}
 
 
-# Change classes that a view can make, with the fields of their JSON form. All forms also have the
-# fields ``stack``, ``layers`` and ``heads``.
+# Classes of the changes that a view can make, with the fields of their JSON form. The JSON form of
+# every class also has the fields ``stack``, ``layers`` and ``heads``.
 _JSON_FIELDS: dict[type[Change], tuple[str, ...]] = {
     Ablate: (),
     HideTokens: ("tokens",),
@@ -635,7 +652,9 @@ def change_to_json(change: Change) -> dict[str, Any]:
 
 
 def change_from_json(value: Mapping[str, Any]) -> Change:
-    """Return the change with a JSON form. Raise TypeError or ValueError if it has none.
+    """Return the change that a JSON form describes.
+
+    Raise TypeError or ValueError if the class or a field does not exist or is not valid.
 
     >>> change_from_json({"kind": "Ablate", "layers": 1, "heads": 0, "stack": "self"})
     Ablate(layers=1, heads=0, factor=0.0, stack='self', mean_of=None)
@@ -648,10 +667,11 @@ def change_from_json(value: Mapping[str, Any]) -> Change:
 
 
 def change_for_view(change: Change, stack: AttentionStack) -> Change:
-    """Return a change of `stack` in which each field selects one layer, head or token, or all.
+    """Return `change` in the form that a view can make.
 
-    Negative numbers and the texts of tokens are replaced by numbers. Raise TypeError, ValueError or
-    IndexError if a field selects several, or if the change cannot be applied.
+    In this form, each field selects one layer, head or token of `stack` by its number, or all with
+    None. Raise TypeError, ValueError or IndexError if a field selects several but not all, or if
+    the change cannot be applied.
     """
     scales = isinstance(change, Ablate) and (change.factor != 0 or change.mean_of is not None)
     if type(change) not in _JSON_FIELDS or scales:

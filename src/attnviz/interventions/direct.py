@@ -34,8 +34,9 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     """Return the direct gradient of the answer with respect to the outputs of attention modules.
 
     This gradient passes only through the output projection, the residual stream, the last norm, and
-    the modules after this norm. Raise NotImplementedError if heads do not add their outputs to one
-    residual stream, or if its last norm is missing or unknown.
+    the modules after this norm. Raise NotImplementedError if no output projection is found, if the
+    heads do not add their outputs to one residual stream, or if its last norm is missing or
+    unknown.
     """
     model = runner.model
     projections = {
@@ -54,7 +55,7 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     ]
     norm, after_norm = _last_norm(runner, leaves)
     # Gradients must pass through the modules after the last norm, which compute the logits, and
-    # through the output projections. The outputs of all other modules are detached.
+    # through the output projections. The outputs of all other `leaves` are detached.
     kept = {id(module) for module in (*after_norm, *projections.values())}
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}
@@ -113,7 +114,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
 def _last_norm(runner: Runner, leaves: list[nn.Module]) -> tuple[nn.Module, list[nn.Module]]:
     """Return the last norm that runs, and the modules in `leaves` that run after it.
 
-    `leaves` are the modules with parameters and without submodules.
+    `leaves` are the modules with parameters and without submodules. Raise NotImplementedError if no
+    norm runs.
     """
     order: list[nn.Module] = []
 
@@ -142,8 +144,8 @@ def _with_constant_scale(
 ) -> torch.Tensor:
     """Return the output of a norm, computed with a scale that has no gradient.
 
-    The result is a linear function of `stream`, the input of the norm. Raise NotImplementedError if
-    it differs from `output`, because the norm is neither a LayerNorm nor an RMSNorm.
+    The result is a linear function of `stream`, the input of the norm, plus the bias. The formulas
+    of LayerNorm and RMSNorm are tried. Raise NotImplementedError if none of them gives `output`.
     """
     weight: Any = norm.weight
     bias: Any = getattr(norm, "bias", None)
@@ -182,7 +184,7 @@ def _not_direct(model: nn.Module) -> str:
 def _are_equal(gradients: tuple[torch.Tensor | None, ...]) -> bool:
     """Return whether the gradients at the outputs of all projections are equal, and not 0.
 
-    Then all projections add their outputs to the same stream.
+    If so, all projections add their outputs to the same residual stream. None is a gradient of 0.
     """
     first = gradients[0]
     return (

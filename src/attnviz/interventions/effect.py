@@ -23,20 +23,22 @@ class Effect:
     Attributes
     ----------
     measure : str
-        Description of `before` and `after`: a difference of logits, the value of a function, or the
-        cosine similarity of the last hidden states with the unchanged ones.
+        Description of the answer: a difference of logits, the value of a function, or the cosine
+        similarity of the last hidden states with the unchanged ones.
     before, after : float
         Answer of the unchanged and of the changed run.
     noise : float
-        Rounding error of the measurement: the change of `before` if the affected outputs are
-        computed again from the unchanged weights. A smaller effect is not significant.
+        Rounding error of the measurement: the change of the answer in a run that computes the
+        outputs of the changed queries again from the unchanged weights. A smaller effect is not
+        significant. Outputs that `Ablate` changes are not computed from weights, so that its noise
+        is 0.
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
         the sum of p log(p / q), where p is the unchanged distribution and q the changed one. None
-        if the model has no logits.
+        if the model has no logits, or only one.
     candidates_before, candidates_after : tuple of Candidate
         Up to five most likely tokens or classes of the unchanged and of the changed run. Empty if
-        the model has no logits.
+        the model has no logits, or only one.
     text_before, text_after : str or None
         Texts that the unchanged and the changed model generate. None without ``generate=``.
 
@@ -68,7 +70,7 @@ class Effect:
         return self._compared(sentence) + self._texts()
 
     def _texts(self) -> str:
-        """Return the end of a sentence about the generated texts, or "" without generated texts."""
+        """Return the end of a sentence that quotes the generated texts, or "" without them."""
         if self.text_after is None:
             return ""
         rest = "as before"
@@ -91,19 +93,21 @@ class Effect:
 
 
 def share_of(outputs: Any, position: int | None, token: int) -> float:
-    """Return the probability of a token or class, or NaN if the output has no logits.
+    """Return the probability of a token or class.
 
-    `position` is the row of the logits, as in `exact_row`.
+    `position` is the row of the logits, as in `exact_row`. Return NaN if the output has no logits,
+    or only one per row.
     """
     row = exact_row(outputs, position)
     return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
 def effect_of(runner: Runner, answer: Answer, after: Any, identity: Any) -> Effect:
-    """Return the effect of a change, without generated texts.
+    """Return the effect of a change. Its fields for generated texts are None.
 
-    `after` has the outputs of the changed run. `identity` has the outputs of a run in which the
-    changed outputs are computed again from the unchanged weights. This run measures the noise.
+    `after` are the model's outputs of the changed run. `identity` are those of a run with
+    `identity_of` the change, which measures the noise. Raise ValueError if the answer of the
+    changed run is NaN or infinite.
     """
     value = answer.value(answer.unchanged)
     noise = abs(answer.value(identity) - value)

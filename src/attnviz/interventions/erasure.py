@@ -1,7 +1,8 @@
 """Erasure curves, and sufficient tokens.
 
-An erasure curve has the answer of a model while more and more tokens are removed. Tokens are
-sufficient if the answer stays positive after all other tokens are removed.
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+An erasure curve has the answers of a model after 0, 1, 2, ... tokens are removed, or erased. Tokens
+are sufficient if the answer is positive after all other tokens are removed.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _EXACT = 16
 class ErasureCurve:
     """Answer of a model while tokens are erased in the order of a ranking.
 
-    An answer flips when it becomes 0 or negative. For a difference of two logits, the other token
-    is then at least as likely.
+    An answer flips when it becomes 0 or negative. If the answer is the logit of one token minus
+    that of another, the other token is then at least as likely.
 
     Attributes
     ----------
@@ -44,8 +45,8 @@ class ErasureCurve:
     flips_after : int or None
         Number of erased tokens after which the answer flips. None if it never flips.
     random_flips_after : float
-        Mean over the random orders of the number of erased tokens after which the answer flips. For
-        an order in which the answer never flips, the number of all erased tokens is used.
+        Number of erased tokens after which the answer flips, as a mean over the random orders. An
+        order in which the answer never flips counts with the number of all erased tokens.
     measure : str
         Description of the answer.
 
@@ -126,8 +127,10 @@ def erasure_curve(
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, IndexError
         If an argument does not fit the model or the text.
+    MemoryError, NotImplementedError
+        As for `attnviz.token_effects`.
 
     Notes
     -----
@@ -156,8 +159,9 @@ def erasure_curve(
 def _order(ranking: Any, text: TokenRemover) -> list[int]:
     """Return the positions of the tokens to erase, in the order of a ranking.
 
-    If the order has all tokens of the text and the model cannot read an empty text, the last token
-    of the order is left out.
+    If the tokens are deleted from the text, and the order has all of its tokens, the last one is
+    left out, because the model cannot read an empty text. Raise ValueError if `ranking` has another
+    number of scores than the text has tokens, or no score for a token that can be erased.
     """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     values = np.asarray(scores, dtype=np.float64)
@@ -202,15 +206,16 @@ class SufficientTokens:
     Attributes
     ----------
     positions : tuple of int
-        Positions of the tokens in the set, ascending. The token after which the answer is read is
-        never removed and is not in the set.
+        Positions of the tokens in the set, ascending. Tokens that cannot be removed, such as the
+        token after which the answer is read, are not in the set.
     tokens : Tokens
         All tokens of the text.
     value, before : float
         Answer with only the tokens in the set, and answer with all tokens.
     exact : bool
-        Whether all smaller sets were tried, and none suffices. If False, only some sets were tried,
-        but removing any single token of this set makes the answer 0 or negative.
+        Whether all smaller sets were tried, and none suffices. If False, only some sets were tried.
+        Then removing any single token of this set makes the answer 0 or negative, or would leave an
+        empty text.
     measure : str
         Description of the answer.
 
@@ -265,7 +270,8 @@ def sufficient_tokens(
         As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
         second.
     position : int or str, optional
-        Token after which the answer is read, by position or text. The last token by default.
+        Token after which the answer is read, by position or text. The last token by default. This
+        token is never removed.
     target : str, optional
         Text that the model is made to produce, as for `attnviz.extract`.
     progress : bool
@@ -279,9 +285,11 @@ def sufficient_tokens(
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, IndexError
         If an argument does not fit the model or the text, or if the answer of the complete text is
         not positive.
+    MemoryError, NotImplementedError
+        As for `attnviz.token_effects`.
 
     Examples
     --------
@@ -306,7 +314,10 @@ def sufficient_tokens(
 
 
 def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:
-    """Return the smallest sufficient set of tokens, and the answer with only these tokens."""
+    """Return the smallest sufficient set of tokens, and the answer with only these tokens.
+
+    All sets are tried in ascending size.
+    """
     for size in range(text.num_kept, len(text.choice)):
         kept = list(combinations(text.choice, size))
         gone = [tuple(token for token in text.choice if token not in subset) for subset in kept]

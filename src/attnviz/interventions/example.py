@@ -1,4 +1,4 @@
-"""An example of a model, on which the model can run several times."""
+"""An example: one input of a model, such as a text, on which the model can run several times."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import did_you_mean
 from attnviz.utils.cleanup import Cleanup
 
-# Options for runs of which only the model's outputs are used. No attention is stored.
+# Options for runs in which no attention needs to be stored, because only the model's outputs are
+# used.
 MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 
-#: Options of `attnviz.extract` that have a meaning only if a function returns a record.
+#: Options of `attnviz.extract` that functions without a record as result do not support.
 NOT_KEPT = ("generate", "layers", "dtype")
 _ARGUMENTS = ("answer", "position", "target", "progress")
 
@@ -47,9 +48,10 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
 
 
 class Example:
-    """Example of a model, on which the model can run several times.
+    """One input of a model, on which the model can run several times.
 
-    `encode` returns the encoded input. If the input is a batch, `index` selects the example.
+    `encode` returns the encoded inputs as a batch, of which the example is the entry `index`.
+    `title` is the name of the model in records.
     """
 
     def __init__(
@@ -113,7 +115,10 @@ class Example:
         return [cls(loaded, encoder, title, encode, index) for index in range(encode().size)]
 
     def other_examples(self, inputs: Any) -> list[Example]:
-        """Return the examples in `inputs`, for the same model and with the same decoder input."""
+        """Return the examples in `inputs`, for the same model.
+
+        In an encoder-decoder model, they have the `decoder_input_ids` of this example.
+        """
         ids = self.batch.arguments.get("decoder_input_ids")
         made: list[Example] = []
         for example in examples_of(inputs)[0]:
@@ -132,12 +137,12 @@ class Example:
         progress: bool,
         watch: Callable[[Cleanup], None] | None = None,
     ) -> Generated:
-        """Generate text from the example. `watch` is as for `generate_text`."""
+        """Generate text with the example as the prompt. `watch` is as for `generate_text`."""
         model = self.loaded.model
         return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
 
     def with_generated_text(self, generated: Generated, method: str) -> Example:
-        """Return the example with a generated text.
+        """Return an example whose input ends with a generated text.
 
         `method` describes how the text was generated.
         """
@@ -156,12 +161,12 @@ class Example:
         logits: int | None = None,
         observe: Observer | None = None,
     ) -> Forward:
-        """Run the model once on the example, with the changes `change`.
+        """Run the model once on the example, with the changes `change` of its attention.
 
-        `logits` is the minimum number of last tokens for which the model returns logits. None means
-        1. `observe` gets each attention call after its output was changed.
+        The model returns logits for at least the last `logits` tokens. None means 1. `observe` gets
+        each attention call after its output was changed.
         """
-        # A run writes predictions and notes into its batch, so each run needs a new batch.
+        # A run adds predictions and notes to its batch, so each run needs a new batch.
         self.batch = self._encoded()
         return run_forward(
             self.loaded,
@@ -191,16 +196,16 @@ class Example:
     ) -> None:
         """Raise MemoryError if a batch with copies of the example would need too much memory.
 
-        `doing` describes the computation in the message. For a number of tokens, `copies` returns
-        the number of copies in one batch. `kept` returns the number of vectors, as wide as the
-        model, that are stored per token and layer.
+        `doing` describes the computation in the message. `copies` and `kept` are functions of the
+        number of tokens. `copies` returns the number of copies in one batch. `kept` returns the
+        number of vectors of the model's width that are stored per token and layer.
         """
         sizes = layer_sizes_of(self.loaded, self.batch)
         eager = getattr(self.loaded.model.config, "_attn_implementation", None) == "eager"
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
-        """Return the record of a forward of this example, made with the same `options`."""
+        """Return the record of the last forward of this example, made with the same `options`."""
         [record] = records_of_forward(
             self.loaded, self.encoder, self.batch, forward, title=self._title, options=options
         )
@@ -208,6 +213,9 @@ class Example:
 
 
 def answering_stack(record: AttentionRecord) -> AttentionStack:
-    """Return the stack whose queries are the tokens after which answers are read."""
+    """Return the stack whose queries are the tokens after which answers are read.
+
+    This is the decoder of an encoder-decoder model, and otherwise the first stack.
+    """
     stacks = record.stacks
     return stacks["decoder" if "decoder" in stacks else record.stack().name]

@@ -1,4 +1,8 @@
-"""Effect of every head on the model's answer: each head is ablated separately."""
+"""Effect of every head on the model's answer: each head is ablated separately.
+
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+Ablating a head replaces its output by 0 or by a mean output.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,9 @@ class HeadEffects(Sequence[Values]):
     standard_errors : tuple of ndarray of float64 or None
         Standard errors of these means. None if there is only one text.
     noise : float
-        Rounding error of the measurement: the largest change of the answer for an unchanged copy in
-        a batch. Smaller effects are not significant.
+        Rounding error of the measurement: the largest difference between the answer of a text in a
+        batch with other copies and its answer alone, without ablation. Smaller effects are not
+        significant.
     measure : str
         Description of the answer.
     stack : str
@@ -105,8 +110,8 @@ def head_effects(
 
     The effects are measured, not estimated from gradients. The model runs on batches of copies of
     the text, and each copy has another ablated head. In most models, layers before the ablated head
-    do not run again. If copies of one input in a batch have different answers, the copies run one
-    at a time.
+    do not run again. If the answer of a copy depends on the other copies in the batch, the copies
+    run one at a time.
 
     Parameters
     ----------
@@ -138,7 +143,7 @@ def head_effects(
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, IndexError
         If an argument does not fit the model or the texts.
     MemoryError
         If the copies of a text in one batch need more than the free memory. The error is raised
@@ -173,7 +178,7 @@ def head_effects(
 
 
 def _example_of(model: Any, text: Any, target: str | None, options: RecordOptions) -> Example:
-    """Return the example of a text. Raise MemoryError if its ablations need too much memory."""
+    """Return the example of a text. Raise MemoryError if the ablations need too much memory."""
     example = Example.one(model, text, target, None, options)
     # One vector per token and layer is stored: the output of the layer.
     example.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
@@ -231,8 +236,8 @@ def _effects(
 def _effects_of_text(runner: Runner, stack: AttentionStack, means: Means | None) -> list[Values]:
     """Return the effects of all heads, one array per layer.
 
-    An effect is the answer without the head minus the answer with it. `means` has the outputs that
-    replace those of heads, or is None for 0.
+    An effect is the answer without the head minus the answer with it. `means` has the mean outputs
+    that replace the outputs of the heads. If it is None, the outputs are replaced by 0.
     """
     copies = []
     for layer in stack.layers:

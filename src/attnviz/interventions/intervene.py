@@ -1,4 +1,8 @@
-"""The function `intervene`: runs a model with changed attention."""
+"""The function `intervene`: runs a model with changed attention, and measures the effect.
+
+The effect is the change of the model's answer, a number in its output. A stack is the attention of
+one kind, such as self-attention, in all layers.
+"""
 
 from __future__ import annotations
 
@@ -108,10 +112,10 @@ def intervene(
     """Run a model with changed attention, and measure the effect on its answer.
 
     The attention functions of the model run without modification. Then the outputs of the changed
-    heads at the changed queries are overwritten. In the changed layer, all other outputs stay
-    bit-identical. The model also runs without changes, and in a third run that overwrites the same
-    outputs with values computed from the unchanged weights. This third run measures the rounding
-    error of the method (`Effect.noise`).
+    heads at the changed queries are overwritten. The outputs of the other heads and queries of a
+    changed layer stay bit-identical. The model also runs without changes. In a third run, the
+    outputs that depend on changed weights are overwritten with values that are computed from the
+    unchanged weights. This third run measures the rounding error of the method (`Effect.noise`).
 
     Parameters
     ----------
@@ -132,8 +136,8 @@ def intervene(
         - For a single token, it is the logit of this token minus that of the most likely other one.
         - By default, it is the logit of the most likely token before the change, minus that of the
           most likely other token after the change.
-        - A function takes the model's output for one example, with a first axis of size 1, and
-          returns one number, as in ``lambda output: output.start_logits[0, 3]``.
+        - A function takes the model's output for one example, whose tensors have a first axis of
+          size 1, and returns one number, as in ``lambda output: output.start_logits[0, 3]``.
         - For a model without logits, the default is the cosine similarity of the last hidden states
           before and after the change.
 
@@ -225,7 +229,10 @@ def intervene(
 
 
 class _Intervention:
-    """Intervention on examples of a model, with the options of the records and of the answer."""
+    """Intervention that can be applied to several examples of a model.
+
+    `kept` are the options of the records. `position` is the token after which answers are read.
+    """
 
     def __init__(
         self, changes: tuple[Change, ...], kept: CaptureOptions, position: int | str | None
@@ -233,8 +240,8 @@ class _Intervention:
         self._changes = changes
         self._kept = kept
         self._position = position
-        # Mean outputs of heads. The keys are the ids of the `Ablate` object and, for an
-        # encoder-decoder model, of the example. Otherwise the second number is 0.
+        # Cache of the mean outputs of heads. The first number of a key is the id of the `Ablate`
+        # object. The second is the id of the example for an encoder-decoder model, otherwise 0.
         self._means: dict[tuple[int, int], Means] = {}
 
     def record(self, example: Example, answer: Any) -> ChangedRecord:
@@ -255,8 +262,8 @@ class _Intervention:
         example.check_memory(self._kept, settings)
         model, prompt = example.loaded.model, example
         if example.loaded.is_encoder_decoder:
-            # The first input of the decoder is only known after a generation, so one token is
-            # generated.
+            # Changes may name tokens of the decoder's first input, which is only known after a
+            # generation. Therefore generate one token.
             first = read_generation_settings(1, model)
             generated = example.generated(first, progress=False)
             prompt = example.with_generated_text(generated, first.method)
@@ -266,8 +273,8 @@ class _Intervention:
         changes = tuple(
             _for_generation(change, runner.outline, longest) for change in self._with_means(runner)
         )
-        # If the model does not support the changes, this run raises the error before the slow
-        # generation.
+        # If the model does not support the changes, this run raises an error before the generation,
+        # which takes long.
         runner.forward(identity_of(runner.change(*changes)))
         devices = [model.device] if model.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
@@ -292,9 +299,10 @@ class _Intervention:
         position: int | str | None,
         texts: tuple[str | None, str | None] = (None, None),
     ) -> ChangedRecord:
-        """Run the model with changes, and return the record of this run with the effect.
+        """Run the model of `runner` with changes, and return the record of this run.
 
-        `texts` are the texts that the unchanged and the changed model have generated.
+        The record has the effect of the changes. `texts` are the texts that the unchanged and the
+        changed model have generated.
         """
         change = runner.change(*changes)
         runner.ask(answer, position)
@@ -318,8 +326,8 @@ class _Intervention:
         )
 
     def _means_of(self, change: Ablate, runner: Runner) -> Means:
-        # In an encoder-decoder model, the means depend on the example: the texts run with its
-        # decoder input.
+        # In an encoder-decoder model, the means depend on the example, because the texts of
+        # `mean_of` run with its decoder input.
         example = runner.example
         key = id(change), id(example) if example.loaded.is_encoder_decoder else 0
         if key not in self._means:
@@ -337,7 +345,8 @@ def _text_of(generated: Generated, tokenizer: Any) -> str:
 def _for_generation(change: Change, prompt: AttentionRecord, longest: int) -> Change:
     """Return the change for a text that the model generates after `prompt`.
 
-    `longest` is the maximum number of tokens of the whole text. See `for_generation`.
+    `longest` is the maximum number of tokens of the prompt and the generated text together. See
+    `for_generation`.
     """
     stack = prompt.stack(change.stack)
     queries, keys = (
@@ -353,7 +362,8 @@ def _for_generation(change: Change, prompt: AttentionRecord, longest: int) -> Ch
 def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, StepChange]:
     """Return the changes of each attention module during a generation.
 
-    The numbers of queries and keys can grow, so a `LayerChange` is made for each step.
+    The numbers of queries and keys can grow with each generated token (step), so a `LayerChange` is
+    made for each step.
     """
     # Cache with one entry. At each step, the layers of a stack run one after the other, with the
     # same numbers of queries and keys.
@@ -380,9 +390,10 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
 
 
 def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
-    """Return a stack without attention for a longer text, with as many heads and layers as `stack`.
+    """Return a stack with the layers and heads of `stack`, but for a text of another length.
 
-    All tokens of the result have empty texts.
+    It has no attention, and its tokens have empty texts. If `stack` has these numbers of queries
+    and keys, return `stack` itself.
     """
     if (queries, keys) == (len(stack.query_tokens), len(stack.key_tokens)):
         return stack
@@ -419,8 +430,8 @@ def changed_stacks(
 ) -> dict[str, AttentionStack]:
     """Return the stacks of a record with the changed weights.
 
-    `record` has the weights that the model computed in the changed run, before the changes are
-    applied. `runner` made this run.
+    `record` is the record of a run with these changes, made with `runner`. It has the weights that
+    the model computed in this run, to which the changes of each layer are applied here.
     """
     change = runner.change(*changes)
     by_stack = changes_by_stack(changes, runner.outline)
@@ -446,7 +457,7 @@ def changed_record(
 ) -> ChangedRecord:
     """Return a record with the changed weights, and with notes about the changes and their effect.
 
-    See `changed_stacks`.
+    `record` is the record of the changed run, as in `changed_stacks`.
     """
     stacks, outline = changed_stacks(runner, record, changes), runner.outline
     notes = [f"{description_of(change, outline.stack(change.stack))}." for change in changes]

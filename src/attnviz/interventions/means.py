@@ -19,16 +19,16 @@ Means = Mapping[ModuleRun, torch.Tensor]
 
 
 def sums_of(example: Example) -> Sums:
-    """Run a model on one example, and return the sums of its heads' outputs over all tokens.
+    """Run the model on one example, and return its `Sums`.
 
-    The example must have no padding, because padding tokens would be counted. The result also has
-    the number of tokens. Attention modules whose outputs have unknown axes are missing.
+    The example must have no padding, because padding tokens would be counted. Attention modules
+    whose outputs have unknown axes are left out.
     """
     sums: dict[ModuleRun, tuple[torch.Tensor, int]] = {}
 
     def add(call: AttentionCall, module_run: ModuleRun) -> None:
-        # A module may call the attention function again with the same weights. Its first call
-        # counts.
+        # A module may call the attention function again in the same run, with the same weights.
+        # Only its first call counts.
         if module_run in sums:
             return
         try:
@@ -42,9 +42,10 @@ def sums_of(example: Example) -> Sums:
 
 
 def means_of(sums: Sequence[Sums]) -> Means:
-    """Return the mean outputs of heads over all tokens of all texts.
+    """Return the mean output of each head over all tokens of all texts.
 
-    `sums` has one entry per text. Modules that did not run for every text are missing.
+    `sums` has one entry per text. Runs of modules that are not in the sums of every text are left
+    out.
     """
     means: dict[ModuleRun, torch.Tensor] = {}
     for module_run in sums[0]:
@@ -55,7 +56,10 @@ def means_of(sums: Sequence[Sums]) -> Means:
 
 
 def means_by_layer(means: Means, module_runs: ModuleRuns) -> dict[StackLayer, torch.Tensor]:
-    """Return the mean outputs of the heads of each layer of each stack."""
+    """Return the mean outputs of the heads of each layer of each stack.
+
+    Layers without means are left out.
+    """
     return {
         layer: means[module_run] for layer, module_run in module_runs.items() if module_run in means
     }

@@ -1,4 +1,7 @@
-"""Effect on the answer if the weights of one query are permuted among its keys."""
+"""Effect on the model's answer if the weights of one query are permuted among its keys.
+
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ class PermutationEffect:
         between the model's predicted distributions before and after the permutation, from 0 to 1.
         With ``answer=``, or if the model has no logits, the absolute change of the answer.
     noise : float
-        The same number for a copy whose output is computed again from the unchanged weights: the
-        rounding error of the measurement.
+        Rounding error of the measurement: the same number if the output of the query is computed
+        again from the weights without a permutation.
     num_keys : int
         Number of keys among which the weights were permuted.
     measure : str
@@ -165,8 +168,9 @@ def permutation_effect(
 def _ask(runner: Runner, answer: Any, position: int | str | None) -> None:
     """Set the number that `runner` measures.
 
-    If `answer` is None and the model has logits, this is the total variation distance between the
-    predicted distribution and that of the unchanged run. Otherwise it is the answer.
+    If `answer` is None and the model has at least two logits, this number is the total variation
+    distance between the predicted distribution and that of the unchanged run. Otherwise it is the
+    answer.
     """
     runner.read_after(position, answer)
     before = exact_row(runner.outputs, runner.reading.row)

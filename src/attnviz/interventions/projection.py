@@ -1,4 +1,8 @@
-"""Output projections of the attention modules of an example, and norms of projected values."""
+"""Output projections of a model's attention modules, and norms of values after this projection.
+
+They are found while the model runs on one example, so the results have an entry for each run of an
+attention module.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from attnviz.utils.cleanup import Cleanup
 
 @dataclass(frozen=True, eq=False)
 class ProjectedValues:
-    """Values of one attention module, and its output projection.
+    """Values of one run of an attention module, and the module's output projection.
 
     Attributes
     ----------
@@ -35,11 +39,11 @@ class ProjectedValues:
 
     @classmethod
     def of_call(cls, call: AttentionCall, projection: nn.Module) -> Self | None:
-        """Copy the values of a call. Return None unless it has one example."""
+        """Copy the values of an attention call. Return None unless the call has one example."""
         value: Any = call.value
         if len(value) != 1:
             return None
-        # `output[0, 0]` is a view, which would keep the whole output in memory.
+        # Clone both, because a view would keep the whole tensor in memory.
         return cls(value[0].detach().clone(), call.output[0, 0].detach().clone(), projection)
 
     def norms(self) -> torch.Tensor | None:
@@ -58,7 +62,7 @@ class ProjectedValues:
 def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
     """Return the norm of each key's value after the output projection, (heads, keys), float32.
 
-    Attention modules are left out if no output projection is found, or if it is not linear.
+    Attention modules are left out if their output projection is not found or not linear.
     """
     norms = {module_run: projected.norms() for module_run, projected in _followed(example).items()}
     return {module_run: known for module_run, known in norms.items() if known is not None}
@@ -67,7 +71,7 @@ def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
 def projections_of(example: Example) -> dict[ModuleRun, nn.Module]:
     """Return the output projection of each attention module.
 
-    Modules whose output projection is not found are left out.
+    Attention modules are left out if their output projection is not found.
     """
     return {
         module_run: projected.projection for module_run, projected in _followed(example).items()

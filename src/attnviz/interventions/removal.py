@@ -1,6 +1,9 @@
-"""Answers of a model to one example after some of its tokens are removed.
+"""Answers of a model to one example after some of the example's tokens are removed.
 
-A token is removed in one of four ways, see the argument `removal` of `attnviz.token_effects`.
+An example is one input of the model. Its answer is a number in the model's output, such as the
+logit of one token minus that of another. The model runs on copies of the example, in batches. In
+each copy, other tokens are removed, in one of four ways (see the argument `removal` of
+`attnviz.token_effects`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 class TokenRemover:
     """Measurement of a model's answer to one example after tokens are removed.
 
-    The parameters are those of `attnviz.token_effects`.
+    The parameters are those of `attnviz.token_effects`. The errors are raised when an instance is
+    created.
 
     Attributes
     ----------
@@ -33,11 +37,11 @@ class TokenRemover:
     tokens : Tokens
         Tokens of the example. For an encoder-decoder model, the tokens of the encoder.
     choice : list of int
-        Positions of the tokens that can be removed. The token after which the answer is read is not
-        among them.
+        Positions of the tokens that can be removed. The token after which the answer is read cannot
+        be removed. With ``"mean color"``, only patches can be removed.
     num_kept : int
-        Number of tokens in `choice` that must remain: 1 if the text would be empty without all of
-        them, else 0.
+        Number of tokens in `choice` that must remain. 1 if deleting all of them would leave an
+        empty text, otherwise 0.
     """
 
     def __init__(
@@ -97,13 +101,14 @@ class TokenRemover:
             return Copy(inputs=inputs)
         row, read_at = self.runner.reading.row, self._read_at
         if row is not None and read_at is not None:
-            # `row` is negative and counts from the end. If later tokens are deleted, the row with
-            # the answer is nearer to the end.
+            # `row` is negative and counts from the end. If tokens after `read_at` are deleted, the
+            # row with the answer is nearer to the end.
             row += sum(token > read_at for token in tokens)
         return Copy(inputs=inputs, num_deleted=len(tokens), row=row)
 
 
-#: Function that returns the arguments of the model after tokens are removed.
+#: Function that takes the positions of the removed tokens, and returns the model's arguments
+#: without these tokens.
 _Remove = Callable[[Sequence[int]], Arguments]
 
 
@@ -139,8 +144,8 @@ def _masking(runner: Runner) -> _Remove:
     has_decoder = any(name.startswith("decoder_") for name in arguments)
     if _accepts(runner, "position_ids") and "position_ids" not in arguments and not has_decoder:
         # Some models compute positions from the mask, so a removal would shift the positions of
-        # later tokens. Explicit positions prevent this. They are used only if they do not change
-        # the answer: some models do not count from 0 (RoBERTa).
+        # later tokens. Explicit positions from 0 prevent this. They are used only if they do not
+        # change the answer, because some models do not count from 0 (RoBERTa).
         positions = torch.arange(ids.shape[1], device=ids.device)[None]
         counted = {**arguments, "position_ids": positions}
         if runner.is_unchanged(Copy(inputs=lambda: counted)):

@@ -1,14 +1,16 @@
 """Runs of a model on an example, and on copies of it with changed attention or changed inputs.
 
-Several copies run in one batch. An unchanged copy in the batch shows whether the model computes
-each copy separately. If it does not, the copies run one at a time.
+An example is one input of the model. Its answer is a number in the model's output, such as the
+logit of one token minus that of another. Several copies run in one batch. An unchanged copy in the
+batch shows whether the model computes each copy separately. If the model does not, the copies run
+one at a time.
 
-Layers before the first changed layer return the same output for every copy. So the output of each
-layer is stored once, and these layers do not run again. Such a layer, an entry of a ``ModuleList``,
-is called a block. A trial run checks that the model allows this. Layers that share data outside of
-their outputs, such as the keys and values of Gemma 4, do not allow this, and neither do layers
-whose outputs do not have the batch as first axis, as in Gemma 3n. In such models, all layers run
-for all copies.
+A layer of the model, which is an entry of a ``ModuleList``, is called a block. Blocks before the
+first changed attention return the same output for every copy. So the output of each block is stored
+once, and these blocks do not run again. A trial run checks that the model allows this. Blocks that
+share data outside of their outputs, such as the keys and values of Gemma 4, do not allow this, and
+neither do blocks whose outputs do not have the batch as first axis, as in Gemma 3n. In such models,
+all blocks run for all copies.
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ from attnviz.utils.progress import report
 
 Arguments = dict[str, Any]
 
-# Maximum number of tokens in one batch, over all copies of a text, if the batch has more than two
-# copies. Larger batches are not faster on a CPU.
+# Maximum number of tokens in all copies of a batch together, unless the batch has only two copies.
+# Larger batches are not faster on a CPU.
 _TOKENS_AT_ONCE = 4096
-# Maximum difference between the output for a copy in a batch and the output for the example alone,
-# relative to the largest absolute value, for each dtype of the model.
+# An unchanged copy in a batch has the output of the example alone if no number differs by more than
+# this times the largest absolute value, or times 1 if that is smaller. `_SAME` has the factor for
+# each dtype of the model, and `_SAME_HALF` the factor for all other dtypes.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
 
@@ -64,11 +67,12 @@ class Copy:
     change : mapping of ModuleRun to LayerChange
         Changes of the attention.
     inputs : callable or None
-        Function that returns the arguments of the model, if they differ from those of the example.
+        Function that returns the arguments of the model for the copy. None if they are those of the
+        example.
     num_deleted : int
-        Number of tokens that `inputs` lacks.
+        Number of tokens of the example that are deleted in the copy.
     row : int or None
-        Row of the logits with the answer, if it differs from `Reading.row`.
+        Row of the logits from which the answer is read. None if it is `Reading.row`.
     """
 
     change: ForwardChange = field(default_factory=dict)
@@ -80,8 +84,8 @@ class Copy:
 class Runner:
     """Runs of a model on an example and on copies of it, and the answer of each run.
 
-    Creating an instance runs the model once on the unchanged example. Call `ask` or `read_after`
-    before any other method.
+    Creating an instance runs the model once on the unchanged example. Before copies run, call
+    `ask`, or call `read_after` and set `answer` and `before`.
 
     Parameters
     ----------
@@ -97,20 +101,20 @@ class Runner:
     outputs : object
         Outputs of the unchanged model for the example alone.
     record : AttentionRecord
-        Record of the unchanged run.
+        Record of the unchanged run, with the attention that `options` keep.
     outline : AttentionRecord
-        Record with all layers and tokens, but without attention, with which changes are checked and
-        described.
+        Record with all layers and tokens, but without attention. Changes are checked and described
+        with it.
     module_runs : mapping
-        Path of the attention module and number of its run (`ModuleRun`), for each layer of each
-        stack.
+        For each layer of each stack, the `ModuleRun` that computes its attention. A stack is the
+        attention of one kind, such as self-attention, in all layers.
     answer : Answer
         Definition of the measured number.
     before : float
         Answer of the unchanged run.
     noise : float
         Rounding error of the measurement: the largest difference between `before` and the answer of
-        an unchanged copy in a batch. Updated when copies run.
+        an unchanged copy in a batch so far.
     """
 
     answer: Answer
@@ -143,14 +147,14 @@ class Runner:
         self.before = self.answer.value(self.outputs)
 
     def read_after(self, position: int | str | None, answer: Any = None) -> None:
-        """Choose the token after which answers are read. See `reading_of`."""
+        """Set the token after which answers are read. See `reading_of`."""
         self.reading = reading_of(self.record, position, self.outputs, self.example.batch, answer)
         self.require_logits(answer)
 
     def require_logits(self, answer: Any) -> bool:
-        """Let later runs return the logits that `answer` needs.
+        """Let later runs return the logits of all tokens that `answer` needs.
 
-        If `outputs` lacks some of them, run the unchanged model again, and return True.
+        If `outputs` lacks some of them, run the unchanged model again. Return whether it ran again.
         """
         self._logits = max(self._logits, self.reading.logits(answer))
         lacks = self.reading.lacks(self.outputs, answer)
@@ -166,7 +170,7 @@ class Runner:
         return answer_of(self.example, self.outputs, answer, self.reading, changed)
 
     def change(self, *changes: Change) -> ForwardChange:
-        """Combine `changes` into the changes of each attention module, as `plan_of` does."""
+        """Return what `changes` do in each run of an attention module, as `plan_of` does."""
         return plan_of(changes, self.outline, self.module_runs)
 
     def forward(
@@ -185,15 +189,15 @@ class Runner:
     ) -> list[float]:
         """Return the answer of each copy, and update `noise`.
 
-        `unchanged` is a copy that must have the answer of the example alone. `doing` and `unit` are
-        as in `Progress`. Raise NotImplementedError if the answer of `unchanged` differs although it
-        runs alone.
+        `unchanged` is a copy that should have the answer of the example alone. It is added to
+        batches to check this. `doing` and `unit` are as in `Progress`. Raise NotImplementedError if
+        the answer of `unchanged` differs even without other copies in its batch.
         """
         keys = [self._batch_key(copy) for copy in copies]
         order = sorted(range(len(copies)), key=keys.__getitem__)
         starts = [start for _, start in keys]
-        # Add an unchanged copy only to batches that run all blocks, or that begin at the first or
-        # at the last changed block. Adding it to every batch would take too much time.
+        # Add an unchanged copy only to batches that run all blocks, or that skip the smallest or
+        # the largest number of blocks. Adding it to every batch would take too much time.
         checked = (0, min(starts, default=0), max(starts, default=0))
         most = copies_per_batch(self._longest) - 1
         values: dict[int, float] = {}
@@ -203,12 +207,13 @@ class Runner:
             for first in range(0, len(indices), most):
                 chunk = indices[first : first + most]
                 if num_deleted != unchanged.num_deleted:
-                    # The unchanged copy is longer than the others, so it needs a separate batch.
+                    # The unchanged copy is longer than the other copies, from which tokens are
+                    # deleted, so it needs a separate batch.
                     beside = []
                     self._check_separately(unchanged, len(chunk) + 1)
                 answers = self._answers_of_batch([copies[i] for i in chunk], beside, start)
                 if answers is None:
-                    # Stored outputs of blocks have changed the answer of the unchanged copy. Run
+                    # With stored outputs of blocks, the answer of the unchanged copy differs. Run
                     # all copies again without stored outputs.
                     self._blocks.drop()
                     return self.answers(copies, unchanged, doing=doing, unit=unit)
@@ -244,12 +249,12 @@ class Runner:
     def _answers_of_batch(
         self, copies: list[Copy], beside: list[Copy], start: int
     ) -> list[float] | None:
-        """Return the answers of copies that run in one batch, after the first `start` blocks.
+        """Return the answers of copies that run in one batch, without the first `start` blocks.
 
         `beside` is empty, or has an unchanged copy that is added to the batch. If the answer of
-        this copy differs from that of the example alone, the batch is not valid. Then, if the batch
-        used stored outputs of blocks (`start` > 0), return None. Otherwise run the copies one at a
-        time.
+        this copy differs from that of the example alone, the answers of the batch are not used. If
+        the batch used stored outputs of blocks (`start` > 0), return None in this case. Otherwise
+        run these and all later copies one at a time.
         """
         if self._separates:
             outputs = self._run([*beside, *copies], start=start)
@@ -266,7 +271,7 @@ class Runner:
     def _check_separately(self, unchanged: Copy, number: int) -> None:
         """Check that `number` unchanged copies in one batch have the answer of the example alone.
 
-        Only the first call runs the model.
+        If they do not, later copies run one at a time. Only the first call runs the model.
         """
         if self._separates and not self._has_run_unchanged:
             self._has_run_unchanged = True
@@ -277,7 +282,8 @@ class Runner:
     def _stop_batches(self, unchanged: Copy) -> None:
         """Run copies one at a time from now on.
 
-        Raise NotImplementedError if the answer of `unchanged` differs although it runs alone.
+        Raise NotImplementedError if the answer of `unchanged` differs from that of the example even
+        without other copies in its batch.
         """
         self._separates = False
         if not self.is_unchanged(unchanged):
@@ -295,7 +301,7 @@ class Runner:
     def _is_unchanged(self, outputs: Any, index: int) -> bool:
         """Return whether an unchanged copy has the answer `before`, up to rounding.
 
-        If it has, `noise` becomes at least their difference.
+        If it has, `noise` becomes at least the difference between the two answers.
         """
         off = abs(self.answer.value(outputs, index) - self.before)
         # If an answer is NaN, the comparison is False, and the copy does not count as unchanged.
@@ -357,13 +363,14 @@ class Runner:
 
     @cached_property
     def _blocks(self) -> _Blocks:
-        """Layers of the model with their stored outputs.
+        """Blocks of the model with their stored outputs.
 
-        The layers have no stored outputs if a trial shows that the model does not allow them.
+        In a trial run, two unchanged copies use the stored outputs of all blocks before the last
+        attention module. If the outputs of the copies differ from those of the example alone, the
+        model does not allow stored outputs, and they are dropped.
 
-        A trial runs two unchanged copies, with stored outputs for all layers before the last
-        attention module. To save time and memory, the language head computes only the needed rows,
-        unless this changes the logits, as in some models for pretraining.
+        To save time and memory, the language head computes the logits only for the last tokens that
+        the answer needs, unless this changes these logits, as in some models for pretraining.
         """
         blocks = _Blocks(self.model)
         row, alone = self.reading.row, [Copy()]
@@ -377,7 +384,7 @@ class Runner:
         last = max(blocks.number_of.values(), default=0)
         try:
             pair = self._run([Copy(), Copy()], start=last)
-        except Exception:  # noqa: BLE001 - a layer raises anything when it is given too little
+        except Exception:  # noqa: BLE001 - without some of its inputs, a block can raise any error
             pair = None
         if pair is None or not self._are_copies(pair, outputs):
             blocks.drop()
@@ -416,11 +423,11 @@ def _expanded(value: Any, copies: int) -> Any:
 
 
 def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
-    """Pass only the last `logits` tokens to the language head.
+    """Let the language head compute logits only for the last `logits` tokens.
 
-    The original ``forward`` is restored at the end of the ``with`` block of `undo`. The language
-    head is the direct child of the model that contains the output embeddings. Nothing changes if
-    this child also contains attention modules.
+    The language head is the direct child of the model that contains the output embeddings. Nothing
+    changes if the model has no such child, or if this child also contains attention modules. The
+    original ``forward`` of the head is restored at the end of the ``with`` block of `undo`.
     """
     outputs = model.get_output_embeddings()
     own = next(
@@ -448,7 +455,7 @@ def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
 
 
 def module_runs_of(forward: Forward) -> ModuleRuns:
-    """Return the `ModuleRun` of each layer of each stack, from which the layer was captured."""
+    """Return for each layer of each stack the `ModuleRun` that computed its attention."""
     return {
         (name, number): (run.name, run.turn)
         for name, layers in forward.stacks.items()
@@ -480,9 +487,9 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
 
 
 def outline_of_layer(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAttention:
-    """Return an attention layer in which only the shape matters. Its arrays take almost no memory.
+    """Return an attention layer with a shape, but without attention. It takes almost no memory.
 
-    `vectors` is whether the layer has queries and keys, or only weights.
+    `vectors` is whether the layer has queries and keys. Otherwise it has only weights.
     """
     one = torch.zeros(1, 1, 1)
     if not vectors:
@@ -491,10 +498,9 @@ def outline_of_layer(heads: int, queries: int, keys: int, *, vectors: bool) -> L
 
 
 class _Blocks:
-    """Layers of a model, with their stored outputs.
+    """Blocks of a model, with their stored outputs.
 
-    Each entry of a ``ModuleList`` that is not inside another ``ModuleList`` is one layer, called
-    block here.
+    A block is an entry of a ``ModuleList`` that is not inside another ``ModuleList``.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -510,7 +516,7 @@ class _Blocks:
         self._outputs: list[Any] = []
         self._begun = 0
         self._inside = False
-        #: For each attention module, the number of blocks that are complete when it runs.
+        #: For each run of an attention module, the number of blocks that are complete before it.
         self.number_of: dict[ModuleRun, int] = {}
 
     def drop(self) -> None:
@@ -519,7 +525,7 @@ class _Blocks:
         self.number_of.clear()
 
     def note(self, call: AttentionCall, module_run: ModuleRun) -> None:
-        """Store how many blocks are complete when an attention module runs."""
+        """Store the entry of `number_of` for an attention call, while the model runs."""
         del call
         self.number_of[module_run] = self._begun - self._inside
 
@@ -529,9 +535,10 @@ class _Blocks:
         self._replace_forwards(0, 1, undo, stores=True)
 
     def replay(self, until: int, copies: int, undo: Cleanup) -> list[ModuleRun]:
-        """Let the first `until` blocks return their stored outputs, for `copies` copies.
+        """Let the first `until` blocks return their stored outputs, repeated for `copies` copies.
 
-        This ends with the ``with`` block of `undo`. Return the runs of modules that are left out.
+        The blocks compute again after the ``with`` block of `undo`. Return the runs of attention
+        modules that are skipped.
         """
         self._replace_forwards(until, copies, undo)
         return [module_run for module_run, number in self.number_of.items() if number < until]

@@ -1,4 +1,7 @@
-"""Effect of every token on the model's answer: each token is removed separately."""
+"""Effect of every token on the model's answer: each token is removed separately.
+
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,12 @@ class TokenEffects:
     ----------
     values : ndarray of float64
         One number per token, (tokens,): the answer without the token minus the answer with it. NaN
-        for the token after which the answer is read. With ``"mean color"``, also NaN for tokens
-        that are not patches of an image.
+        for tokens that cannot be removed: the token after which the answer is read and, with
+        ``"mean color"``, tokens that are not patches of an image.
     noise : float
-        Rounding error of the measurement: the largest change of the answer for a copy in a batch
-        without a removal. Smaller effects are not significant.
+        Rounding error of the measurement: the largest difference between the answer of the text in
+        a batch with other copies and its answer alone, without a removal. Smaller effects are not
+        significant.
     measure : str
         Description of the answer.
     removal : {"mask", "mean embedding", "delete", "mean color"}
@@ -103,11 +107,15 @@ def token_effects(
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, IndexError
         If an argument does not fit the model or the text, for example if the model has no mask, no
         token embeddings or no patches.
+    MemoryError
+        If the copies of the text in one batch need more than the free memory. The error is raised
+        before the model runs.
     NotImplementedError
-        If the model has another answer for embeddings than for token ids.
+        If the model has another answer for embeddings than for token ids, or if an adapter of the
+        model adds virtual tokens before the text.
 
     Notes
     -----
