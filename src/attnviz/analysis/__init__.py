@@ -11,7 +11,7 @@
     Scores of these measures for every head of a record, or of one of its stacks. A stack is the
     attention of one kind, such as self-attention or cross-attention, in all layers.
 `attnviz.analysis.patterns`
-    Scores for arrays of weights: the share of the weight on the previous token, on chosen pairs, ...
+    Scores for arrays of weights: the share of the weight on a set of query-key pairs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An example, which is one input of the model, has one answer. If the model returns logits, the answer
 is usually the logit of one token minus the logit of another token. Classifiers have classes in
-place of tokens. A run of the model without an intervention is called unchanged.
+place of tokens. The unchanged run is a run of the model without an intervention.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class Answer:
     def of(self, outputs: Any, example: int = 0) -> torch.Tensor:
         """Return the number for one example of a batch, float64 on the CPU, not detached.
 
-        Raise TypeError if it is a similarity of hidden states, and the output has none.
+        Raise TypeError if the output has no hidden states for a similarity, or if `function` does
+        not return one number.
         """
         if self.function is not None:
             return _number(self.function, _example(outputs, self.unchanged, example))
@@ -193,8 +194,8 @@ def _example(value: Any, one: Any, example: int) -> Any:
 
     `value` is the output for the batch, or an entry of this output. `one` is the output, or the
     same entry, for a single example. An axis of a tensor is the batch axis if its size is 1 in
-    `one` and larger in `value`. If the first axis has another size than in `one`, which is not 1,
-    return None in place of the tensor, because its rows cannot be assigned to examples.
+    `one` and larger in `value`. A tensor is replaced by None if the sizes of its first axis differ
+    but that in `one` is not 1, because its rows cannot be assigned to examples.
     """
     if isinstance(value, torch.Tensor):
         if value.dim() and len(value) != len(one) != 1:

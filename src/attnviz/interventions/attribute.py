@@ -64,8 +64,8 @@ _MIN_LOSS = 1e-4
 # Names of the attributed numbers in captions and in `AttentionStack.measure`, by method. The
 # numbers of a method that is not in this dict have the name of the method.
 _MEASURES = {"gradient": "gradient x attention", "direct": "direct attribution"}
-# Methods whose attributions of query-key pairs are positive or negative. "relevance" multiplies only
-# the positive ones, so its result has no negative numbers.
+# Methods whose attributions of query-key pairs can be negative. "relevance" multiplies only those
+# that are positive, so its result has no negative numbers.
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct", "relevance")
 # Methods that multiply the matrices of successive layers. Their results have one head per layer.
 _MIXED = ("relevance", "rollout")
@@ -127,10 +127,10 @@ def attribute(
     method : {"gradient", "knockout gradient", "integrated gradients", "value norm", "direct", \
 "relevance", "rollout"}
         - ``"gradient"``: the weight times the gradient of the answer with respect to the weight.
-          This is a first-order estimate of the loss of the answer if the weight is set to 0 after
-          the softmax.
-        - ``"knockout gradient"``: a first-order estimate of the loss if the pair is removed before
-          the softmax, so that the other keys of the query get its weight.
+          This is a first-order estimate of the decrease of the answer if the weight is set to 0
+          after the softmax.
+        - ``"knockout gradient"``: a first-order estimate of the decrease of the answer if the pair
+          is removed before the softmax, so that the other keys of the query get its weight.
         - ``"integrated gradients"``: the weight times the mean gradient while all weights of a
           layer are scaled from 0 to their values (Hao et al. 2021, arXiv 2004.11207, section 3).
         - ``"value norm"``: the weight times the norm of the key's value after the output projection
@@ -178,13 +178,14 @@ def attribute(
         If the record or the backward pass needs more than the free memory. The error is raised
         before the model runs.
     NotImplementedError
-        If the method cannot be computed for any stack of the model.
+        If gradients do not pass through a module of the model, or if the method can be computed for
+        none of its stacks.
 
     Notes
     -----
-    For ``"integrated gradients"``, the numbers of a layer should sum to the loss of the answer
+    For ``"integrated gradients"``, the numbers of a layer should sum to the decrease of the answer
     without the attention of this layer (completeness). A note of the record contains the largest
-    relative deviation.
+    relative deviation over the layers.
 
     Examples
     --------

@@ -19,8 +19,7 @@ gradient of this pair are then both G . O.
 
 "value norm" is the norm of the vector that the key adds to the residual stream of the query.
 
-The classes store only values, outputs, gradients and norms, and no array with an entry per query
-and key.
+The classes store vectors or norms of tokens. They store no array with an attribution for each pair.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ _MAX_NUMBERS = 1 << 20
 
 @dataclass(frozen=True)
 class GradientAttribution(ScaledAttention):
-    """Attributions of the methods "gradient" and "knockout gradient".
+    """Attributions of all methods that use a gradient.
 
     Attributes
     ----------
     values : Tensor
         Values, (key_heads, keys, value_dim).
     outputs, gradients : Tensor
-        Outputs of the heads, and the gradient of the answer with respect to them, (heads, queries,
-        value_dim).
+        Outputs of the heads, and the gradient of the answer with respect to them, as the method
+        computes it, (heads, queries, value_dim).
     at : {"weights", "logits"}
-        ``"weights"`` for the method "gradient", ``"logits"`` for "knockout gradient". With
-        ``"logits"``, if one key of a query has the weight 1 and all other allowed keys have the
+        ``"logits"`` for the formula of "knockout gradient", ``"weights"`` for that of "gradient",
+        which all other methods use. With ``"logits"``, if one key of a query has the weight 1 and all other allowed keys have the
         weight 0 in float32, the attribution of this pair is 0, because it is unknown which keys
         would get its weight.
     """

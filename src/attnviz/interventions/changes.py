@@ -1,7 +1,8 @@
 """Changes of a model's attention: `Ablate`, `Knockout`, `HideTokens` and `SetWeights`.
 
 A change applies to one stack, which is the attention of one kind, such as self-attention, in all
-layers. A `LayerChange` is what a change does in one layer. A text to generate begins with a prompt.
+layers. A `LayerChange` is what a change does in one layer. If the model generates a text, the
+prompt is the text before the first generated token.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Direct logit attribution: the contribution of heads to the answer without later layers.
 
-In a pre-norm model, the residual stream is the sum of the outputs of all layers. If the scale of
-the last norm is treated as a constant, the answer is a linear function of this sum. So each head
-has a separate contribution. This module checks these properties while the model runs, and raises
-NotImplementedError for models that do not have them.
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+In a pre-norm model, the residual stream is the sum of the embeddings and of the outputs of all
+layers. If the scale of the last norm is treated as a constant, the difference of two logits is a
+linear function of this sum. So each head has a separate contribution. This module checks these
+properties while the model runs, and raises NotImplementedError for models that do not have them.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
 
 
 def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
-    """Return a stack with the layers and heads of `stack`, but for a text of another length.
+    """Return a stack with the layers and heads of `stack`, but for other numbers of tokens.
 
     It has no attention, and its tokens have empty texts. If `stack` has these numbers of queries
     and keys, return `stack` itself.

@@ -234,13 +234,14 @@ class Runner:
         return self._is_unchanged(self.run([copy]), 0)
 
     def _batch_key(self, copy: Copy) -> tuple[int, int]:
-        """Return a key of a copy. Copies with the same key run in the same batch."""
+        """Return a key of a copy. Only copies with the same key run together in a batch."""
         return copy.num_deleted, self._start_of(copy)
 
     def _start_of(self, copy: Copy) -> int:
-        """Return how many blocks come before the first change of a copy.
+        """Return how many blocks come before the first changed attention of a copy.
 
-        The stored outputs of these blocks are valid for the copy.
+        The stored outputs of these blocks are valid for the copy. The result is 0 if the copy has
+        other inputs.
         """
         if copy.inputs is not None or not copy.change:
             return 0
