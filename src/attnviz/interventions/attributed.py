@@ -58,9 +58,9 @@ class GradientAttribution(ScaledAttention):
         computes it, (heads, queries, value_dim).
     at : {"weights", "logits"}
         ``"logits"`` for the formula of "knockout gradient", ``"weights"`` for that of "gradient",
-        which all other methods use. With ``"logits"``, if one key of a query has the weight 1 and all other allowed keys have the
-        weight 0 in float32, the attribution of this pair is 0, because it is unknown which keys
-        would get its weight.
+        which all other methods use. With ``"logits"``, if one key of a query has the weight 1 and
+        all other allowed keys have the weight 0 in float32, the attribution of this pair is 0,
+        because it is unknown which keys would get its weight.
     """
 
     values: torch.Tensor

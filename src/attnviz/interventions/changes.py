@@ -627,8 +627,7 @@ def identity_of(change: ForwardChange) -> ForwardChange:
     """Return changes that overwrite the same outputs as `change`, but from the unchanged weights.
 
     A run with these changes differs from the unchanged run only by rounding errors, which are the
-    noise of the effect. Outputs that `Ablate` changes are not overwritten, because they are not
-    computed from weights.
+    noise of the effect. For `Ablate`, they overwrite nothing, because it does not change weights.
     """
     return {module_run: layer_change.identity for module_run, layer_change in change.items()}
 

@@ -1,4 +1,8 @@
-"""The effect of a change of the attention on the model's answer."""
+"""The effect of a change of the attention on the model's answer.
+
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+The unchanged run is a run of the model without the change.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,7 @@ class Effect:
     noise : float
         Rounding error of the measurement: the change of the answer in a run that computes the
         outputs of the changed queries again from the unchanged weights. A smaller effect is not
-        significant. Outputs that `Ablate` changes are not computed from weights, so that its noise
-        is 0.
+        significant. The noise of `Ablate` is 0, because it does not change weights.
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
         the sum of p log(p / q), where p is the unchanged distribution and q the changed one. None

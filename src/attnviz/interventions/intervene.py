@@ -240,8 +240,8 @@ class _Intervention:
         self._changes = changes
         self._kept = kept
         self._position = position
-        # Cache of the mean outputs of heads. The first number of a key is the id of the `Ablate`
-        # object. The second is the id of the example for an encoder-decoder model, otherwise 0.
+        # Cache of the mean outputs of heads. A key has the id of the `Ablate` object, and the id of
+        # the example if the model is an encoder-decoder model, otherwise 0.
         self._means: dict[tuple[int, int], Means] = {}
 
     def record(self, example: Example, answer: Any) -> ChangedRecord:
@@ -390,7 +390,7 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
 
 
 def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
-    """Return a stack with the layers and heads of `stack`, but for other numbers of tokens.
+    """Return a stack with the layers and heads of `stack`, and other numbers of tokens.
 
     It has no attention, and its tokens have empty texts. If `stack` has these numbers of queries
     and keys, return `stack` itself.
