@@ -1,4 +1,10 @@
-"""Function `head_statistics`, which measures all heads of a model over many texts."""
+"""Function `head_statistics`, which measures all heads of a model over many texts.
+
+The function reads texts with the model and adds their records (the attention in one text) to an
+object `HeadStatistics`. The object has sums over texts (`Totals`) and keeps no records. Therefore
+texts can be added in several calls (the arguments `part` and `resume`), or in actors, which are
+processes of Ray.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +57,14 @@ from attnviz.utils.arguments import (
     whole_number,
 )
 
-# Maximum number of texts whose tokens are counted, to find the rarest token of a text.
+# Maximum number of texts or records in which each token is counted. The rarest token of a text is
+# the token with the smallest count.
 _MAX_COUNTED_TEXTS = 2_000
-# Arguments that can be passed if `model` is a list of records.
+# Arguments that can be passed, besides `model`, if `model` is a record or a list of records.
 _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
-# Arguments that must be the same in a call that continues from a checkpoint, in addition to those
-# that `Checkpoint` compares with the totals or text by text.
+# Arguments that must be the same in a call that continues from a checkpoint. `Checkpoint` also
+# compares `edges`, `seed`, the names of columns and the model with the totals in the file, and
+# compares some of the texts.
 _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
@@ -89,24 +97,27 @@ def head_statistics(
 
     Parameters
     ----------
-    model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
-        Model, as for `attnviz.extract`. Or a list of existing records. In that case omit `texts`
-        and all arguments except `columns`, `parse`, `name`, `layers`, `edges`, `seed` and
-        `progress`.
+    model : PreTrainedModel, str, PathLike, Pipeline, callable, or list of AttentionRecord
+        Model, as for `attnviz.extract`. On Ray, it can also be a function without arguments that
+        loads the model. Alternatively, pass existing records. In that case omit `texts` and all
+        arguments except `columns`, `parse`, `name`, `layers`, `edges`, `seed` and `progress`.
     texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
-        Texts, as for `attnviz.extract_corpus`. All texts are read. A Ray dataset is first converted
-        to a table in memory.
+        Texts, as for `attnviz.extract_corpus`. All of them are read, unless `part` selects fewer. A
+        Ray dataset is first converted to a table in memory.
     column : str, default "text"
         Column of a dataset or table, or key of a dict, that contains the text.
     columns : mapping of str to sequence, or iterable of str, optional
         Classes of texts or of their tokens, such as parts of speech. A mapping has a list for each
         column name, with an entry for each text: the class of the text, or a sequence with the
-        class of each token. A sequence of strings selects columns of the dataset.
+        class of each token. A class is a string or a whole number, or None if it is unknown. A
+        sequence of strings selects columns of the dataset.
     parse : sequence or str, optional
         Dependency parse of each text: ``(heads, relations)`` or ``(words, heads, relations)``. Each
         of these lists has one entry for each word. The head of a word is the index of another word,
         or -1 for the root. A parse can also be a mapping with these keys, or None if a text has no
-        parse. A string is the name of a column of the dataset. Each relation gets a score.
+        parse. A string is the name of a column of the dataset. Each relation gets two scores. For
+        example, "syntactic: nsubj" is the weight of subjects on their verbs, and "syntactic: nsubj
+        (reversed)" the weight of verbs on their subjects.
     target : sequence of str, optional
         Output that the model is made to produce for each text, as for `attnviz.extract`.
     truncation : bool or int, default False
@@ -122,7 +133,8 @@ def head_statistics(
         Maximum number of texts in one forward pass, as for `attnviz.extract_corpus`.
     edges : int, default 100
         Maximum number of strongest edges, and of sampled edges, that are kept for each head. An
-        edge is a pair of a query and a key with its weight.
+        edge is a pair of a query and a key with its weight. The strongest edges have the largest
+        weights. The sampled edges are a random sample.
     seed : int, default 0
         Seed of the sampled edges.
     part : (int, int), optional
@@ -130,8 +142,9 @@ def head_statistics(
         texts into 16 parts, numbered from 0 to 15, and reads part 3. Pass all texts to every job.
         The sum (``+``) of the statistics of all parts is the statistics of all texts.
     checkpoint : path-like, optional
-        File to which the statistics are saved about every 30 seconds, after the last text, and
-        after an error or interrupt. Without this file, an error or interrupt loses all statistics.
+        File to which the statistics are saved: at the beginning, about every 30 seconds, after the
+        last text, and after an error or interrupt. Without this argument, an error or interrupt
+        loses all statistics.
     resume : bool, default False
         Whether to continue from the file `checkpoint` if it exists. If False, an existing file
         raises FileExistsError.
@@ -153,13 +166,16 @@ def head_statistics(
     Raises
     ------
     TypeError, ValueError
-        If an argument has a wrong type or does not fit the others. If a text cannot be read, the
-        error names this text. If `checkpoint` belongs to another model, other texts or other
-        arguments, the error says which of them differs.
+        If an argument has a wrong type or value, or does not fit the others. If a text cannot be
+        read, the error names this text. If `checkpoint` belongs to another model, other texts or
+        other arguments, the error says which of them differs. Also if all texts are empty or too
+        long for the model.
     FileExistsError
         If the file `checkpoint` exists and `resume` is False.
     MemoryError, OSError
-        If `attnviz.extract` raises this error for a text.
+        If `attnviz.extract` raises this error for a text, or if `checkpoint` cannot be written.
+    ImportError
+        If the model should run on Ray, but Ray is not installed.
 
     See Also
     --------
@@ -256,10 +272,11 @@ def _finished(
     progress: bool,
     saver: Checkpoint | None = None,
 ) -> HeadStatistics:
-    """Add texts to the statistics, with a progress bar and a checkpoint, and return them.
+    """Iterate over `added`, which adds texts to the statistics, and return the statistics.
 
-    Iterating over `added` adds the texts. Each item is the number of texts that it has added.
-    `total` is the number of texts, including those that the statistics have already.
+    Each item of `added` is the number of texts that were added. Meanwhile, show a progress bar, and
+    save the statistics with `saver`, also after an error or interrupt. `total` is the number of
+    texts, including those that were added before.
     """
     bar = tqdm(
         total=total,
@@ -282,7 +299,10 @@ def _finished(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Texts or records, with their columns, parses and targets."""
+    """Texts or records, with the columns, parse and target of each of them.
+
+    `parses` and `target` are None if the user did not pass them.
+    """
 
     texts: Texts
     columns: TextColumns
@@ -299,7 +319,10 @@ class _Inputs:
         return cls(all_texts, TextColumns(columns, all_texts), parses, target)
 
     def of_text(self, index: int) -> dict[str, Any]:
-        """Return the inputs of one text, by the names of the arguments of `head_statistics`."""
+        """Return the text and its column values, parse and target.
+
+        The keys are the names of the arguments of `head_statistics`.
+        """
         return {
             "texts": self.texts[index],
             "columns": self.columns[index],
@@ -310,9 +333,10 @@ class _Inputs:
     def add_texts(
         self, statistics: HeadStatistics, read: Iterable[ReadText], name: str = "texts"
     ) -> Iterator[int]:
-        """Add texts that were read to the statistics. Yield 1 after each text.
+        """Add the record of each text to the statistics. Yield 1 after each text.
 
-        `name` is the argument that contains the texts, for error messages.
+        Texts without a record, which were left out, are counted. `name` is the word for the texts
+        in error messages: "texts" or "records".
         """
         for text in read:
             if text.record is None:
@@ -332,7 +356,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Work:
-    """A model and the texts to measure with it, which are sent to the actors of Ray."""
+    """A model and the texts to measure with it. On Ray, this object is sent to the actors."""
 
     model: Any
     inputs: _Inputs
@@ -349,7 +373,7 @@ class _Work:
         return replace(self, model=loaded.model, options=options)
 
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
-        """Read texts and add them to the statistics. Yield 1 after each text."""
+        """Read the texts `indices` and add them to the statistics. Yield 1 after each text."""
         read = read_records(
             self.model,
             self.inputs.texts,
@@ -367,17 +391,19 @@ class _Work:
 class _RemoteModel:
     """Placeholder for a model that only the Ray actors load.
 
-    `name_or_path` is the hub id or folder from which a tokenizer can be loaded. It is "" if a
-    function loads the model.
+    Like a model of transformers, it has `name_or_path`: the hub id or folder from which the
+    tokenizer is loaded, and from which the name of the model is derived. It is "" if a function
+    loads the model.
     """
 
     name_or_path: str
 
 
 def _for_ray(work: _Work) -> Loaded:
-    """Return a model that is in memory, or a placeholder for a model that the actors load.
+    """Return the model with its tokenizer and processor, for work on Ray.
 
-    Raise ValueError if a model in memory is not on the CPU.
+    If `work.model` is a hub id, a folder or a function, only the actors load the model, and a
+    placeholder is returned. Raise ValueError if a model in memory is not on the CPU.
     """
     tokenizer, processor = work.options["tokenizer"], work.options["processor"]
     if not isinstance(work.model, str | os.PathLike) and not is_loader(work.model):
@@ -394,7 +420,10 @@ def _for_ray(work: _Work) -> Loaded:
 def _add_on_ray(
     work: _Work, statistics: HeadStatistics, indices: list[int], engine: RayEngine
 ) -> Iterator[int]:
-    """Read texts in Ray actors and add their totals. Yield the number of texts of each batch."""
+    """Read texts in Ray actors and add them to the statistics.
+
+    Yield the number of texts of each batch that an actor has read.
+    """
     settings = statistics._totals.settings
     make = functools.partial(_measure_in_actor, work, settings, engine, own_measures())
     for totals in actor_results(engine, indices, make):
@@ -405,10 +434,11 @@ def _add_on_ray(
 def _measure_in_actor(
     work: _Work, settings: Settings, engine: RayEngine, measures: tuple[Measure, ...]
 ) -> Callable[[list[int]], Totals]:
-    """Load the model in a Ray actor, and return the function that measures texts.
+    """Load the model in a Ray actor, and return a function that measures texts.
 
-    `measures` are the definitions of scores that the user registered in the calling process. They
-    are registered in the actor, too.
+    The function takes the indices of texts and returns their totals. `measures` are the definitions
+    of scores that the user registered in the calling process. They are registered in the actor,
+    too.
     """
     register_all(measures)
     model = work.model() if is_loader(work.model) else work.model
@@ -423,14 +453,17 @@ def _measure_in_actor(
         statistics._totals = empty
         for _ in work.add_texts(statistics, indices):
             pass
-        # Do not send the frequencies back, because they are large, and the same in all results.
+        # Do not send the frequencies of tokens back. They are large, and the caller has them.
         return replace(statistics._totals.settled(), settings=replace(settings, frequencies={}))
 
     return measure
 
 
 def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return a record or records as a tuple. Raise TypeError or ValueError for anything else."""
+    """Return a record or records as a tuple.
+
+    Raise ValueError if there is none. Raise TypeError for anything that is not a record.
+    """
     if isinstance(records, AttentionRecord):
         return (records,)
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
@@ -442,18 +475,19 @@ def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
 
 
 def _selected(record: AttentionRecord, layers: Layers, name: str | None) -> AttentionRecord:
-    """Return a record with only the layers `layers` and with the model name `name`.
+    """Return a record with only the layers `layers` and with `name` as the name of its model.
 
-    None keeps all layers or the name. A string in `layers` also keeps all layers.
+    If `layers` is None or "all", all layers are kept. If `name` is None, the name is kept.
     """
     selected = record if layers is None or isinstance(layers, str) else record.only(layers)
     return selected if name is None else derive_record(selected, selected.stacks, model=name)
 
 
 def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
-    """Return a list with the parse of each text, or None if `parse` is None.
+    """Return a list with an entry of `parse` for each text, or None if `parse` is None.
 
-    If `parse` is a string, return the values of this column of the dataset.
+    If `parse` is a string, the entries are the values of this column of the dataset. Raise
+    TypeError or ValueError unless `parse` has an entry for each text.
     """
     if parse is None:
         return None
@@ -474,7 +508,10 @@ def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
 
 
 def _part_indices(part: Any, count: int) -> range:
-    """Return the indices of the texts that the argument `part` selects from `count` texts."""
+    """Return the indices of the texts that the argument `part` selects from `count` texts.
+
+    Raise TypeError or ValueError if `part` is invalid.
+    """
     if part is None:
         return range(count)
     if not isinstance(part, tuple | list) or len(part) != 2:
@@ -500,7 +537,8 @@ def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
 def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     """Count each token id in a sample of up to `_MAX_COUNTED_TEXTS` evenly spaced texts.
 
-    Return an empty dict if the model has no tokenizer.
+    Items that are not strings, such as images, are not counted. Return an empty dict if no
+    tokenizer is found.
     """
     tokenizer = find_tokenizer(loaded, from_hub=False)
     if tokenizer is None:
@@ -517,7 +555,11 @@ def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
 
 
 def _count_tokens_of_records(records: Sequence[AttentionRecord]) -> dict[int | str, int]:
-    """Count each token id, or text of a token, in a sample of records."""
+    """Count each token in up to `_MAX_COUNTED_TEXTS` evenly spaced records.
+
+    The keys of the result are token ids, or texts of tokens if the record has no ids. Only key
+    tokens are counted, which in self-attention are also the query tokens.
+    """
     counted: Counter[int | str] = Counter()
     for index in _counted_indices(len(records)):
         sides = {id(s.key_tokens): s.key_tokens for s in records[index].stacks.values()}

@@ -1,16 +1,18 @@
-"""Measurements of every head of a stack in one text: scores, baselines, sums and edges.
+"""Measurements of every head of a stack in one text: scores, sums of weights, and edges.
 
-A stack is the attention of one kind, such as "self" or "cross", in all layers. An edge is a pair of
-a query and a key with its weight.
+A stack is the attention of one kind, such as "self" or "cross", in all layers. A pair is a query
+and a key. The mask of a head allows or forbids each pair. The offset of a pair is the position of
+its key minus the position of its query. An edge is a pair with its weight.
 
-Most scores have a set of query-key pairs, such as all pairs of a query and the previous token. The
-score of a head is its weight on these pairs, divided by the number of queries that have a pair. The
-offset of a pair is the position of its key minus the position of its query.
+Most scores have a set of pairs, such as all pairs of a query and the previous token. The score of a
+head is its weight on the allowed pairs of this set, divided by the number of queries that have such
+a pair. The baselines of a score (`StackNumbers.scores`) show which score is to be expected without
+the property that the score measures.
 
-The weights are computed for a block of heads and queries at a time, which limits the memory for
-long texts. Heads with the same mask are measured together. Let W be their weights, (heads, queries
-x keys), and let D be 1 for each pair of a score and otherwise 0, (scores, queries x keys). Then the
-matrix product W D^T is the weight of each head on the pairs of each score.
+The weights are computed for a block at a time, which limits the memory for long texts. A block has
+some heads with the same mask, some queries (rows), and all keys. Let W be the weights of a block,
+(heads, rows x keys), and let D be 1 for each allowed pair of a score and otherwise 0, (scores, rows
+x keys). Then the matrix product W D^T is the weight of each head on the pairs of each score.
 """
 
 from __future__ import annotations
@@ -35,36 +37,41 @@ from attnviz.record.stack import AttentionStack
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-#: Query positions and key positions of the pairs of each syntactic relation.
+#: Pairs of each relation in a dependency parse, such as subject and verb: an array of query
+#: positions and an array of key positions. The mapping's key is the name of the relation's score.
 Relations = Mapping[str, tuple[Indices, Indices]]
 
-#: Largest absolute offset whose weights have a separate sum in `StackNumbers.offsets`.
+#: Largest absolute offset with a separate column in `StackNumbers.offsets`.
 MAX_OFFSET = 64
+#: Labels of the columns of `StackNumbers.offsets`.
 OFFSET_LABELS = (*map(str, range(-MAX_OFFSET, MAX_OFFSET + 1)), "first", "rest")
 _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
-# Approximate maximum number of entries of W and D in one block: 16 MiB of float32.
+# Approximate maximum number of entries of W and D of a block together: 16 MiB of float32. W and D
+# are the matrices in the description of this module.
 _MAX_ENTRIES = 1 << 22
-# The weights of all layers are computed at once if a text has at most this number of pairs of a
-# query and a key.
+# Maximum number of pairs of a text for which `_join_layers` computes the weights of several layers
+# in one matrix product.
 _MAX_JOINED_PAIRS = 1 << 14
-# Maximum number of strongest edges of a head from one text. Each of them belongs to a different
-# query. Without this limit, all edges could come from one long text.
+# Maximum number of strongest edges of a head from one text, each with another query. Without this
+# limit, all strongest edges that a corpus keeps could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
-# Maximum absolute offset for the baseline from position, which is computed from the mean weights of
-# pairs at the same offset. Larger offsets are clipped to this value.
+# Maximum absolute offset for the baseline from position, which needs the mean weight of the pairs
+# at each offset. Larger offsets are clipped to this value, so pairs at these offsets share a mean.
 _MAX_PAIR_OFFSET = 1024
-# If the sum of the squared deviations of the weights from their mean is below this share of the sum
-# of squared weights, it is only a rounding error, and the score "positional share" is undefined.
+# The score "positional share" is undefined if the weights of a head hardly differ: if the sum of
+# their squared deviations from their mean is at most this share of the sum of their squares. So
+# small a sum can be a rounding error.
 _NO_VARIANCE = 1e-9
-# Name of the only score that is not in `MEASURES`. It needs all weights of a head at once.
+# Name of a score that is not in `MEASURES`, because it is neither a weight on a set of pairs nor a
+# mean over queries. It is computed from the sums of the weights at all offsets.
 _POSITIONAL_SHARE = "positional share"
 
 
 def score_names() -> tuple[str, ...]:
-    """Return the names of all scores that do not need a dependency parse.
+    """Return the names of all scores except those of the relations in a dependency parse.
 
-    They are in the order in which views list them.
+    Views list scores in this order.
     """
     of_kind = {
         kind: [name for name, measure in MEASURES.items() if measure.kind == kind]
@@ -88,7 +95,8 @@ def unit_and_definition(score: str) -> tuple[str, str]:
             "Share of the variance of the weights that the offset of key from query explains "
             "(epsilon squared: 0 for weights in random order)."
         )
-    # Loaded statistics can have a score whose measure is not registered in this process.
+    # Statistics that were loaded from a file can have a score whose measure is not registered in
+    # this process.
     return "share", f"Score “{score}”."
 
 
@@ -99,22 +107,28 @@ class StackNumbers:
     Attributes
     ----------
     scores : dict of str to ndarray, (3, heads)
-        Rows: the score and two baselines. The baseline with shuffled keys is the expected score if
-        the allowed keys of each query are shuffled. The baseline from position is the score if the
-        weight of each pair is replaced by the mean weight of other pairs at the same offset.
-        Undefined numbers are NaN. A score with pairs is left out if the text has none of these
-        pairs.
+        The first row is the score. The second row is the shuffled baseline: the expected score if
+        the weights of each query are shuffled among its allowed keys. The third row is the baseline
+        from position: the score if the weight of each pair is replaced by the mean weight of the
+        pairs at the same offset that do not belong to the score. A number is NaN if it is not
+        defined, for example the baselines of entropy. A score with pairs is left out if the masks
+        of all heads forbid all of its pairs.
     offsets : ndarray, (heads, offsets)
-        Sum of the weights for each of `OFFSET_LABELS`: the weights on keys at this offset except
-        the first key, on the first key ("first"), and on all other keys ("rest").
+        Sums of weights. The columns have the labels `OFFSET_LABELS`. "first" has the weights on the
+        first key. A column for an offset has the weights on all other keys at this offset. "rest"
+        has the weights on the remaining keys. In cross-attention, where offsets have no meaning,
+        all weights are in "first" and "rest".
     offset_counts : ndarray, (heads, offsets)
-        Number of pairs in each of these sums. For "first" and "rest", the number of queries.
-    classes : dict of str to ndarray, (heads, classes, classes)
-        For each system of classes, sums of weights by class of query and class of key.
-    class_counts : dict of str to ndarray, (heads, classes)
+        Number of allowed pairs in each of these sums. For "first" and "rest", the number of queries
+        with at least one such pair.
+    classes : dict of str to ndarray, (heads, classes of queries, classes of keys)
+        For each system of classes, sums of weights by class of query and class of key. A system of
+        classes assigns at most one class to each token, for example its part of speech.
+    class_counts : dict of str to ndarray, (heads, classes of queries)
         For each system of classes, number of queries of each class whose weights are not all 0.
     strongest, sampled : EdgeColumns
-        Candidates for the strongest edges and the sampled edges of the corpus.
+        Edges of this text from which the strongest edges and the sampled edges of the corpus are
+        selected later.
     """
 
     scores: dict[str, Numbers]
@@ -141,7 +155,7 @@ def measure_stack(
     `text` is the index of the text. The sampled edges depend on `seed` and `text`. `relations` are
     the pairs of a dependency parse. `min_orders` has two arrays, (heads,), for the strongest and
     the sampled edges. Edges of a head with a smaller rank (`EdgeColumns.order`) are ignored,
-    because they would not be kept.
+    because the corpus already has enough edges of this head with a larger rank.
     """
     measuring = _Measuring(
         stack, queries, keys, text=text, seed=seed, relations=relations or {}, min_orders=min_orders
@@ -201,17 +215,19 @@ class _Measuring:
         self._row_counts = np.zeros((self._num_heads, len(self._row_measures)), np.int64)
         self._offsets = np.zeros((self._num_heads, len(OFFSET_LABELS)))
         self._offset_counts = np.zeros((self._num_heads, len(OFFSET_LABELS)), np.int64)
-        # Sum of the weights, and number of pairs, for each offset from -(num_queries - 1) to
-        # num_keys - 1.
+        # The next two arrays have the sum of the weights, and the number of allowed pairs, at each
+        # offset from -(num_queries - 1) to num_keys - 1. They are empty in cross-attention.
         num_offsets = self._num_queries + self._num_keys - 1 if self._one_text else 0
         self._diagonals = np.zeros((self._num_heads, num_offsets))
         self._diagonal_counts = np.zeros((self._num_heads, num_offsets), np.int64)
-        # Mean and variance of the sum of the weights at each offset, if the weights of each query
-        # are shuffled.
+        # The next two arrays have the mean and the variance of the sum of the weights at each
+        # offset if the weights of each query are shuffled among its allowed keys.
         self._shuffled_means = np.zeros((self._num_heads, num_offsets))
         self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
-        # Sum of the weights, and number of pairs, for each offset and each score whose pairs do not
-        # depend only on positions. Offsets are clipped to `self._max_offset`.
+        # Only scores whose pairs depend on the tokens, and not only on positions, have a baseline
+        # from position. `_on_pairs` has the sum of the weights on the pairs of each of these scores
+        # at each offset, and `_pair_counts` has the number of these pairs. Offsets are clipped to
+        # `_max_offset`.
         self._max_offset = min(self._num_queries - 1, _MAX_PAIR_OFFSET)
         positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
@@ -253,7 +269,7 @@ class _Measuring:
         )
 
     def _measure(self, group: _Group) -> None:
-        """Add the measurements of the heads of a group. Compute one block of queries at a time."""
+        """Add the measurements of the heads of a group, one block at a time."""
         scores = len(self._names)
         heads_per_step = max(
             1,
@@ -275,7 +291,10 @@ class _Measuring:
                 self._add_weights(group.heads[subset], group.weights(subset, rows), block)
 
     def _find_pairs(self, rows: slice) -> Flags:
-        """Return flags of the pairs of each score for the queries `rows`, (scores, rows, keys)."""
+        """Return whether each pair belongs to each score, (scores, rows, keys).
+
+        Pairs that the mask forbids are included.
+        """
         positions = np.arange(rows.start, rows.stop)
         pairs = np.zeros((len(self._names), len(positions), self._num_keys), np.bool_)
         for flags, measure in zip(pairs, self._pair_measures, strict=False):
@@ -290,7 +309,8 @@ class _Measuring:
         flat = weights.reshape(len(weights), -1)
         sums = weights.sum(axis=2)
         self._pair_weights[heads] += flat @ block.flat_pairs.T
-        # Baseline: expected weight on the pairs if the allowed keys of each query are shuffled.
+        # Shuffled baseline: the expected weight on the pairs of a score if the weights of each
+        # query are shuffled among its allowed keys.
         self._shuffled[heads] += sums @ block.expected.T
         self._counts[heads] += block.queries
         squares = np.einsum("hrk,hrk->hr", weights, weights)
@@ -340,7 +360,8 @@ class _Measuring:
             sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=1)
             self._on_pairs[heads[:, None], block.bins] += sums_of_bins
             self._pair_counts[heads[:, None], block.bins] += block.in_bins
-        # Remove the first key from the sums by offset, because it has a separate sum ("first").
+        # Subtract the weights on the first key from the sums by offset, because the first key has a
+        # separate sum ("first").
         columns_of_first_key = self._num_queries - 1 - np.arange(block.rows.start, block.rows.stop)
         diagonals[:, columns_of_first_key] -= weights[:, :, 0]
         counts[columns_of_first_key] -= is_first_allowed
@@ -360,7 +381,10 @@ class _Measuring:
             self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of the offset axis that `_shift_rows` covers for the queries `rows`."""
+        """Return the columns of `_diagonals` with the offsets that the queries `rows` can have.
+
+        They correspond to the columns of the result of `_shift_rows` for these queries.
+        """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
 
@@ -375,7 +399,8 @@ class _Measuring:
         hashes = hashed(self._hashes[heads, None], queries.astype(np.uint64))
         keys = weights.argmax(axis=2)
         strongest = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
-        # Ignore queries with only one allowed key, because the weight of this key is always 1.
+        # Ignore queries with only one allowed key. Except in heads with an attention sink, the
+        # weight of this key is always 1, so these edges could displace all others.
         strongest[:, block.allowed.sum(axis=1) < 2] = 0
         order = (strongest.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
             hashes >> np.uint64(32)
@@ -444,12 +469,13 @@ class _Measuring:
         return values_of(measure, outputs)
 
     def _expected_from_position(self) -> Numbers:
-        """Return the baseline from position, as a sum over the pairs of a score, (heads, scores).
+        """Return the baseline from position before the division by numbers of queries.
 
-        The baseline replaces the weight of each pair by the mean weight of the pairs at the same
-        offset that do not belong to the score. If all pairs at an offset belong to the score, they
-        keep their own mean. The baseline of scores whose pairs depend only on positions is NaN. In
-        cross-attention all baselines are NaN.
+        The result has shape (heads, scores). The weight of each pair of a score is replaced by the
+        mean weight of the allowed pairs at the same offset that do not belong to the score. If all
+        pairs at an offset belong to the score, their own mean weight is used. The result is the sum
+        of these means over the allowed pairs of the score. It is NaN for scores whose pairs depend
+        only on positions, and for all scores in cross-attention.
         """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:
@@ -471,13 +497,14 @@ class _Measuring:
         return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:
-        """Return the score "positional share" and its baseline, (heads,) each.
+        """Return the score "positional share" and its shuffled baseline, (heads,) each.
 
         The score is the share of the variance of the weights that their offsets explain: epsilon
-        squared (Kelley 1935) of an analysis of variance in which each offset is a group. Unlike the
-        mean of eta squared, its mean is 0 for weights in random order. The baseline is
-        the exact mean of the score if the weights of each query are permuted among its allowed
-        keys.
+        squared (Kelley 1935) of an analysis of variance in which each offset is a group. If all
+        weights of a head are permuted at random, the mean of epsilon squared is 0, but the mean of
+        eta squared is larger. The baseline is the exact mean of the score if the weights of each
+        query are permuted among its allowed keys. Both are NaN for heads whose weights hardly
+        differ, and if no offset has two pairs.
         """
         counts = self._diagonal_counts
         pairs, groups = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
@@ -490,8 +517,9 @@ class _Measuring:
             ((squares / np.maximum(counts, 1)).sum(axis=1) - total) / variance
             for squares in (self._diagonals**2, expected)
         )
-        # If all weights are in random order, the mean of eta squared is (groups - 1) / (pairs - 1).
-        # This factor corrects the scores so that their mean is 0.
+        # If all weights of a head are permuted at random, the mean of eta squared is (groups - 1) /
+        # (pairs - 1). The factor `freedom` converts eta squared to epsilon squared, whose mean is
+        # then 0.
         freedom = (pairs - 1) / np.maximum(pairs - groups, 1)
         return 1 - freedom * (1 - eta), 1 - freedom * (1 - by_chance)
 
@@ -500,8 +528,9 @@ class _Measuring:
 class _Group:
     """Heads with the same mask, which can belong to several layers.
 
-    `members` has the attention of each layer and its heads in the group. `heads` has the index of
-    each head among the heads of all layers of the stack.
+    Each item of `members` has the attention of a layer, and the heads of this layer that belong to
+    the group. One item can also stand for several layers that `_join_layers` joined. `heads` has
+    the index of each head of the group among the heads of all layers of the stack.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
@@ -512,9 +541,11 @@ class _Group:
 
     @cached_property
     def looks_causal(self) -> bool:
-        """Whether all heads have stored weights that are zero for keys after the query.
+        """Whether the weights of all heads are 0 on all keys after the query.
 
-        False if the weights are computed from queries and keys.
+        Only weights that are stored in the record are read. False if weights are computed from
+        queries and keys, because their mask is known. Also False if there is only one query, or if
+        the numbers of queries and keys differ.
         """
         weights = [attention.stored_weights for attention, _ in self.members]
         return all(
@@ -528,13 +559,16 @@ class _Group:
         attention, heads = self.members[0]
         flags: Flags = attention.allowed(heads[:1], rows)[0].numpy()
         if self.looks_causal:
-            # Weights that the model returned (`attentions`) are stored without a mask. Keys after
-            # the query have the weight 0, so treat them as masked.
+            # Stored weights have no mask, so `flags` are all True. Treat keys after the query as
+            # masked, because all of their weights are 0.
             flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
         return flags
 
     def weights(self, subset: slice, rows: slice) -> NDArray[np.float32]:
-        """Return the weights of the heads `subset` of the group, (heads, rows, keys)."""
+        """Return the weights of some heads of the group, (heads, rows, keys).
+
+        `subset` has the positions of these heads in the group.
+        """
         parts, start = [], 0
         for attention, heads in self.members:
             chosen = heads[max(0, subset.start - start) : max(0, subset.stop - start)]
@@ -545,7 +579,7 @@ class _Group:
 
 
 def _groups(stack: AttentionStack) -> Iterator[_Group]:
-    """Yield groups of heads with the same mask."""
+    """Divide the heads of a stack into groups with the same mask."""
     members: dict[object, list[tuple[LayerAttention, tuple[int, ...]]]] = {}
     indices: dict[object, list[int]] = {}
     index = 0
@@ -566,12 +600,15 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
 def _join_layers(
     members: list[tuple[LayerAttention, tuple[int, ...]]],
 ) -> list[tuple[LayerAttention, tuple[int, ...]]]:
-    """Return one layer with the heads of all layers, or `members` if this is not possible or slow.
+    """Join the layers of `members` to one layer with the heads of all of them, if possible.
 
-    If the text is short, one matrix product for all layers is faster than one per layer. Layers can
-    be joined only if they have queries and keys of the same shape and dtype, the same scale and
-    soft cap, and neither bias nor sinks. The caller ensures that the layers have the same mask, and
-    that all of their heads are in `members`.
+    Each item of `members` has the attention of a layer and its heads. All layers must have the same
+    mask, and all of their heads must be in `members`. If the text is short, one matrix product for
+    all layers is faster than one for each layer.
+
+    Return `members` unchanged if the text is long, if there is only one layer, or if the weights
+    are not computed from queries and keys. The same applies if the layers differ in scale, soft cap
+    or the shape or dtype of queries or keys, or if a layer has a bias or sinks.
     """
     layers = [attention for attention, _ in members if isinstance(attention, QueryKeyAttention)]
     if not len(members) == len(layers) > 1:
@@ -594,7 +631,7 @@ def _join_layers(
 
 
 class _Block:
-    """Block of queries `rows`, with their allowed keys and the pairs of each score."""
+    """Queries `rows` of a block, with their allowed keys and the allowed pairs of each score."""
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
         self.rows, self.allowed = rows, allowed
@@ -609,7 +646,10 @@ class _Block:
 
     @cached_property
     def by_offset(self) -> Numbers:
-        """Matrix with 1 for allowed pairs and otherwise 0, (rows, offsets as in `_shift_rows`)."""
+        """Matrix with 1 for each allowed pair and otherwise 0, (rows, offsets).
+
+        The columns are those of the result of `_shift_rows`.
+        """
         flags: Numbers = _shift_rows(self.allowed[None].astype(np.float32))[0].astype(np.float64)
         return flags
 
@@ -632,15 +672,16 @@ class _Block:
 
 
 def _shift_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Shift the rows of `values`, (any, rows, keys), so that each column is a diagonal.
+    """Shift the rows of `values`, (n, rows, keys), so that each column is a diagonal.
 
-    The result has shape (any, rows, keys + rows - 1). Column c has the pairs with key index - row
+    The result has shape (n, rows, keys + rows - 1). Column c has the pairs with key index - row
     index = c - (rows - 1). Entries without a pair are 0.
     """
     num_first, count, num_keys = values.shape
     num_columns = num_keys + count - 1
-    # Pad each row to `num_columns + 1` entries. Then reshape into rows of `num_columns` entries,
-    # which shifts each row by one column more than the row before.
+    # Reverse the order of the rows, and pad each row to `num_columns + 1` entries. Then reshape
+    # into rows of `num_columns` entries, which shifts each row by one column more than the row
+    # before. The last step restores the order of the rows.
     padded = np.zeros((num_first, count, num_columns + 1), np.float32)
     padded[:, :, :num_keys] = values[:, ::-1]
     return padded.reshape(num_first, -1)[:, : count * num_columns].reshape(
