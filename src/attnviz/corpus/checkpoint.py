@@ -1,8 +1,8 @@
 """Checkpoints of `head_statistics`: files from which a later call continues.
 
 A checkpoint has the statistics of the texts that were read, a hash of the model's weights, the
-arguments of the call, and fingerprints of some texts. A call continues from the checkpoint only if
-its own hash, arguments and fingerprints are equal to those in the checkpoint.
+arguments of the call, and fingerprints (checksums) of some texts. A call continues from the
+checkpoint only if its own hash, arguments and fingerprints are equal to those in the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from attnviz.corpus.totals import Totals
 from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import as_path, short_repr
 
-# Minimum time in seconds between two saves.
+# Minimum time in seconds between two saves while texts are read.
 _SECONDS_BETWEEN_SAVES = 30.0
 # Maximum number of texts whose fingerprints a checkpoint stores.
 _NUM_FINGERPRINTS = 64
 
-# `weights_hash` reads fewer than twice this number of entries from each parameter.
+# `weights_hash` reads at least this number of entries from each parameter that has as many, but
+# less than twice this number.
 _NUMBERS_PER_PARAMETER = 1024
 
 
@@ -49,7 +50,8 @@ def weights_hash(model: torch.nn.Module) -> str:
 def fingerprint(value: Any) -> int:
     """Return a checksum (CRC-32) of a text, an image or another value.
 
-    Equal texts have the same checksum in every Python process, unlike with `hash`.
+    A text has the same checksum in every Python process. Python's `hash` gives other numbers in
+    each process.
 
     >>> fingerprint("the cat") == fingerprint("the cat") != fingerprint("the dog")
     True
@@ -58,15 +60,19 @@ def fingerprint(value: Any) -> int:
 
 
 def _stable_repr(value: Any) -> str:
-    """Return a string with the content of a container, array or image, else the repr."""
+    """Return a string that depends only on the content of `value`, to compute a checksum.
+
+    For arrays and images, the string contains a checksum of the values. For objects of other types,
+    except containers, it is the repr.
+    """
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {_stable_repr(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(_stable_repr, value))})"
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
-    # Use a checksum for arrays, tensors and images, because their repr omits most values or
-    # contains a memory address.
+    # The repr of an array or tensor omits most values. The repr of an image contains an address in
+    # memory, which differs between processes.
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         return f"{array.shape} {array.dtype} {zlib.crc32(np.ascontiguousarray(array).tobytes()):x}"
@@ -74,7 +80,7 @@ def _stable_repr(value: Any) -> str:
 
 
 class Checkpoint:
-    """File to which the totals are saved while texts are read.
+    """File to which the totals (the sums over the texts so far) are saved while texts are read.
 
     Parameters
     ----------
@@ -110,9 +116,10 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def restored(self, new: Totals) -> Totals:
-        """Return the totals in the file, after checking that they fit this call.
+        """Return the totals in the file, or `new` if the file does not exist.
 
-        If the file does not exist, write `new` to the file and return `new`.
+        Raise ValueError if the file is not a checkpoint, or if it belongs to a call with another
+        model, other arguments or other texts. If the file does not exist, write `new` to it.
         """
         if not self._path.exists():
             self.save(new)
@@ -128,8 +135,8 @@ class Checkpoint:
         for name in ("edges", "seed", "columns"):
             pairs[name] = getattr(totals.settings, name), getattr(new.settings, name)
         if new.weights:
-            # Compare only if the hash is known. If not, Ray actors load the model, and
-            # `Totals.plus` compares model and hash when the first result is added.
+            # If the hash is "", it is not known yet, because only Ray actors load the model. In
+            # that case `Totals.plus` compares model and hash when the first result is added.
             pairs["model"] = totals.model, new.model
             pairs["model's weights"] = totals.weights, new.weights
         for name, (saved, value) in pairs.items():
@@ -142,9 +149,11 @@ class Checkpoint:
         return totals
 
     def _check_inputs(self, saved: Mapping[str, Mapping[str, int]], totals: Totals) -> None:
-        """Raise ValueError if an input of a text that was read has changed.
+        """Raise ValueError if a text that was already read has changed.
 
-        `saved` maps indices of texts to fingerprints. Texts that were not read yet may change.
+        The columns, parse and target of the text must be the same, too. `saved` maps the indices of
+        some texts to the fingerprints of these inputs. Texts that were not read yet may have
+        changed.
         """
         for index in map(int, saved):
             if not any(start <= index < stop for start, stop in totals.texts):
@@ -161,12 +170,12 @@ class Checkpoint:
         return {name: fingerprint(value) for name, value in self._inputs(index).items()}
 
     def save_if_due(self, totals: Totals) -> None:
-        """Save if the last save was more than `_SECONDS_BETWEEN_SAVES` seconds ago."""
+        """Save `totals` if the last save was more than `_SECONDS_BETWEEN_SAVES` seconds ago."""
         if time.monotonic() - self._saved > _SECONDS_BETWEEN_SAVES:
             self.save(totals)
 
     def save(self, totals: Totals) -> None:
-        """Save `totals` with the arguments and with fingerprints of some texts."""
+        """Save `totals` with the arguments, and with fingerprints of evenly spaced texts."""
         indices = np.unique(np.linspace(0, self._count - 1, _NUM_FINGERPRINTS).round().astype(int))
         inputs = {str(index): self._fingerprints(index) for index in indices.tolist()}
         write_totals(self._path, totals, {**self._arguments, "inputs": inputs})

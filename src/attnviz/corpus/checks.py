@@ -28,8 +28,8 @@ def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
 def check_alike(records: Sequence[AttentionRecord], stacks: Sequence[str]) -> None:
     """Raise ValueError unless all records have the same model, and equal layers in `stacks`.
 
-    Layers are equal if they have the same number in the model, as many heads and the same
-    head_dim.
+    Layers are equal if they have the same number in the model, the same number of heads and the
+    same size of query vectors (head_dim).
     """
     first = records[0]
     for number, record in enumerate(records):
@@ -58,10 +58,10 @@ def _shapes(stack: AttentionStack) -> list[tuple[int, int, int]]:
 def stacks_with_vectors(
     records: Sequence[AttentionRecord],
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the names of the stacks that have queries and keys in all records.
+    """Return the names of the stacks that have queries and keys in all records, and notes.
 
-    The second result has a note for each other stack, with the reason why the stack is left out.
-    Raise ValueError if no stack has queries and keys in all records.
+    Each note is a sentence on a stack that is left out, with the reason. Raise ValueError if no
+    stack has queries and keys in all records.
     """
     common, notes = [], []
     for name in dict.fromkeys(name for record in records for name in record.stacks):

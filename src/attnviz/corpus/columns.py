@@ -1,6 +1,8 @@
-"""Columns of a corpus: classes of tokens, or values by which points can be coloured.
+"""Columns that the user adds to a corpus: values of texts or of their tokens.
 
-A column has an entry for each text. An entry is one value, or one value for each token.
+A column has an entry for each text. An entry is one value for the whole text, or a sequence with
+one value for each token. In `attnviz.head_statistics`, values are classes of tokens. In `Corpus`,
+they are values by which the points of a plot (queries and keys) can be coloured.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.texts import Texts
 from attnviz.record.record import AttentionRecord
 
-#: Names of the built-in colourings. A column cannot have one of these names.
+#: Names of the colourings that the plot has without columns. A column cannot have such a name.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
 #: Name of a stack, and "query" or "key".
@@ -61,12 +63,13 @@ class GivenColumn:
     def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Return the value of each token.
+        """Return the value of the column for each of some tokens.
 
         `texts` and `positions` have the index of the text and the position in the text of each
-        token. All tokens are queries, or all are keys. `lengths` has the number of queries or keys
-        of each text. If a text has another number of values (in cross-attention, its values can be
-        those of the keys), its tokens get the value for unknown, NaN or -1.
+        token. All tokens are queries, or all are keys. `lengths` has the number of queries, or of
+        keys, of each text. If the number of values of a text differs from its length, its tokens
+        get the value for unknown, NaN or -1. For example, the values of a text in cross-attention
+        can be those of its keys, so its queries have none.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -80,7 +83,7 @@ class GivenColumn:
 
 
 def check_column_names(names: Iterable[Any]) -> None:
-    """Raise unless all names are non-empty strings that are not in `COLORINGS`.
+    """Raise TypeError or ValueError unless all names are non-empty strings outside `COLORINGS`.
 
     Examples
     --------
@@ -98,8 +101,8 @@ def check_column_names(names: Iterable[Any]) -> None:
 
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, infinite, or the ``NA`` or ``NaT`` of pandas."""
-    # Compare the type name, because pandas may not be installed, and `==` does not work with NA and
-    # NaT.
+    # Compare the name of the type, because pandas may not be installed. `value == NA` is not
+    # possible either: the result is NA.
     return (
         value is None
         or type(value).__name__ in {"NAType", "NaTType"}
@@ -110,11 +113,11 @@ def is_missing(value: Any) -> bool:
 def checked_entry(
     name: str, entry: Any, counts: Collection[int] = (), text: int | None = None
 ) -> Any:
-    """Return an entry as a Python value, or as a list with a value for each token.
+    """Return the entry of a column for one text as a Python value, or as a list for a sequence.
 
-    Raise an error unless the entry is a valid value, or a sequence of valid values with a valid
-    length. `name` and `text` are the column and the index of the text, for the error. `counts` has
-    the valid lengths of a sequence. If `counts` is empty, any length is valid.
+    Raise TypeError unless all values are strings, numbers, booleans or missing. `counts` has the
+    possible numbers of tokens. Raise ValueError if a sequence has another length, unless `counts`
+    is empty. `name` is the column, and `text` the index of the text or None, for the error.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in (entry if several else (entry,))]
@@ -136,10 +139,10 @@ def checked_entry(
 
 
 class TextColumns:
-    """Columns of all texts. A column has an entry for each text.
+    """Columns of all texts, from the argument `columns` of `extract_corpus` or `head_statistics`.
 
-    An entry is one value, or a sequence with a value for each token. `columns` maps names to lists
-    of entries, or has the names of columns of the dataset.
+    `columns` maps names to lists with an entry for each text, or it has the names of columns of the
+    dataset `texts`. None means no columns.
 
     Examples
     --------
@@ -160,13 +163,17 @@ class TextColumns:
         self.names = list(self._values)
 
     def __getitem__(self, text: int) -> dict[str, Any]:
-        """Map the name of each column to the entry of the text with the index `text`."""
+        """Return the entry of each column for the text with the index `text`, by column name."""
         return {
             name: _class(values[text], classes) for name, (values, classes) in self._values.items()
         }
 
     def check(self, text: int, record: AttentionRecord) -> None:
-        """Raise if an entry of the text with the index `text` does not fit its record."""
+        """Raise TypeError or ValueError if an entry of a text does not fit the record of this text.
+
+        `text` is the index of the text. A sequence must have as many values as a stack with vectors
+        has queries or keys.
+        """
         counts = {
             len(side)
             for stack in record.stacks.values()
@@ -190,9 +197,10 @@ def _class(value: Any, classes: list[str] | None) -> Any:
 def read_columns(
     columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> dict[str, GivenColumn]:
-    """Check and convert the argument `columns` of `Corpus`.
+    """Check the argument `columns` of `Corpus`, and convert its values to numbers.
 
-    `lengths` has the number of tokens of each text, for the queries and the keys of each stack.
+    `lengths` has two items for each stack: the number of queries of each text, and the number of
+    keys of each text.
     """
     checked = {}
     for name, entries in _check_columns(columns or {}, num_texts).items():
@@ -203,7 +211,11 @@ def read_columns(
 
 
 def _check_columns(columns: Any, num_texts: int) -> dict[str, list[Any]]:
-    """Return the checked entries of all texts for each column of a mapping."""
+    """Return the entries of each column as Python values and lists.
+
+    Raise TypeError or ValueError unless `columns` is a mapping of valid names to sequences with one
+    entry for each text. Lengths of entries are not checked.
+    """
     if not isinstance(columns, Mapping):
         raise TypeError(
             "columns must be a mapping of names to values, {name: values}, not "
@@ -264,8 +276,8 @@ def category_codes(values: Sequence[Any]) -> tuple[NDArray[np.int32], tuple[str,
 def _to_column(entries: Sequence[Any]) -> GivenColumn:
     """Convert the values of a column to numbers.
 
-    If any value is a string or a boolean, convert all values to strings. The numbers are then
-    indices into the sorted distinct strings.
+    If any value is a string or a boolean, all values are converted to strings, and the numbers are
+    indices into the sorted distinct strings. Missing values become -1 in this case, else NaN.
     """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     numbers: NDArray[Any]

@@ -59,9 +59,9 @@ class LayerVectors:
 class Caveat:
     """Reason why the vectors on a plot do not determine the attention weights exactly.
 
-    A caveat of the kind ``"moving"`` applies only if the plot moves all keys by the same vector, to
-    place the keys near the queries. A caveat of the kind ``"bias"`` always applies. `words` is a
-    sentence for readers of the plot.
+    `words` is a sentence for readers of the plot. A caveat of the kind ``"moving"`` applies only to
+    a plot that adds the same vector to all keys, which moves the keys near the queries. A caveat of
+    the kind ``"bias"`` applies to every plot.
     """
 
     kind: Literal["moving", "bias"]
@@ -71,10 +71,11 @@ class Caveat:
 def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
     """Return the reasons why the joint embedding of a layer does not determine its attention.
 
-    The list is empty if the layer has no soft-cap, no sinks and no position bias. If a plot moves
-    all keys by a vector t, each logit of a query q changes by ``q . t``. A plain softmax stays the
-    same. The weights change if the logits are soft-capped, or if a head has a sink, because the
-    logit of the sink stays the same. A position bias is not part of the distances between points.
+    The list is empty if the layer has no soft cap, no sinks and no position bias. If a plot adds a
+    vector t to all keys, all logits of a query q change by the same number, ``q . t``. This does
+    not change the softmax of these logits. But the weights change if the logits are soft-capped, or
+    if a head has a sink, because the logit of the sink does not change. A position bias changes the
+    weights, but not the distances between points.
     """
     caveats = []
     if attention.softcap is not None:
@@ -106,8 +107,10 @@ class Corpus:
     records : sequence of AttentionRecord
         One record for each text or image, with queries and keys.
     max_points : int, default 10,000
-        Maximum number of points, which are queries and keys. Texts are visited in random order. A
-        text is chosen if all of its queries and keys fit. See `attnviz.corpus.points`.
+        Maximum number of points of a stack. Points are queries and keys. Texts are visited in
+        random order. The queries and keys of a text become points if all of them fit into the
+        remaining number. If the first text alone has too many, a random sample of its tokens is
+        used.
     seed : int, default 0
         Seed of the random order.
     columns : mapping of str to values, optional
@@ -227,9 +230,9 @@ class Corpus:
         Parameters
         ----------
         layers : int or iterable of int
-            Layers to keep, by their numbers in the model. A stack keeps those that it has, and a
-            stack that has none of them is left out.
-            A negative number counts from the last layer of each stack.
+            Layers to keep, by their numbers in the model. A negative number counts from the last
+            layer of each stack. A stack keeps those layers that it has. A stack that has none of
+            them is left out.
 
         Returns
         -------
@@ -244,7 +247,8 @@ class Corpus:
         """
         corpus = copy.copy(self)
         corpus.records = tuple(record.only(layers) for record in self.records)
-        # Do not add other stacks of the records, because they may have no queries and keys.
+        # Records can have other stacks, which are not in `self.stack_names`. Do not add these,
+        # because they may have no queries and keys.
         corpus.stack_names = tuple(
             name for name in self.stack_names if name in corpus.records[0].stacks
         )
@@ -437,7 +441,8 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `total_points` is the number of queries and keys of `records`, not of all texts.
+        # `total_points` counts only `records`, and not all `total_texts` texts, of which the others
+        # were not read.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
@@ -446,7 +451,10 @@ class Corpus:
 
 
 def _copy(vectors: torch.Tensor, heads: list[int], positions: NDArray[np.int32]) -> torch.Tensor:
-    """Copy the vectors of some heads at some positions to the CPU, as float32."""
+    """Return the vectors of some heads at some positions on the CPU, as float32.
+
+    `positions` are sorted and distinct. The vectors are copied only if this is necessary.
+    """
     selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
     # Indexing with a list copies the vectors, so do not index if `heads` has all heads.
     if heads != list(range(len(selected))):

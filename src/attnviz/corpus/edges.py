@@ -6,9 +6,10 @@ number that depends only on the edge and a seed. For the strongest edges, it inc
 weight. For sampled edges, it is pseudorandom. Therefore the same edges are kept if the texts are
 added in another sequence.
 
-A token is near an edge if it is at most `WINDOW` tokens before or after the query or the key. The
-text of a token and its classes are integers from here to the exported page: indices into the
-distinct strings of all texts (`KeptEdges.words`).
+A token is near an edge if it is at most `WINDOW` tokens before or after the query or the key. A
+system of classes, such as parts of speech, assigns at most one class to each token. The text of a
+token and its classes are stored as integers, which are indices into the distinct strings of all
+texts (`KeptEdges.words`). Views and exported pages use the same integers.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class EdgeColumns:
     Attributes
     ----------
     order : ndarray of uint64
-        Rank of each edge. Edges with a larger rank are kept first.
+        Rank of each edge. If a head has too many edges, those with the largest ranks are kept.
     head : ndarray of int32
         Index of the head among the heads of all layers of the stack.
     text : ndarray of int64
@@ -147,14 +148,15 @@ class EdgeColumns:
 
 
 def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: int) -> EdgeColumns:
-    """Return up to `max_edges` edges of each head: those with the largest `order`.
+    """Return up to `max_edges` edges of each head: those with the largest rank, `order`.
 
-    The result is sorted by head. The edges of a head are sorted by descending `order`.
+    The result is sorted by head. The edges of a head are sorted by descending rank.
     """
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges
-    # Edges of a head with equal `order`, which are rare, are sorted by text, query and key.
+    # Edges of a head with equal ranks are rare. Sort these by text, query and key, so that the
+    # result does not depend on the sequence of the parts.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))
@@ -202,7 +204,7 @@ class NearTokens:
 
     @classmethod
     def joined(cls, parts: Sequence[NearTokens]) -> Self:
-        """Join the tokens of several parts. Each part has the tokens of other texts."""
+        """Return the tokens of several parts, sorted by text. No text is in two parts."""
         order = np.argsort(np.concatenate([part.text for part in parts]), kind="stable")
         return cls(
             np.concatenate([part.text for part in parts])[order],
@@ -218,8 +220,8 @@ class NearTokens:
     def near(self, texts: NDArray[np.int64], positions: NDArray[np.int32]) -> Self:
         """Return the tokens that are near `positions[i]` in the text `texts[i]`, for any i."""
         distinct = np.unique(self.text)
-        # Combine text and position in one number. The text is in the upper 32 bits, so positions of
-        # different texts are never near.
+        # Combine text and position in one number, and compare these numbers. The text is in the
+        # upper 32 bits, so the numbers of tokens of different texts are never near.
         own, others = (
             (np.searchsorted(distinct, text) << 32) + position
             for text, position in ((self.text, self.position), (texts, positions))
@@ -227,7 +229,10 @@ class NearTokens:
         return self[_are_near(own, others)]
 
     def recoded(self, new_codes: Sequence[NDArray[np.int32]]) -> Self:
-        """Replace each code c in row r by `new_codes[r][c]`. `new_codes[r][-1]` is for -1."""
+        """Return the tokens with each code c in row r of `codes` replaced by `new_codes[r][c]`.
+
+        Code -1 (no class) is replaced by the last item, `new_codes[r][-1]`.
+        """
         rows = [new[row] for new, row in zip(new_codes, self.codes, strict=True)]
         return replace(self, codes=np.stack(rows))
 
@@ -247,16 +252,17 @@ class KeptEdges:
     num_heads : int
         Number of heads.
     strongest, sampled : EdgeColumns
-        The edges. After `joined`, they are sorted by head, and the edges of a head by descending
-        `order`.
+        The edges. In the result of `joined`, they are sorted by head, and the edges of a head by
+        descending `order`.
     tokens : tuple of NearTokens
-        Tokens near the edges. The tuple has one item if queries and keys are the same tokens,
-        otherwise one item for queries and one for keys.
+        Tokens near the edges, or all tokens in the result of `of_text`. The tuple has one item if
+        queries and keys are the same tokens, otherwise one item for queries and one for keys.
     words : tuple of tuple of str
-        Distinct strings, to which `NearTokens.codes` refers: texts of tokens, followed by the names
-        of the classes of each system.
+        Distinct strings, one tuple for each row of `NearTokens.codes`: texts of tokens in the
+        first, and the names of the classes of a system in each of the others.
     max_edges : int
-        Maximum number of strongest edges, and of sampled edges, of each head after `joined`.
+        Maximum number of strongest edges, and of sampled edges, of each head in the result of
+        `joined`. 0 in the result of `of_text`, which has no maximum.
 
     Examples
     --------
@@ -286,10 +292,10 @@ class KeptEdges:
         *,
         num_heads: int,
     ) -> KeptEdges:
-        """Return edges of one text, with all tokens of the text.
+        """Return the given edges of one text, with all tokens of the text.
 
-        `sides` has one item if queries and keys are the same tokens, otherwise the query tokens and
-        the key tokens.
+        `sides` has one item if queries and keys are the same tokens, otherwise two: the query
+        tokens and the key tokens.
         """
         codes_of: list[dict[str, int]] = [{}, *({} for _ in sides[0].names)]
         tokens = []
@@ -326,10 +332,10 @@ class KeptEdges:
 
     @cached_property
     def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Smallest `order` with which an edge of each head could be kept, (heads,).
+        """Smallest rank (`order`) with which a new edge of each head could be kept, (heads,).
 
-        The first array is for the strongest edges, the second for the sampled edges. The edges must
-        be those of `joined`.
+        The first array is for strongest edges, the second for sampled edges. The number is 0 for a
+        head that has fewer than `max_edges` edges. The object must be a result of `joined`.
         """
         by_kind = []
         for edges in (self.strongest, self.sampled):
@@ -341,9 +347,10 @@ class KeptEdges:
         return by_kind[0], by_kind[1]
 
     def with_class_names(self, names: Sequence[tuple[str, ...]]) -> KeptEdges:
-        """Return the same edges, with `names` of each system as the last items of `words`.
+        """Return the same edges, with other class names in `words`, and with codes to match.
 
-        Classes that are not in `names` become -1, no class.
+        `names` has the class names of each system. Tokens of a class that is not in `names` get
+        code -1, no class.
         """
         new_codes = [_codes(self.words[0], {})]
         for before, after in zip(self.words[1:], names, strict=True):
@@ -387,9 +394,10 @@ class KeptEdges:
         ]
 
     def _with_near_tokens(self) -> KeptEdges:
-        """Drop the tokens that are not near an edge, and the texts of tokens that do not occur.
+        """Return the same edges without the tokens that are not near an edge.
 
-        The remaining texts of tokens are in the order of their first occurrence.
+        Also remove from `words` the texts that no remaining token has. The other texts are in the
+        order in which they first occur among the tokens.
         """
         edges = (self.strongest, self.sampled)
         ends = _ends(edges, len(self.tokens))
@@ -417,13 +425,18 @@ class KeptEdges:
 def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
     """Return the code of each of `words`, followed by -1, which stands for no class.
 
-    A word that is not in `codes_of` gets the next code and is added.
+    `codes_of` maps each known word to its code. An unknown word gets the next number as its code
+    and is added to `codes_of`.
     """
     return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
 
 
 def _ends(parts: Sequence[EdgeColumns], num_sides: int) -> list[NDArray[np.int32]]:
-    """Return the positions of queries and of keys, or of both in one array if `num_sides` is 1."""
+    """Return the positions of the queries and keys of all edges in `parts`.
+
+    If `num_sides` is 2, the result has an array for queries and an array for keys. If it is 1,
+    queries and keys are the same tokens, and one array has both.
+    """
     queries, keys = [part.query for part in parts], [part.key for part in parts]
     sides = [queries, keys] if num_sides == 2 else [[*queries, *keys]]
     return list(map(np.concatenate, sides))

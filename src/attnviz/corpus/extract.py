@@ -1,7 +1,7 @@
-"""Extraction of a corpus of points from a model and many texts.
+"""Function `extract_corpus`, which reads a random sample of many texts with a model.
 
-A point is a query or a key of one token. Texts are read in random order until enough points have
-been read.
+The result is a `Corpus`, whose queries and keys are the points of a plot. Texts are read in random
+order until the records have enough points.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def extract_corpus(
     """Extract the attention of a model in a random sample of many texts.
 
     Texts are read in random order, several in one forward pass. Reading stops when the texts have
-    about `max_points` queries and keys. For example, a few hundred of a million texts are read.
+    about `max_points` queries and keys. For example, only a few hundred of a million texts are
+    read.
 
     Parameters
     ----------
@@ -65,10 +66,11 @@ def extract_corpus(
         Output that the model is made to produce for each text, as for `attnviz.extract`.
     batch_size : int or "auto"
         Maximum number of texts in one forward pass. "auto" chooses a number that is fast and fits
-        into memory. Texts of similar length are read together, and padding is removed. The weights
-        differ by at most 1e-4 (float32) from those of each text alone. Some batches are checked
-        while they are read. If the weights of a model differ more, its texts are read one by one.
-        Images, sounds and generated texts are always read one by one.
+        into memory. Texts of similar length are read together, and padding is removed. In some
+        batches, the weights of a text are compared with those of the text alone. They may differ by
+        at most 1e-4 (2e-2 in half precision). If they differ more in the first comparison, all
+        further texts are read one by one. If they differ more in a later comparison, ValueError is
+        raised. Images, sounds and generated texts are always read one by one.
     check : callable, optional
         Function that is called once, with a corpus of only the first text that could be read. An
         error that it raises ends the reading, before the model reads the other texts.
@@ -76,7 +78,7 @@ def extract_corpus(
         Whether to show a progress bar, which counts points.
     **options
         Further options of `attnviz.extract`: `tokenizer`, `processor`, `name`, `layers`, `dtype`,
-        `device`, `generate` and `truncation`. With `truncation`, no text is too long.
+        `device`, `generate` and `truncation`. With ``truncation=True``, no text is too long.
 
     Returns
     -------
@@ -122,8 +124,8 @@ def extract_corpus(
         target=target,
         batch_size=batch_size,
         ahead=reading.look_ahead,
-        # The number of points is not known until the records arrive. Until then, the progress bar
-        # counts one query and one key for each token.
+        # Texts of a batch have points only when their records are yielded. Until then, the progress
+        # bar counts one query and one key for each token of the batch.
         done=lambda count: advance(bar.n + 2 * count),
         **options,
     )
@@ -134,8 +136,8 @@ def extract_corpus(
                 continue
             text_columns.check(text.index, text.record)
             if not reading.records:
-                # `Corpus` raises if the record has no queries and keys. Raise this error now, and
-                # not after hours of reading.
+                # Make a corpus of the first record now. If the record has no queries and keys,
+                # `Corpus` raises an error, which would otherwise follow after hours of reading.
                 first = Corpus([text.record])
                 reading.stack = first.stack_names[0]
                 if check is not None:
@@ -169,10 +171,10 @@ def extract_corpus(
 class _Reading:
     """Records that were read so far, and counts of texts that were left out.
 
-    `chosen` counts the points of `records` in the stack `stack`. `expected` also counts the
-    estimated points of texts that will be read next. It is None before the first call of
-    `look_ahead`, and again after each record. `advice` is a sentence for the error if all texts are
-    left out.
+    `records` maps the index of a text to its record. `chosen` counts the points of these records in
+    the stack `stack`. `expected` also counts the estimated points of texts that are about to be
+    read. It is None until `look_ahead` is called, and again after each record. `advice` is a
+    sentence for the error if all texts are left out.
     """
 
     chosen: ChosenTexts
@@ -194,7 +196,7 @@ class _Reading:
         return not self.expected.enough
 
     def take(self, index: int, record: AttentionRecord) -> None:
-        """Keep the record if it is the first, or if its points fit into the maximum."""
+        """Keep the record of a text if it is the first, or if its points fit into the maximum."""
         self.expected = None
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)

@@ -1,7 +1,7 @@
-"""Running of work on Ray, a framework that runs Python on several machines.
+"""Work on Ray, a framework that runs Python in processes on one or several machines.
 
-An actor is a process of Ray. Each actor prepares the work once, for example loads a model, and then
-processes batches. The module `ray` is imported only when it is needed.
+These processes are called actors. Each actor prepares the work once, for example loads a model, and
+then processes batches of texts. The module `ray` is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ class RayEngine:
         Maximum number of processes that load the model. If the cluster has not enough CPUs or GPUs
         for all of them, fewer start.
     num_cpus : float, default 1
-        Number of CPU cores of each actor. Torch uses as many threads, rounded down, or one thread.
+        Number of CPU cores of each actor. Torch uses this number of threads, rounded down, but at
+        least one.
     num_gpus : float, default 0
-        Number of GPUs of each actor, which can be a fraction. If it is above 0, the model is moved
-        to the GPU.
+        Number of GPUs of each actor. A fraction such as 0.5 shares a GPU between actors. If the
+        number is above 0, the model is moved to the GPU.
     texts_per_batch : int, default 64
-        Number of texts that an actor receives at a time. If an actor crashes, another actor reads
-        these texts again.
+        Number of texts that an actor receives at a time. If an actor crashes, it is started again
+        and reads these texts again.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def is_dataset(texts: Any) -> bool:
 
 
 def is_loader(model: Any) -> bool:
-    """Whether `model` is a function that loads a model, and not a model or a pipeline."""
+    """Whether `model` is a function that loads a model. Models and pipelines are callable, too."""
     inside = getattr(model, "model", None)
     return callable(model) and not any(isinstance(item, nn.Module) for item in (model, inside))
 
@@ -119,8 +120,8 @@ def to_table(dataset: Any) -> Any:
     with running_ray():
         data: Any = importlib.import_module("ray.data")
         context = data.DataContext.get_current()
-        # Change the options of the dataset. It copied the global options when it was created, so a
-        # change of the global options would have no effect.
+        # Change the option of this dataset. A change of the global option would have no effect,
+        # because the dataset copied the global options when it was created.
         options = dataset.context.execution_options
         before = context.enable_progress_bars, options.preserve_order
         try:
@@ -140,7 +141,7 @@ def actor_results(
     engine : RayEngine
         Number and resources of the actors, and the size of the batches.
     items : list of int
-        Items, for example indices of texts.
+        Indices of texts, or other whole numbers.
     make : callable
         Function that is called once in each actor. It returns the function that the actor calls
         with each batch of items. `make` is sent to the actors through Ray's object store.
@@ -176,9 +177,9 @@ def actor_results(
 
 
 def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
-    """Return the number of actors, up to `engine.num_actors`, that fit into the cluster.
+    """Return how many actors the CPUs and GPUs of the cluster suffice for.
 
-    Raise ValueError if no actor fits.
+    The result is at most `engine.num_actors`. Raise ValueError if not even one actor fits.
     """
     resources = ray.cluster_resources()
     required = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
@@ -197,7 +198,11 @@ def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
 
 
 class _Actor:
-    """Class of the actors: Ray creates an instance in each process and calls it with batches."""
+    """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
+
+    `reference` has one item: the reference to a function in Ray's object store. Ray would replace
+    an argument that is a reference by its object, but does not look into a list.
+    """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:
         # Limit the threads, because by default torch uses all cores in each actor.
@@ -206,7 +211,8 @@ class _Actor:
         self._process: Callable[[list[int]], Any] | None = None
 
     def run(self, batch: list[int]) -> Any:
-        # An error in `__init__` would not reach the caller, so `make` is called here.
+        # Call `make` here and not in `__init__`, because an error in `__init__` would not reach the
+        # process that waits for the results.
         if self._process is None:
             make = importlib.import_module("ray").get(self._reference[0])
             self._process = make()

@@ -29,11 +29,13 @@ _ROOT = -1
 
 
 def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
-    """Return the positions of queries and keys for each relation of a parse.
+    """Return the query positions and key positions of the pairs of each relation of a parse.
 
-    Each relation has two entries. In the first, queries are tokens of the dependent word and keys
-    are tokens of its head. In the second, with the suffix `REVERSED`, queries and keys are swapped.
-    Raise TypeError or ValueError if `parse` is invalid or its words do not match `tokens`.
+    The result has two entries for each relation. The name of both has the prefix `SYNTACTIC`. In
+    the first entry, queries are tokens of the dependent word and keys are tokens of its head. In
+    the second entry, whose name also has the suffix `REVERSED`, queries and keys are swapped. The
+    root depends on no word, so its relation is ignored. Raise TypeError or ValueError if `parse` is
+    invalid or its words do not match `tokens`.
 
     >>> tokens = Tokens.of(["the", " cat", " sat"])
     >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)
@@ -61,7 +63,10 @@ def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
 
 
 def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
-    """Return the words (or None), the heads and the relations of a parse."""
+    """Return the words of a parse (or None), the index of each word's head, and the relations.
+
+    Raise TypeError or ValueError if `parse` is invalid.
+    """
     if isinstance(parse, Mapping):
         parse = [parse.get(name) for name in ("words", "heads", "relations")]
     try:
@@ -88,10 +93,11 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
 
 
 def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
-    """Return the positions of the tokens of each word of a parse.
+    """Return, for each word of a parse, the positions of its tokens in the text.
 
-    If `words` is None, use the tokenizer's words, and raise ValueError unless there are `count`.
-    Also raise ValueError if the characters of `words` do not match the tokens.
+    If `words` is None, use the words into which the tokenizer divides the text, and raise
+    ValueError unless their number is `count`. Otherwise, compare characters, and raise ValueError
+    if those of `words` do not match the tokens.
     """
     if words is not None:
         return _by_characters(words, tokens)
@@ -108,9 +114,11 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
 
 
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
-    """Return the positions of the tokens of each of `words`, by comparing their characters.
+    """Return, for each of `words`, the positions of the tokens with its characters.
 
-    Spaces, accents and case are ignored. Raise ValueError if the words do not match the tokens.
+    A token that has characters of several words belongs to each of them. Special tokens belong to
+    no word. Spaces, accents and case are ignored. Raise ValueError if the words do not match the
+    tokens.
     """
     letters = "".join(_normalize(word) for word in words)
     owner = [number for number, word in enumerate(words) for _ in _normalize(word)]
@@ -134,7 +142,10 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
 
 
 def _normalize(text: str) -> str:
-    """Remove spaces (also "·") and accents, and convert to lower case, as some tokenizers do."""
+    """Convert to lower case, and remove spaces and accents, as some tokenizers do.
+
+    The character "·" is also removed, because it stands for a space in the text of a token.
+    """
     decomposed = unicodedata.normalize("NFD", text.replace("·", "").lower())
     return "".join(
         character

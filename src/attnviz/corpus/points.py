@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-# After this many successive texts that do not fit, further texts will probably not fit either.
+# If this many texts in succession have more points than are still allowed, further texts will
+# probably have more, too.
 _MAX_MISFITS = 3
 #: Smallest allowed number of points: one query and one key.
 MIN_POINTS = 2
@@ -88,16 +89,18 @@ class Points:
 
 @dataclass
 class ChosenTexts:
-    """Count of the points of the texts that were chosen so far, up to `max_points`.
+    """Choice of texts with at most `max_points` points in total. Texts are added one by one.
+
+    A text fits if its points and those of the chosen texts are at most `max_points`.
 
     Attributes
     ----------
     num_points : int
         Number of points of the chosen texts.
     smallest : int
-        Number of points of the smallest text, chosen or not.
+        Number of points of the smallest text so far, chosen or not.
     misfits : int
-        Number of texts that did not fit since the last text that did.
+        Number of texts that did not fit, since the last text that was chosen.
 
     Examples
     --------
@@ -112,7 +115,7 @@ class ChosenTexts:
     misfits: int = 0
 
     def add(self, num_points: int) -> bool:
-        """Choose a text with this number of points if it fits or no text was chosen before.
+        """Choose a text with this number of points if it fits, or if no text was chosen before.
 
         Return whether the text was chosen.
         """
@@ -137,13 +140,13 @@ def sampled_points(
     seed: int = 0,
     same_tokens: bool = True,
 ) -> Points:
-    """Choose at most `max_points` queries and keys.
+    """Choose at most `max_points` queries and keys of a corpus as points.
 
-    `query_counts` and `key_counts` have the number of queries and keys of each text. Texts are
-    visited in random order. All queries and keys of a text are chosen if they do not exceed the
-    remaining number of points. Otherwise the text is skipped. Whole texts are chosen because the
-    plot of a head needs the keys to which its queries attend. If the first text alone exceeds
-    `max_points`, a random sample of its tokens is chosen, and other texts are ignored.
+    `query_counts` and `key_counts` have the number of queries and of keys of each text. Texts are
+    visited in random order. If the queries and keys of a text do not exceed the remaining number of
+    points, all of them are chosen. Otherwise the text is skipped. Whole texts are chosen because a
+    plot of queries should also show the keys to which they attend. If the first text alone exceeds
+    `max_points`, a random sample of its tokens is chosen, and the other texts are ignored.
 
     `same_tokens` says whether the queries and keys of a text are the same tokens. Raise ValueError
     if no text has tokens.

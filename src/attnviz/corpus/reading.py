@@ -1,13 +1,15 @@
-"""Reading of many texts with a model, which gives one record for each text.
+"""Reading of many texts with a model, which gives one record (the attention) for each text.
 
-Several texts are read in one forward pass, as a batch. A window is a group of texts that are
-encoded together and divided into batches before the next window begins. The texts of a window are
-sorted by length, so that a batch needs little padding. Padding follows the tokens of a text and is
-removed from its record.
+Several texts are read in one forward pass, as a batch. A window is a group of successive texts: its
+texts are first encoded, then divided into batches, then read. The next window follows after that.
+The texts of a window are sorted by length, so that a batch needs little padding. Padding follows
+the tokens of a text and is removed from its record.
 
-In some models the texts of a batch influence each other. To detect this, the text with the most
-padding is also read alone in some batches. If its weights differ from those in the batch, further
-texts are read one by one. If such a comparison succeeded before, an error is raised instead.
+In some models the texts of a batch influence each other. To detect this, some batches are checked:
+the text with the most padding is also read alone, and its weights are compared with those in the
+batch. If they differ in the first check, all texts of this batch and all later texts are read one
+by one. If they differ in a later check, an error is raised, because records of earlier batches may
+be wrong. Batches with and without padding are checked independently.
 """
 
 from __future__ import annotations
@@ -42,27 +44,33 @@ from attnviz.utils.arguments import whole_number
 
 BatchSize = int | Literal["auto"]
 
-# Arguments that apply to all texts. An error about such an argument names no text. `target` is an
-# exception if it is not None: it has one entry for each text, so an error is about one entry.
+# Arguments that apply to all texts. Error messages begin with the name of an argument. If it is one
+# of these, the index of a text is not added to the message. `target` is an exception if it is not
+# None: it has one entry for each text, so an error is about one text.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
-# Maximum number of tokens of a batch, including padding, if batch_size is "auto". On a CPU, larger
-# batches are not faster, because they exceed the caches. On a GPU, larger batches are faster.
+# Maximum number of tokens of a batch, including padding, if batch_size is "auto": on a CPU, and on
+# a GPU. On a CPU, larger batches are not faster, because they exceed the caches of the processor.
 _MAX_TOKENS_CPU = 1_024
 _MAX_TOKENS_GPU = 16_384
-# Maximum share of padding among the tokens of a batch. Batches of up to `_MAX_TOKENS_ANY_PADDING`
-# tokens may have more padding, because their time does not depend on the number of tokens.
+# Maximum share of padding among the tokens of a batch, if batch_size is "auto".
 _MAX_PADDING = 0.2
+# Batches of at most this number of tokens may have more padding, because a small forward pass
+# takes about the same time for any number of tokens.
 _MAX_TOKENS_ANY_PADDING = 128
-# Approximate number of batches of a window. In a larger window more texts have similar lengths. But
-# if records are returned in order, all records of a window can be in memory at the same time.
+# Approximate number of batches of a window. The larger a window is, the more texts of similar
+# length it has. But if records are yielded in the order of the texts, all records of a window can
+# be in memory at the same time.
 _BATCHES_PER_WINDOW = 32
-# Maximum share of the free memory that a forward pass of several texts may need.
+# Maximum share of the free memory that a forward pass of several texts may need, if batch_size is
+# "auto".
 _MAX_SHARE_OF_MEMORY = 0.25
-# Maximum allowed difference between the weights of a text in a batch and alone. The second value is
-# for half precision.
+# Maximum allowed absolute difference between the weights of a text in a batch and alone.
 _TOLERANCE = 1e-4
+# Maximum allowed difference for models or records in half precision (float16 or bfloat16).
+
 _TOLERANCE_HALF = 2e-2
-# Maximum number of queries of each head whose weights are compared: the last queries.
+# Maximum number of queries of each head whose weights are compared in a check of a batch. The last
+# queries are compared.
 _NUM_COMPARED_QUERIES = 16
 
 
@@ -104,8 +112,8 @@ def read_records(
 ) -> Iterator[ReadText]:
     """Read texts with a model, several in one forward pass, and yield the record of each text.
 
-    The first text that is not left out is read alone. Therefore a wrong argument raises an error
-    after one text, and not after a whole window.
+    The first text that is neither empty nor too long is read before other texts are encoded.
+    Therefore a wrong argument raises an error after one text, and not after a whole window.
 
     Parameters
     ----------
@@ -114,7 +122,7 @@ def read_records(
     texts : Texts
         All texts of the corpus.
     indices : iterable of int
-        Indices of the texts to read. An index is taken from the iterable when a window needs it.
+        Indices of the texts to read. An index is taken from the iterable when its text is encoded.
     target : sequence of str, optional
         Output that the model is made to produce for each of `texts`.
     batch_size : int or "auto"
@@ -122,14 +130,15 @@ def read_records(
         memory.
     ordered : bool
         Whether records are yielded in the order of `indices`, which delays some records. If False,
-        the records of a batch are yielded after its forward pass.
+        the records of a batch are yielded directly after its forward pass.
     ahead : callable, optional
-        Function that is called when a text is added to a window, with the text's number of input
-        tokens. It returns whether to add further texts to the window. When it is called, all texts
-        of earlier windows have been yielded.
+        Function that is called after a text was added to a window, with the text's number of input
+        tokens. It returns whether to add further texts to the window. It is not called if the
+        window ends after this text anyway. When it is called, all texts of earlier windows have
+        been yielded.
     done : callable, optional
-        Function that is called after each batch with its number of input tokens. The records of the
-        batch may be yielded later.
+        Function that is called after each batch with the number of input tokens of the batch,
+        before its records are yielded.
     outputs : bool
         Whether records have the outputs of heads (`AttentionStack.outputs`).
     **options
@@ -144,7 +153,9 @@ def read_records(
     ------
     TypeError, ValueError, MemoryError, OSError, NotImplementedError
         If `attnviz.extract` raises this error for a text. The error names the text
-        (``texts[1734]: ...``). All texts before this text are yielded first.
+        (``texts[1734]: ...``). The results of all earlier texts in `indices` are yielded first.
+        ValueError also if the weights of a text in a batch are wrong (see the description of this
+        module). That error is raised at once.
     """
     reader = _Reader(
         model,
@@ -187,8 +198,8 @@ class _Entry:
     """Text of a window, with its encoded input and its result.
 
     `batch` is the encoded input, or None if `extract` has to encode the text. Texts with the same
-    `kind` can form a batch. `kind` is None if the text must be read alone. The result is one of
-    `record`, `skip_reason` and `error`.
+    `kind` can be read in one batch. `kind` is None if the text must be read alone. The result is
+    one of `record`, `skip_reason` and `error`. The others are None or "".
     """
 
     index: int
@@ -218,7 +229,7 @@ class _Entry:
         return self.record is not None or bool(self.skip_reason)
 
     def read(self) -> ReadText:
-        """Return the result, and release the record and the input, which need much memory."""
+        """Return the result. Remove the record and the input from `self`, to release memory."""
         text = ReadText(self.index, self.record, self.skip_reason, self.reason)
         self.record = self.batch = None
         return text
@@ -255,7 +266,7 @@ class _Reader:
         self._auto = batch_size == "auto"
         self._can_batch = batch_size != 1 and options.get("generate") is None
         self._max_length = max_batched_length(self._model.config)
-        # Number of batches of several texts so far: item False without padding, True with padding.
+        # Number of batches of several texts so far. The key is whether the batch has padding.
         self._forwards = Counter[bool]()
 
     @cached_property
@@ -275,7 +286,7 @@ class _Reader:
     def window(
         self, indices: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
     ) -> list[_Entry]:
-        """Encode the texts of the next window. Return an empty list after the last text.
+        """Encode and return the texts of the next window, or an empty list after the last text.
 
         If `alone`, the window has only one text.
         """
@@ -286,8 +297,8 @@ class _Reader:
             entry = self._make_entry(index)
             window.append(entry)
             num_tokens += entry.length
-            # End the window after a text of unknown length, because the memory that the text needs
-            # is not known either.
+            # End the window after a text of unknown length, because it is not known how much memory
+            # its record needs.
             has_length = self._can_batch and (entry.num_tokens or entry.skip_reason)
             if entry.error or alone or not has_length:
                 break
@@ -319,10 +330,10 @@ class _Reader:
 
     @contextmanager
     def _errors_of(self, entry: _Entry) -> Iterator[None]:
-        """Store an error that the `with` block raises in `entry`.
+        """Catch an error in the `with` block and store it in `entry`.
 
-        `read` raises the error after it has yielded all earlier texts. A text that is too long is
-        not an error: its reason is stored.
+        `read` raises the error later, when it has yielded all earlier texts. The error that the
+        text is too long is only stored as the reason to leave out the text.
         """
         try:
             yield
@@ -336,13 +347,14 @@ class _Reader:
     ) -> Iterator[ReadText]:
         """Read the texts of a window and yield their results.
 
-        If a text has an error, raise it after the results of the texts before it in `window`. If
-        `ordered`, the results have the order of `window`.
+        If a text has an error, the error is raised after the results of all earlier texts in
+        `window` were yielded. If `ordered`, the results have the order of `window`.
         """
         order = {entry: number for number, entry in enumerate(window)}
         first_failed = _first_failed(window)
         num_yielded = 0
-        # Texts that are empty or too long are not read. Their result exists without a forward pass.
+        # Texts that are known to be empty or too long are not in a batch. If not `ordered`, their
+        # results are yielded at the end.
         at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:first_failed]):
             if all(order[entry] > first_failed for entry in batch):
@@ -351,7 +363,7 @@ class _Reader:
             self._read(batch)
             if done is not None:
                 done(count)
-            # The index decreases if an earlier text failed in this batch.
+            # If a text of this batch has an error, `first_failed` can become smaller.
             first_failed = _first_failed(window)
             if not ordered:
                 yield from (entry.read() for entry in batch if not entry.error)
@@ -368,7 +380,7 @@ class _Reader:
     def _batches(self, window: Sequence[_Entry]) -> Iterator[list[_Entry]]:
         """Divide the texts that have no result yet into batches.
 
-        All texts of a batch have the same kind. Texts of a kind are sorted by length, the longest
+        All texts of a batch have the same `kind`. Texts of a kind are sorted by length, the longest
         first, which keeps padding small. Texts without a kind form batches of one text.
         """
         kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
@@ -392,7 +404,8 @@ class _Reader:
     def _fits(self, batch: Sequence[_Entry], entry: _Entry, room: float) -> bool:
         """Whether the text `entry` may be added to a batch of texts that are at least as long.
 
-        `room` is the memory that the batch may need, in bytes.
+        `room` is the memory that the batch may need, in bytes. If batch_size is a number, only the
+        number of texts is limited.
         """
         count, longest = len(batch) + 1, batch[0].length
         if count > self._max_texts:
@@ -428,21 +441,22 @@ class _Reader:
             self._read(batch[middle:])
             return
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-            # One text or the combination of texts caused the error. Reading each text alone shows
-            # which.
+            # The error can be that of one text, or it occurs only if the texts are read together.
+            # Read each text alone to find out.
             pass
         for entry in batch:
             self._read_alone(entry)
-        # If a text also raised an error alone, the text was the cause, and further batches are
-        # possible. If not, the batch was the cause, and all further texts are read alone.
+        # If a text also has an error when it is read alone, the text was the cause, and further
+        # batches are possible. If not, the model cannot read these texts together, so read all
+        # further texts alone.
         self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
-        """Read a batch in one forward pass. Return False if a comparison shows wrong weights.
+        """Read a batch in one forward pass. Return False if a check shows that weights are wrong.
 
         In some batches, the shortest text is also read alone, and its weights are compared with
-        those in the batch. If they differ and an earlier comparison did not, raise _DifferentError,
-        because weights of earlier batches may be wrong, too.
+        those in the batch. If they differ, but did not differ in an earlier check, raise
+        _DifferentError, because weights of earlier batches may be wrong, too.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         joined = joined_examples(singles, self._padding)
@@ -451,7 +465,8 @@ class _Reader:
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
         count = self._forwards[padded]
-        # Compare only in batches 1, 2, 4, 8 and so on, counted separately with and without padding.
+        # Check only the batches 1, 2, 4, 8 and so on, because a check needs another forward pass.
+        # Batches with and without padding are counted separately.
         if count & (count - 1):
             return True
         shortest = batch[-1]
@@ -504,25 +519,30 @@ class _Reader:
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:
-        """Return an error like `error` that names the text, unless it is about all texts."""
+        """Return an error like `error` whose message names the text.
+
+        The index of the text is not added if the message is about an argument for all texts, or
+        already names the text.
+        """
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
         kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
         if kind is None or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"This was texts[{index}].")
             return error
         words = str(error)
-        # Use a built-in class, because the class of `error` may need arguments besides a message.
+        # Make an error of a built-in base class, because the class of `error` may need arguments
+        # besides the message.
         named = kind(f"{self._text_prefix(index, words)}{words}")
         named.__cause__ = error
         return named
 
     def _text_prefix(self, index: int, words: str) -> str:
-        """Return the prefix ``texts[3]: `` for an error message.
+        """Return the prefix ``texts[3]: `` for the error message `words`.
 
         Return "" if the message is about an argument for all texts, or already names the text.
         """
         argument = re.split(r"\W", words, maxsplit=1)[0]
-        # If targets were passed, there is one for each text, so the error is about one text.
+        # If targets were passed, each text has its own, so an error in `target` is about one text.
         of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
         has_number = words.startswith(f"texts[{index}]")
         return "" if of_all or has_number else f"texts[{index}]: "
@@ -535,14 +555,14 @@ def _first_failed(window: Sequence[_Entry]) -> int:
 
 
 class _DifferentError(ValueError):
-    """Error: in a batch, a text has other weights than alone, unlike in earlier batches."""
+    """Error: the weights of a text in a batch are wrong, but those in earlier checks were right."""
 
 
 def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -> float:
     """Return the largest absolute difference between the weights of two records.
 
     Only the last `_NUM_COMPARED_QUERIES` queries of each head are compared. Return infinity if the
-    records have different tokens, stacks, layers or heads, or if a weight is NaN.
+    records have different tokens, stacks, layers or numbers of heads, or if a weight is NaN.
     """
     if list(first_record.stacks) != list(second_record.stacks):
         return math.inf
@@ -556,8 +576,9 @@ def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -
             return math.inf
         if stack.layers != alone.layers or stack.heads_per_layer != alone.heads_per_layer:
             return math.inf
-        # Compare the last queries, because they are next to the padding. In a causal model they
-        # also attend to the most keys.
+        # Compare the last queries, because the padding follows directly after them, and because in
+        # a causal model they attend to the most keys.
+
         count = len(stack.query_tokens)
         rows = slice(max(0, count - _NUM_COMPARED_QUERIES), count)
         for layer in stack.layers:

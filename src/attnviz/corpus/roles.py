@@ -1,10 +1,11 @@
 """Roles of heads, such as "induction", from statistical tests of their scores over a corpus.
 
 The score of a role is a head's share of attention on certain keys, for example on the previous
-token. Its baseline is the score without the property that the role describes, for example with
-shuffled keys. A head has a role if the score exceeds the baseline by significantly more than a
-margin. P values are corrected for the number of heads and roles. ``docs/heads.md`` has the formulas
-and their sources.
+token. Its baseline is the score that the head would have without the property that the role
+describes, for example if the weights of each query were shuffled among its keys. Some scores have
+two baselines. A head has a role if the score exceeds each baseline by significantly more than a
+margin. P values are corrected for the number of tests: each role of each head is one test.
+``docs/heads.md`` has the formulas and their sources.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-#: Prefix of the names of syntactic roles, such as "syntactic: nsubj", in which a dependent word
-#: attends to its head word. If the head word attends to the dependent, `REVERSED` is the suffix.
+#: Prefix of the names of syntactic roles. Heads with the role "syntactic: nsubj" attend from the
+#: dependent word of this relation (the subject) to the word on which it depends (the verb). The
+#: suffix `REVERSED` is added to the name of the role whose heads attend in the other direction.
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
 # Minimum number of texts for a test. With fewer texts, the standard error is not reliable.
@@ -117,7 +119,8 @@ class Roles:
     evidence : mapping of str to Evidence
         Statistics of the score of each role.
     margin : float
-        Difference between a score and its baseline that a head with the role must exceed.
+        Difference between a score and its baseline that a head with the role must significantly
+        exceed.
     level : float
         Maximum expected share of false roles among all assigned roles. The confidence intervals
         have confidence ``1 - level``.
@@ -131,9 +134,9 @@ class Roles:
         is the role whose score exceeds its baseline by the largest difference. "first token" and
         "delimiter" (attention sinks) are the main role only if the head has no other role.
     candidates : tuple of str
-        Roles that were tested.
+        Names of the roles that were tested.
     definitions : dict of str to str
-        Description of each role.
+        Description of each of these roles, such as "attends to the token before".
 
     Examples
     --------
@@ -194,7 +197,7 @@ class Roles:
         return [role for role, holds in self._tests_of_head(layer, head) if holds]
 
     def tested(self, layer: int, head: int) -> list[Role]:
-        """Return all roles that were tested for a head, including those that it does not have.
+        """Return the results of all tests of a head, including roles that the head does not have.
 
         Parameters
         ----------
@@ -205,7 +208,8 @@ class Roles:
         Returns
         -------
         list of Role
-            In the same order as the result of `of`.
+            In the same order as the result of `of`. Roles whose score is defined in no text are
+            left out.
 
         Raises
         ------
@@ -308,7 +312,10 @@ def definition_of(role: str) -> str:
 
 
 def is_sink(role: str) -> bool:
-    """Whether heads with this role attend to attention sinks, as most heads do."""
+    """Whether heads with this role attend to attention sinks.
+
+    Most heads attend to sinks, so other roles are more informative.
+    """
     return not role.startswith(SYNTACTIC) and _measures_by_role()[role].sink
 
 
@@ -322,7 +329,7 @@ def _tests(
     """Test all roles of all heads.
 
     The result has a list for each head, sorted with `_strongest_first`. Each item is a tested role
-    and whether the head has this role.
+    and whether the head has this role. A role whose score is defined in no text is left out.
     """
     names = list(evidence)
     if not names:
@@ -361,9 +368,9 @@ def _tests(
 class _Test:
     """Test of whether a score exceeds one baseline by more than the margin.
 
-    `baseline` is the mean of the baseline, and `difference` the mean of the score minus the
-    baseline. `half` is half the width of the confidence interval of the difference. `half` and
-    `p_value` are NaN if there are too few texts or no baseline.
+    `baseline` is the mean of the baseline over texts, and `difference` the mean of the score minus
+    the baseline. `half` is half the width of the confidence interval of the difference. `half` and
+    `p_value` are NaN if there are too few texts, or if no text defines the baseline.
     """
 
     baseline: float
@@ -375,9 +382,10 @@ class _Test:
 def _strictest_test(evidence: Evidence, head: int, margin: float, level: float) -> _Test:
     """Test the score of a head against each baseline. Return the test with the largest p value.
 
-    A head has a role only if its score exceeds every baseline. For such an intersection-union test,
-    the largest p value needs no correction for the number of baselines. If p values are equal, for
-    example both 0, the test with the smaller difference is returned.
+    Baselines that no text defines are ignored, unless this applies to all of them. A head has a
+    role only if its score exceeds every baseline. For such an intersection-union test, the largest
+    p value needs no correction for the number of baselines. If p values are equal, for example both
+    0, the test with the smaller difference is returned.
     """
     tests = []
     for baseline, difference, error in zip(

@@ -1,8 +1,9 @@
 """Head statistics over a corpus: an object of limited size, to which texts are added.
 
-The object has sums over texts and a limited number of edges, but no records. An edge is a pair of a
-query and a key with its weight. The statistics of the parts of a corpus add up to the statistics of
-the whole corpus. A stack is the attention of one kind, such as "self" or "cross", in all layers.
+The object has sums over texts and a limited number of edges, but no records (a record has the
+attention in one text). An edge is a pair of a query and a key with its weight. The statistics of
+the parts of a corpus add up to the statistics of the whole corpus. A stack is the attention of one
+kind, such as "self" or "cross", in all layers.
 
 A system of classes assigns at most one class to each token. Each corpus has the system "kind",
 whose classes are kinds of tokens such as punctuation. The user can add systems as columns.
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-# Maximum number of pairs of margin and level whose roles are cached.
+# Maximum number of cached results of `StackStatistics.roles`, each for one margin and one level.
 _MAX_CACHED_ROLES = 4
 _SEVERAL_CORPORA = (
     "Sum over corpora that were counted separately: the rarest token of a text was found with the "
@@ -63,7 +64,7 @@ _SEVERAL_CORPORA = (
 
 
 class HeadStatistics:
-    """Statistics of every head over many texts: scores, offsets, classes and strongest edges.
+    """Statistics of every head over many texts: scores, sums by offset and class, and edges.
 
     Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
     sum (``+``) of two objects is the statistics of the texts of both. Both objects must have the
@@ -79,11 +80,12 @@ class HeadStatistics:
         Hash of the model's weights. `attnviz.head_statistics` computes it. Statistics with
         different hashes cannot be added.
     edges : int, default 100
-        Maximum number of strongest edges, and of sampled edges, that are kept for each head.
+        Maximum number of strongest edges, and of sampled edges, that are kept for each head. The
+        strongest edges have the largest weights. The sampled edges are a random sample.
     seed : int, default 0
         Seed of the sampled edges.
     columns : sequence of str
-        Names of additional systems of classes of tokens, such as ``"pos"``.
+        Names of additional systems of classes of tokens, such as ``"pos"`` for parts of speech.
     frequencies : mapping of int or str to int, optional
         Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
         tokens if the ids are not known. The rarest token of a text has the smallest number.
@@ -168,7 +170,7 @@ class HeadStatistics:
 
     @property
     def stack_names(self) -> tuple[str, ...]:
-        """Names of the stacks, in the same order as in the records."""
+        """Names of the stacks, in the order in which they were first added."""
         return tuple(self._totals.stacks)
 
     @property
@@ -225,7 +227,7 @@ class HeadStatistics:
         chosen = self.stack_names[0] if name is None else name
         existing_name("stack", chosen, self.stack_names, "these statistics have the stacks")
         totals = self._totals.stacks[chosen]
-        # Cache the result: views call this function often, and sorting the edges is slow.
+        # Cache the result, because views call this function often, and joining edges is slow.
         cached = self._stacks.get(chosen)
         if cached is None or cached[0] is not totals:
             stack = StackStatistics(chosen, totals, self.edges, self.class_systems)
@@ -247,7 +249,7 @@ class HeadStatistics:
         record : AttentionRecord
             Record with the same model, layers and heads as the records that were added before.
         text : int, optional
-            Index of the text. By default one more than the largest index so far.
+            Index of the text. By default one more than the largest index so far, or 0.
         columns : mapping of str to object, optional
             For each column, the class of the text, or a sequence with the class of each of its
             tokens. None means an unknown class.
@@ -289,7 +291,8 @@ class HeadStatistics:
             record.model or self._totals.model,
             texts=((number, number + 1),),
             tokens=sum(map(len, sides.values())),
-            # Keep only the notes on missing layers, because these are the same for every text.
+            # Keep only the notes on missing layers, which are the same for every text. Other notes
+            # are about single texts, for example that a text was truncated.
             remarks=tuple(note for note in record.notes if "not shown" in note),
             stacks={
                 name: self._measure(stack, facts, number, parse)
@@ -334,7 +337,8 @@ class HeadStatistics:
             joined = dict(Counter(counts[0]) + Counter(counts[1]))
             first = replace(first, settings=replace(first.settings, frequencies=joined))
             if first.texts and second.texts:
-                # Both corpora number their texts from 0, so continue after the texts of `first`.
+                # Texts are numbered from 0 in both corpora. Number those of `second` after those of
+                # `first`, so that no two texts have the same number.
                 second = second.renumbered(first.texts[-1][1])
                 second = replace(second, remarks=(*second.remarks, _SEVERAL_CORPORA))
         return self._with_totals(first.plus(second))
@@ -402,7 +406,9 @@ class HeadStatistics:
         Returns
         -------
         DataFrame
-            Columns ``stack, layer, head, score, mean, standard_error, baseline, texts``.
+            Columns ``stack, layer, head, score, mean, standard_error, baseline, texts``. ``score``
+            is the name of the score, and ``texts`` the number of texts that define it. The other
+            columns are results of the methods of `StackStatistics`.
 
         Raises
         ------
@@ -573,7 +579,8 @@ class StackStatistics:
     def baseline(self, score: str) -> list[Numbers] | None:
         """Return the mean baseline of a score for each head.
 
-        The baseline is the score that the same weights would have by chance (``docs/heads.md``).
+        The baseline is the score that the head would have by chance, for example if the weights of
+        each query were shuffled among its keys (``docs/heads.md``).
 
         Parameters
         ----------
@@ -591,7 +598,7 @@ class StackStatistics:
         KeyError
             If the score does not exist.
         """
-        # fmax ignores a baseline if it is NaN because no text defines it.
+        # A baseline that no text defines is NaN. fmax then takes the other baseline.
         baseline = np.fmax.reduce(self._evidence(score).baseline)
         return None if np.isnan(baseline).all() else self._by_layer(baseline)
 
@@ -666,7 +673,7 @@ class StackStatistics:
         return self._class_totals(system).names
 
     def class_weights(self, layer: int, system: str = KIND) -> Numbers:
-        """Return the mean weight between classes of queries and classes of keys.
+        """Return the mean weight on keys of each class, for queries of each class.
 
         Parameters
         ----------
@@ -702,7 +709,8 @@ class StackStatistics:
         -------
         list of Edge
             The edge with the largest weight is first. A query has at most one edge, and a text at
-            most four.
+            most four. Queries that may attend to only one key have none, because their weight on
+            this key is always 1, except in heads with an attention sink.
 
         Raises
         ------
@@ -714,8 +722,10 @@ class StackStatistics:
     def sampled(self, layer: int, head: int) -> list[Edge]:
         """Return a random sample of the edges of a head.
 
-        Queries are drawn uniformly, without replacement, from all queries of the corpus. For each
-        of these queries, one key is drawn with a probability proportional to its weight.
+        Queries are drawn uniformly, without replacement, from all queries of the corpus whose
+        weights are not all 0. For each of these queries, one key is drawn with a probability
+        proportional to its weight.
+
 
         Parameters
         ----------
@@ -749,7 +759,8 @@ class StackStatistics:
         Returns
         -------
         EdgeColumns
-            Edges sorted by head. ``head`` is the index of the head in the layer.
+            Edges sorted by head. The edges of a head are sorted as in `strongest` or `sampled`.
+            ``head`` is the index of the head in the layer.
 
         Raises
         ------
@@ -791,10 +802,12 @@ class StackStatistics:
 
     @property
     def kept_tokens(self) -> tuple[NearTokens, ...]:
-        """Tokens near the edges: in self-attention one item, otherwise first queries and then keys.
+        """Tokens near the edges, as one or two arrays of tokens.
 
-        The first row of `codes` has indices into `words`. The other rows have, for each of
-        `class_systems`, indices into the result of `classes_of`.
+        In self-attention there is one item. In cross-attention, the first item has query tokens and
+        the second has key tokens. The first row of `NearTokens.codes` has indices into `words`.
+        Each other row belongs to one of `class_systems` and has indices into `classes_of(system)`,
+        or -1 for no class.
         """
         return self._kept.tokens
 
@@ -809,8 +822,8 @@ class StackStatistics:
         Parameters
         ----------
         margin : float, default 0.1
-            Difference between a score and its baseline that a head with the role must exceed. In
-            [0, 1).
+            Difference between a score and its baseline that a head with the role must significantly
+            exceed. In [0, 1).
         level : float, default 0.05
             Maximum expected share of false roles among all assigned roles. The confidence intervals
             have confidence ``1 - level``. In [0, 0.5).
@@ -826,7 +839,8 @@ class StackStatistics:
         """
         margin = checked_share("margin", margin)
         level = checked_share("level", level, below=0.5)
-        # Cache the result: views call this function often, and testing many heads takes a second.
+        # Cache the result, because views call this function often, and testing many heads takes a
+        # second.
         roles = self._roles.get((margin, level))
         if roles is None:
             if len(self._roles) == _MAX_CACHED_ROLES:
@@ -904,7 +918,11 @@ class StackStatistics:
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _numbers_by_layer(self, score: str) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
-        """Yield each layer with the mean, error, baseline and number of texts of its heads."""
+        """Yield the number of each layer, and an iterator with a tuple for each of its heads.
+
+        The tuple has the mean, the standard error, the baseline and the number of texts of the
+        score.
+        """
         means = self.mean(score)
         baselines = self.baseline(score) or [np.full(len(mean), np.nan) for mean in means]
         numbers = (means, self.standard_error(score), baselines, self.counts(score))
@@ -929,17 +947,21 @@ class StackStatistics:
 
 
 def _divide(sums: Numbers, counts: Numbers) -> Numbers:
-    """Return the quotient, or NaN if the count is 0."""
+    """Divide sums by counts. The result is NaN if a count is 0."""
     return sums / np.where(counts > 0, counts, np.nan)
 
 
 def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the means of numbers and their standard errors, from sums over texts."""
+    """Return the mean over texts of some quantities, and the standard errors of these means.
+
+    `counts` are numbers of texts, `sums` the sums of a quantity over them, and `squares` the sums
+    of its squares.
+    """
     means = _divide(sums, counts)
     deviations = squares - counts * means**2
-    # If all numbers are equal, the deviations should be 0, but rounding can make them larger. Set
-    # deviations to 0 if rounding alone can cause them: a sum has `counts` additions, each with one
-    # rounding error.
+    # If a quantity is equal in all texts, its deviations should be 0, but rounding errors can make
+    # them larger. Set deviations to 0 if they are at most the largest rounding error of the sum: a
+    # sum has `counts` additions, each with one rounding error.
     deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
     return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
 

@@ -1,4 +1,8 @@
-"""Files of head statistics, with a header and named arrays in safetensors format."""
+"""Files of head statistics in the safetensors format, which has named arrays and a JSON header.
+
+A file has `Totals`, the sums over the texts of a corpus. A checkpoint of `head_statistics` is such
+a file with a description of the call that wrote it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ _EDGE_COLUMNS = {
     "weight": np.float32,
 }
 
-# Attributes of `Totals` and of `StackTotals` that the header has with the same names.
+# Attributes of `Totals`, and of `StackTotals`, that have the same names in the header of the file.
 _OF_TOTALS = ("model", "weights", "texts", "tokens", "empty", "too_long", "remarks")
 _OF_STACKS = ("layers", "heads_per_layer", "causal", "one_text")
 
@@ -45,9 +49,9 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 @dataclass(frozen=True)
 class _SettingsHeader:
-    """Attributes of `Settings`. Frequencies are pairs (token, count).
+    """Attributes of `Settings`. Frequencies are stored as pairs (token, count).
 
-    A mapping in JSON would convert token ids to strings.
+    They are not a JSON object, because its keys can only be strings, but tokens can be ids (int).
     """
 
     edges: int
@@ -58,7 +62,7 @@ class _SettingsHeader:
 
 @dataclass(frozen=True)
 class _StackHeader:
-    """Name of a stack, and the data of its `StackTotals` that are not stored as arrays."""
+    """Name of a stack, and those attributes of its `StackTotals` that are not arrays."""
 
     name: str
     layers: tuple[_Count, ...]
@@ -67,16 +71,20 @@ class _StackHeader:
     one_text: bool
     # Names of the scores.
     scores: tuple[str, ...]
-    # Names of the classes of each system, by the name of the system. A system of classes, such as
-    # "kind" or a column, assigns at most one class to each token.
+    # For each system of classes, the names of its classes. A system of classes, such as parts of
+    # speech, assigns at most one class to each token.
     classes: dict[str, tuple[str, ...]]
-    # Distinct texts of the tokens near the edges (the first item of `KeptEdges.words`).
+    # Distinct texts of the tokens near the edges that are kept (first item of `KeptEdges.words`).
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Header:
-    """Attributes of `Totals`, and the description of a checkpoint, or None without one."""
+    """Header of a file: the attributes of `Totals`, without arrays, and `checkpoint`.
+
+    `checkpoint` describes the call of `head_statistics` that wrote the file as its checkpoint. It
+    is None in other files.
+    """
 
     settings: _SettingsHeader
     model: str | None
@@ -95,8 +103,8 @@ def write_totals(
 ) -> Path:
     """Write totals to a file, and return the path of the file.
 
-    `checkpoint` describes the call of `head_statistics` that writes a checkpoint. The file is
-    replaced atomically, so an interrupt does not damage an existing file.
+    `checkpoint` describes the call of `head_statistics` that writes the file as its checkpoint. An
+    existing file is replaced atomically, so that an interrupt does not damage it.
     """
     stacks = totals.settled().stacks
     header = {
@@ -145,16 +153,16 @@ def _arrays(stack: StackTotals) -> dict[str, NDArray[Any]]:
 
 
 def _stored(values: NDArray[Any]) -> torch.Tensor:
-    # Store uint64 as int64, because `write_arrays` does not support uint64.
+    # Store uint64 as int64 with the same bits, because `write_arrays` does not support uint64.
     signed = values.view(np.int64) if values.dtype == np.uint64 else values
     return torch.from_numpy(np.require(signed, requirements=["C", "W"]))
 
 
 def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | None]:
-    """Read totals from a file. Also return the description of a checkpoint, or None.
+    """Return the totals in a file, and its description of a checkpoint (`_Header.checkpoint`).
 
-    Raise FileNotFoundError if the file does not exist, or ValueError if it is damaged or has
-    another format.
+    Raise FileNotFoundError if the file does not exist. Raise ValueError if it is damaged, has no
+    head statistics, or was written by a version of attnviz with another format.
     """
     header, arrays = read_arrays(saved_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
@@ -178,16 +186,18 @@ def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
     saved = header.settings
     settings = Settings(saved.edges, saved.seed, saved.columns, dict(saved.frequencies))
     join_ranges(header.texts, [])  # Raises ValueError if a text occurs twice.
-    # `settled` sorts the edges, which may have another order in the file.
+    # `settled` sets the maximum number of edges. It also sorts the edges, in case that they have
+    # another order in the file.
+
     stacks = {stack.name: _stack(stack, arrays).settled(settings.edges) for stack in header.stacks}
     return Totals(settings, stacks=stacks, **{name: getattr(header, name) for name in _OF_TOTALS})
 
 
 def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTotals:
     def read(key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
-        """Return the array `key` of the stack. Raise an error unless dtype and shape fit.
+        """Return the array `key` of the stack.
 
-        None in `shape` allows any size.
+        Raise ValueError unless it has the given dtype and shape. None in `shape` allows any size.
         """
         # Copy the array, because it is mapped from the file, which could change.
         values = arrays[f"{header.name}/{key}"].numpy().copy()

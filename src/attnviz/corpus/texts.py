@@ -38,8 +38,9 @@ class Texts:
             self._names = tuple(texts.columns)
             _check_name(column, self._names, "table")
             texts = texts[column]
-        # Convert a pandas Series to a list, because its items are accessed by label. Convert an
-        # array of strings, because its items are not Python strings. Both are already in memory.
+        # Convert a pandas Series to a list, because ``series[0]`` is the item with the label 0, and
+        # not the first item. Convert an array of strings or objects, because its items can be numpy
+        # strings. Other sequences stay as they are, so that items are loaded only when accessed.
         if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and texts.dtype.kind in "OUT"):
             texts = texts.tolist()
         if not hasattr(texts, "__len__") or not hasattr(texts, "__getitem__"):
@@ -78,7 +79,7 @@ class Texts:
             raise ValueError(f"columns: {name!r} is not one of the columns of the dataset, {names}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
-        # Convert a pandas Series to a list, because its items are accessed by label.
+        # Convert a pandas Series to a list, because ``series[0]`` is the item with the label 0.
         listed = values.tolist() if hasattr(values, "iloc") else values
         return listed, getattr(feature, "names", None)
 
@@ -86,7 +87,7 @@ class Texts:
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
     """Raise ValueError unless exactly one of `names` is `column`.
 
-    `names` are the columns of a dataset or a table. `kind` is the word for it in the error.
+    `names` are the columns of a dataset or a table. `kind` is "dataset" or "table", for the error.
     """
     if names.count(column) != 1:
         raise ValueError(

@@ -1,10 +1,11 @@
 """Sums of the measurements of heads over many texts.
 
-`Totals` has the sums of a corpus, or of a part of a corpus, and `StackTotals` those of one stack.
-All numbers are float64 or integers, and the totals of two parts add to the totals of both.
+`Totals` has the sums over a corpus, or over a part of a corpus. `StackTotals` has those of one
+stack: the attention of one kind, such as "self" or "cross", in all layers. All sums are float64 or
+integers. The totals of two parts of a corpus can be added, which gives the totals of both parts.
 
-Totals also have edges. An edge is a pair of a query and a key with its weight. Each head keeps a
-limited number of edges.
+Totals also have edges. An edge is a pair of a query and a key with its weight. For each head, a
+limited number of edges is kept.
 
 A system of classes, such as parts of speech, assigns at most one class to each token.
 """
@@ -27,16 +28,17 @@ Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, whose classes are kinds of tokens.
 KIND = "kind"
-# Joining edges is slow, so the edges of newly added texts are first collected in parts. All parts
-# are joined if there are more than `_MAX_PARTS` parts, or if the collected edges are more than
-# `_MAX_EDGES` plus twice the edges that the last join kept.
+# `StackTotals.plus` does not join the edges of each new text with the edges of earlier texts,
+# because joining is slow. It collects the edges in parts, and joins all parts when there are more
+# than `_MAX_PARTS` parts, or when the collected edges are more than `_MAX_EDGES` plus twice the
+# edges that the last join kept.
 _MAX_PARTS = 64
 _MAX_EDGES = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Settings of head statistics, which are arguments of `HeadStatistics`."""
+    """Arguments of `HeadStatistics` that determine how texts are measured."""
 
     edges: int = 100
     seed: int = 0
@@ -68,7 +70,7 @@ class ClassTotals:
     ----------
     names : tuple of str
         Names of the classes.
-    weights : ndarray, (heads, classes, classes)
+    weights : ndarray, (heads, classes of queries, classes of keys)
         Sums of weights by class of query and class of key.
     queries : ndarray, (heads, classes)
         Number of queries of each class whose weights are not all 0.
@@ -108,18 +110,19 @@ class StackTotals:
     one_text : bool
         Whether queries and keys are the same tokens.
     scores : mapping of str to ndarray, (3, 4, heads)
-        Sums of each score over the texts that define it. The first axis has 0, which stands for the
-        score itself, and two baselines: with shuffled keys, and from position. The second axis has
-        the number of texts, and the sums of the baseline, of the score minus the baseline, and of
-        the square of this difference.
+        Sums of each score over texts. The first axis has three baselines: 0, the shuffled baseline
+        and the baseline from position (`StackNumbers.scores`). The second axis has, for each
+        baseline, the number of texts in which the score and this baseline are defined, and three
+        sums over these texts: of the baseline, of the score minus the baseline, and of the square
+        of this difference. With the baseline 0, the difference is the score itself.
     offsets : ndarray, (2, heads, offsets)
         Sums of weights, and numbers of pairs, by offset (`StackNumbers.offsets`).
     classes : mapping of str to ClassTotals
         For each system of classes, sums of weights by class.
     edges : tuple of KeptEdges
         Strongest edges, randomly sampled edges, and the tokens near them. The first item has the
-        edges that the last join kept. Each other item has the edges of texts that were added after
-        it. `settled` joins all items to one.
+        edges that were kept when edges were joined the last time. The other items have the edges of
+        texts that were added since then. `settled` joins all items to one.
     """
 
     layers: tuple[int, ...]
@@ -157,16 +160,18 @@ class StackTotals:
             edges=(*self.edges, *other.edges),
             num_unsettled=self.num_unsettled + sum(map(len, other.edges)),
         )
-        # Join the edges only if there are many, because this is slow. After that, edges of later
-        # texts that cannot be kept are ignored (`Totals.min_orders`).
+        # Join the edges only if there are many, because this is slow. Once they are joined, edges
+        # of later texts whose rank is too small to be kept are ignored (`Totals.min_orders`).
+
         max_unsettled = _MAX_EDGES + 2 * len(self.edges[0])
         is_small = len(total.edges) <= _MAX_PARTS and total.num_unsettled <= max_unsettled
         return total if is_small else total.settled(max_edges)
 
     def settled(self, max_edges: int) -> StackTotals:
-        """Return equal totals in which `edges` is joined to one item.
+        """Return the same totals with all items of `edges` joined to one.
 
-        Except for rounding, the result does not depend on the order in which texts were added.
+        Scores are sorted by name. Except for rounding, the result does not depend on the order in
+        which texts were added.
         """
         edges = KeptEdges.joined(self.edges, max_edges)
         names = [classes.names for classes in self.classes.values()]
@@ -187,10 +192,11 @@ def totals_of_text(
     sides: Sequence[TokenFacts],
     text: int,
 ) -> StackTotals:
-    """Convert the measurements of one text to totals, which have all tokens of the text.
+    """Convert the measurements of one text to totals.
 
-    `sides` has one item if queries and keys are the same tokens, otherwise the query tokens and the
-    key tokens.
+    The `edges` of the result have all tokens of the text, also those that are not near an edge.
+    `sides` has one item if queries and keys are the same tokens, otherwise two: the query tokens
+    and the key tokens.
     """
     edges = KeptEdges.of_text(
         text,
@@ -220,9 +226,10 @@ def totals_of_text(
 
 
 def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
-    """Return the sums of each score for one text, (3, 4, heads), as in `StackTotals.scores`.
+    """Return the sums of each score over a single text, (3, 4, heads), as in `StackTotals.scores`.
 
-    `scores` has arrays (3, heads): the score, the shuffled baseline, and the position baseline.
+    `scores` has an array (3, heads) for each score: the score itself, the shuffled baseline, and
+    the baseline from position.
     """
     values = np.stack(list(scores.values()))
     baselines = values.copy()
@@ -238,8 +245,8 @@ def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
 class Totals:
     """Sums over the texts of a corpus or of a part of it.
 
-    To add a text, the whole object is replaced. Therefore an interrupt cannot leave a text that is
-    only partly added.
+    A text is added by making a new object (`plus`), and not by changing this one. Therefore, after
+    an interrupt, a text is either added completely or not at all.
 
     Attributes
     ----------
@@ -254,9 +261,9 @@ class Totals:
     tokens : int
         Number of tokens of the texts that were read.
     empty, too_long : int
-        Numbers of texts that were left out.
+        Numbers of texts that were left out because they are empty, or too long for the model.
     remarks : tuple of str
-        Sentences for readers, for example on layers that the records do not show.
+        Sentences for readers of the statistics, for example on layers that the records do not have.
     stacks : mapping of str to StackTotals
         Sums of each stack, in the order of the records.
     """
@@ -277,16 +284,17 @@ class Totals:
         return sum(stop - start for start, stop in self.texts) - self.empty - self.too_long
 
     def settled(self) -> Totals:
-        """Return equal totals in which the edges of each stack are joined."""
+        """Return the same totals with the edges of each stack joined to one item."""
         stacks = {name: stack.settled(self.settings.edges) for name, stack in self.stacks.items()}
         return replace(self, stacks=stacks)
 
     def min_orders(
         self, name: str, num_heads: int
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return, for each head of a stack, the smallest `order` of a new edge that could be kept.
+        """Return, for each head of a stack, the smallest rank of a new edge that could be kept.
 
-        The two arrays, (heads,), are for strongest edges and sampled edges.
+        The rank is `EdgeColumns.order`. The two arrays, (heads,), are for strongest edges and
+        sampled edges. They are 0 for a stack without texts, so that all edges can be kept.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
@@ -297,7 +305,7 @@ class Totals:
         return stack.edges[0].min_orders
 
     def renumbered(self, by: int) -> Totals:
-        """Return a copy with `by` added to each text index."""
+        """Return the same totals with `by` added to the index of each text."""
         return replace(
             self,
             texts=tuple((start + by, stop + by) for start, stop in self.texts),
@@ -308,9 +316,10 @@ class Totals:
         )
 
     def plus(self, other: Totals) -> Totals:
-        """Return the sum, which has the settings of `self`.
+        """Return the totals of the texts of `self` and `other`, with the settings of `self`.
 
-        Raise ValueError if the two have a common text, or another model or other settings.
+        Raise ValueError if the two have a common text, or differ in the model, in the layers or
+        numbers of heads of a stack, or in a setting except `frequencies`.
         """
         self._check_same(other)
         stacks, max_edges = dict(self.stacks), self.settings.edges
