@@ -1,6 +1,7 @@
 """Conversion of an attention call into the attention of each example of its batch.
 
-An attention call is one computation of attention by a module, for all examples of the batch. Some
+An attention call is one computation of attention by a module, for all examples of the batch. The
+attention of an example consists of its queries, keys, mask and bias, or only of its weights. Some
 image encoders attend in windows: each window of patches is then an example of the call.
 """
 
@@ -26,13 +27,14 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    Tensors that were observed in a module's own code may have other axes than batch and heads:
-    one axis of size batch * heads, or (batch, groups, heads of a group), or (batch, heads, image
-    windows) in Hiera. Each window becomes an example.
+    A call without weights is returned unchanged, because it has four axes. In a call with weights,
+    which were observed in a module's own code, the tensors except the output are reshaped. Instead
+    of the axes of batch and heads, they may have one axis of size batch * heads, or three axes:
+    (batch, groups of heads, heads of a group) or, in Hiera, (batch, heads, image windows). Each
+    image window becomes an example.
 
     `num_tokens` are the possible numbers of tokens of an example. The third of five axes is the
-    axis of windows if its size times the number of keys is one of these numbers. A call without
-    weights is returned unchanged.
+    axis of windows if its size times the number of keys is one of these numbers.
     """
     if call.weights is None:
         return call
@@ -79,7 +81,7 @@ def copy_attention(
 ) -> list[Captured]:
     """Copy the attention of each example of a call, or of each window if `windows` is True.
 
-    `attentions` is a result of `read_attention`. `name` is the path of the module.
+    `attentions` is the result of `read_attention` for `call`. `name` is the path of the module.
 
     Raise ValueError if the attention has numbers that are not finite, or queries or keys that are
     too large for the dtype of the copies. Raise OSError if writing a copy fails.
@@ -89,7 +91,8 @@ def copy_attention(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
         )
-    # Keep windows in memory, because they are joined to one attention after the forward.
+    # Keep windows in memory even if spools exist, because windows are joined to one attention after
+    # the forward.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
     return [copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)]
 
@@ -104,14 +107,16 @@ def read_attention(
 ) -> Sequence[Captured]:
     """Return the attention of each example (or window) of a call, without copying it.
 
-    `unpadded` has the positions without padding of each example or window. `name` is the path of
-    the module.
+    `unpadded` has the queries and keys of each example or window that are not padding. `name` is
+    the path of the module.
 
-    The result has queries and keys. The weights computed from them are compared with the weights of
-    the call, or with its output if the call has no weights (see `SelfCheck.finish`). If queries and
-    keys are unknown or do not give the call's weights, or if the mask cannot be read, the result
-    has the call's weights instead. Raise NotImplementedError if a call without weights cannot be
-    read or fails the comparison.
+    The result has the queries and keys of the call. If the weights of the call are known, they are
+    compared with weights computed from the queries and keys. The result has the call's weights
+    instead if the comparison fails, if queries or keys are unknown, or if the mask cannot be read.
+
+    If the weights of the call are not known, its output is compared, perhaps in a later call (see
+    `SelfCheck.compare_output`). Raise NotImplementedError if this comparison fails, or if the mask
+    or the sinks of such a call cannot be read.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
@@ -138,8 +143,8 @@ def read_attention(
     if call.weights is None:
         check.compare_output(call, attentions, unpadded, name)
     elif not check.agrees_with_weights(call, attentions, unpadded):
-        # The queries and keys were observed in the module's own code, and do not give its weights.
-        # Use the weights instead.
+        # The queries and keys that were observed in the module's own code do not give its weights,
+        # so use the weights.
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     return attentions
 

@@ -2,7 +2,8 @@
 
 The model's attention function computes as usual. Then its output is overwritten for the changed
 heads and queries. If a module computes attention in its own code, its weights are overwritten right
-after the softmax. The output for all other heads and queries stays bit-identical.
+after the softmax, and its output is overwritten only for heads whose output is replaced. The output
+for all other heads and queries stays bit-identical. A row is the weights of one query.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def _itself(attention: LayerAttention) -> LayerAttention:
 
 @dataclass(frozen=True)
 class LayerChange:
-    """Change of the attention in one layer. By default, nothing changes.
+    """Change of one example's attention in one layer. By default, nothing changes.
 
-    Heads have the model's numbers. Query indices do not count padding.
+    Heads have the model's numbers. Indices and numbers of queries and keys do not count padding.
 
     Attributes
     ----------
@@ -62,7 +63,10 @@ class LayerChange:
 
     @property
     def identity(self) -> LayerChange:
-        """Change that overwrites the same rows with values from the unchanged weights."""
+        """Change that computes the output of the same rows again, from the unchanged weights.
+
+        It has neither the factors nor the replaced outputs of this change.
+        """
         return LayerChange(self.shape, rows=self.rows)
 
     def then(self, later: LayerChange) -> LayerChange:
@@ -147,8 +151,9 @@ def change_outputs(
 
     `read` returns the model's own attention of each example, and compares it with the output.
     `positions` has the queries and keys of each example that are not padding. `name` is the path of
-    the module. `edited` is whether `edit_weights` has changed the weights of this call. In a step
-    of a generation, `block` has the indices of the call's queries and keys in the text.
+    the module. `edited` is whether `edit_weights` has already changed the weights of this call. If
+    so, only heads with a replaced output are overwritten. In a step of a generation, `block` has
+    the indices of the call's queries and keys in the text.
 
     Raise NotImplementedError if the output of the call cannot be changed.
     """
@@ -172,9 +177,10 @@ def change_outputs(
 
 
 def _replace_outputs(output: torch.Tensor, change: LayerChange, *, edited: bool) -> None:
-    """Replace outputs of heads and multiply them by factors. `output` is (queries, heads, width).
+    """Replace outputs of heads, and multiply outputs of heads by factors.
 
-    If the weights were edited, they already contain the factors of all heads without new outputs.
+    `output` is (queries, heads, value_dim). If `edited` is True, the weights already contain the
+    factors of the heads whose output is not replaced, so only the other factors are applied.
     """
     for head, vector in change.outputs.items():
         output[:, head] = vector.to(output)
@@ -189,9 +195,10 @@ def _replace_outputs(output: torch.Tensor, change: LayerChange, *, edited: bool)
 
 
 def _check_changeable(call: AttentionCall, num_examples: int, name: str, *, rows: bool) -> None:
-    """Raise NotImplementedError if the output of a call for `num_examples` cannot be changed.
+    """Raise NotImplementedError if the output of a call cannot be changed.
 
-    `rows` is whether outputs are computed again from changed weights.
+    `num_examples` is the number of examples of the batch. `rows` is whether rows of the output will
+    be computed again from changed weights.
     """
     kind = type(call.module).__name__
     reason = None
@@ -208,8 +215,8 @@ def _check_changeable(call: AttentionCall, num_examples: int, name: str, *, rows
         )
 
 
-#: Iterator of heads, rows and the changed weights of these heads and rows, (heads, rows, keys). The
-#: first query and the first key of the attention call have index 0.
+#: Iterator of heads, rows and the changed weights of these heads and rows, (heads, rows, keys). A
+#: row is an index into the queries of the attention call, not counting padding.
 _ChangedWeights = Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]
 
 
@@ -243,7 +250,8 @@ def _changed_weights(
     """Yield the changed weights of a call.
 
     The weights of a few rows are computed at a time, because the matrix of all queries and keys may
-    not fit in memory.
+    not fit in memory. If `block` is None, the call must have all queries and keys of the layer.
+    Raise NotImplementedError otherwise.
     """
     if block is None:
         shape = attention.num_queries, attention.num_keys
@@ -284,9 +292,10 @@ def edit_weights(
 ) -> None:
     """Overwrite the weights of a module right after its softmax.
 
-    The module computes attention in its own code, and then multiplies the changed weights by the
-    values. `weights` are (examples, heads, queries, keys) or (examples * heads, queries, keys).
-    `name` is used in errors. The other arguments are as for `change_outputs`.
+    The module computes attention in its own code, and multiplies the weights by the values after
+    this function has changed them. `weights` are (examples, heads, queries, keys) or
+    (examples * heads, queries, keys). `name` is the path and class of the module, for errors. The
+    other arguments are as for `change_outputs`.
     """
     by_example = weights
     if weights.dim() == 3 and len(weights) % len(changes) == 0:
@@ -331,7 +340,7 @@ def _edit_example(
             on_device = tuple(indices.to(matrices.device) for indices in index)
             matrices[on_device] = changed.to(matrices)
     for head, factor in change.factors.items():
-        # `change_outputs` applies the factor of a head with replaced output.
+        # `change_outputs` applies the factor of a head whose output is replaced.
         if head not in change.outputs:
             matrices[head] *= factor
 

@@ -1,21 +1,22 @@
 """Comparison of weights computed from queries and keys with the model's own attention.
 
-In every call of an attention function, 32 rows of each head are computed (a row has the weights of
-one query), or all rows of a short text. The weights of a row are multiplied by the values, and the
-product is compared with the model's output. If a call has several examples or windows, the 32 rows
-are divided among them, with at least 4 rows of each head in every example. All rows are compared
-for functions that transformers does not ship (`foreign_name`), as far as `_MAX_FOREIGN_ENTRIES`
-allows.
+A row is the weights of one query. In every call of an attention function, 32 rows of each head are
+computed, or all rows of a short text. The weights of a row are multiplied by the values, and the
+product is compared with the model's output. If the model's own weights are known, the rows are
+compared with these weights instead. If a call has several examples or windows, the 32 rows are
+divided among them, with at least 4 rows of each head in every example. More rows are compared for
+functions that transformers does not ship: all rows, unless they have more than
+`_MAX_FOREIGN_ENTRIES` weights.
 
-The rows of a head are evenly spread over the text, and different heads have different rows. If
-there are enough heads, they have all rows of a text together. Then a mask that is wrong in one row
-of all heads is found. If k consecutive rows of one head are wrong, of n rows in all, at least one
-of them is compared if k > n / 32.
+The rows of a head are evenly spread over the text, and shifted a little from head to head. If a
+text has at most 32 times as many tokens as there are heads, the heads together cover all rows. Then
+a mask that is wrong in one row of all heads is found. If more than n / 32 consecutive rows of one
+head are wrong, of n rows in total, at least one of the wrong rows is compared.
 
 A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`).
 
-A model has many layers of the same shape. Their rows are collected and compared together, because
-the time of a comparison of few numbers is the time of its calls of torch.
+A model has many layers of the same shape. Their rows of outputs are collected and compared
+together. For few numbers, the number of torch calls determines the time of a comparison.
 """
 
 from __future__ import annotations
@@ -34,42 +35,56 @@ from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.softmax import exp_in_place
 
-# Number of compared rows of each head in a call. The examples of a call share them.
+# Number of compared rows of each head in a call. They are divided among the examples of the call.
 _ROWS = 32
 # Minimum number of compared rows of each head and example in a call with several examples.
 _MIN_ROWS_OF_EXAMPLE = 4
-# Maximum number of compared weights of a call of a function that transformers does not ship.
+# Number of weights of a call up to which all its rows are compared, if transformers does not ship
+# the function. In a larger call, as many rows are compared as have this number of weights, but at
+# least as many rows as for other functions.
 _MAX_FOREIGN_ENTRIES = 1 << 22
-# Maximum number of weights computed at once (512 KiB of float32), unless the heads that share keys
-# have more in a row. Samples are collected until they have this number of weights together.
+# Maximum number of weights computed at once (512 KiB of float32). If one query has more weights in
+# the heads that share a key head, these are computed at once. Rows of several calls are collected
+# until they have this number of weights together.
 _MAX_ENTRIES_AT_ONCE = 1 << 17
 
-# Limit of the error of a row of outputs. The error is the smallest c for which the first inequality
-# below holds. Rounding causes only a small c. The second inequality is for a row of weights.
+# Limit of the error of a row whose output is compared. The error is the smallest c for which the
+# first inequality below holds. Rounding causes only a small c. The second inequality is for a row
+# whose weights are compared.
 #
 #     |error of o| <= c u (|o| + rms(v) + |l| std(v))
 #     |error of w| <= c u (1 + |l|)
 #
+# |o|, |error of o|: the lengths of these vectors
+# |error of w|: the largest absolute error of a weight of the row
 # u: the relative rounding error of the least precise computation of the call (`_rounding_unit`)
 # o: the output vector of the row
 # w: the weights of the row
 # v: the value vectors. Their root mean square (rms) and standard deviation (std) over the keys are
 #    weighted by w.
 # |l|: the size of the row's logits: the absolute value of the largest logit plus the logarithm of
-#    the number of keys
+#    one more than the number of keys
+#
+# The code adds two details to the first inequality (`_output_error`, `_compare`). If u |l| is not
+# small, the effect of an error of the logits grows exponentially. Outputs close to 0 are rounded to
+# multiples of the smallest number of their dtype.
 #
 # In extractions of tiny models of ten types in bfloat16 and float16, the largest c was 0.9. If the
-# logits are large, the right-hand sides are large, and small errors of a formula are not found.
+# logits are large, the right-hand sides are large, so small errors of captured queries, keys or
+# masks are not found.
 _MAX_ROW_ERROR = 4.0
-# Limit of the error of a head: the root mean square of the errors of its rows. The largest error in
-# the same extractions was 0.4. The limit is lower than that of a single row, because rounding
-# errors are large in few rows only. The error of a wrong formula is large in all rows.
+# Limit of the error of a head: the root mean square of the errors of its compared rows of outputs.
+# The largest error in the same extractions was 0.4. The limit is lower than that of a single row,
+# because rounding errors are large in few rows only. If the model computes its weights with another
+# formula, the error is large in all rows.
 _MAX_HEAD_ERROR = 1.0
-# Limit of the error of a row of weights: the smallest c for which the second inequality holds.
+# Limit of the error of a row whose weights are compared: the smallest c for which the second
+# inequality above `_MAX_ROW_ERROR` holds.
 _MAX_WEIGHT_ERROR = 4.0
 # Assumed number of roundings in a sum of float32. Each term is rounded, and large logits amplify
 # the errors. With 16 roundings, three of 615 tiny models were rejected wrongly (their largest error
-# was 5.8, and the limit is 4). The errors of wrong formulas are far larger.
+# was 5.8, and the limit is 4). If the weights of a model follow another formula, the error is far
+# larger.
 _ROUNDINGS_PER_SUM = 64
 
 
@@ -83,8 +98,10 @@ class _Sample:
         The captured attention of the example.
     rows : Tensor
         Indices of the compared rows, int64: (heads, rows), or (1, rows) if all heads have the same.
+        Rows of padding do not count.
     actual : Tensor
-        Output vectors of the rows, (heads, rows, value_dim), or weights, (heads, rows, keys).
+        The model's output vectors of the rows, (heads, rows, value_dim), or its weights,
+        (heads, rows, keys).
     values : Tensor or None
         Values of the example without padding, (value_heads, keys, value_dim). None if weights are
         compared.
@@ -93,7 +110,7 @@ class _Sample:
     unit : float
         Relative rounding error of the call (`_rounding_unit`).
     name : str
-        Description of the module, for errors.
+        Path of the module, with its class and its attention function, for errors.
     """
 
     attention: QueryKeyAttention
@@ -126,11 +143,12 @@ class _Sample:
         )
 
     def parts(self, num_samples: int) -> Iterator[tuple[slice, slice]]:
-        """Divide heads and rows into parts with at most `_MAX_ENTRIES_AT_ONCE` weights each.
+        """Divide the compared weights into parts, with `_MAX_ENTRIES_AT_ONCE` weights if possible.
 
-        A part has the weights of all `num_samples` samples that are compared together. Yield a
-        slice of the heads and a slice of the rows for each part. Heads that share keys or values
-        stay together.
+        Yield a slice of the heads and a slice of the rows for each part. A part has these heads and
+        rows of all `num_samples` samples that are compared together. Heads that share keys or
+        values stay together. A part has at least one row of these heads, even if it has more
+        weights than `_MAX_ENTRIES_AT_ONCE`.
         """
         num_heads, num_rows = self.actual.shape[:2]
         num_keys = self.attention.num_keys
@@ -151,8 +169,9 @@ class _Sample:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own attention.
 
-    The keys of `foreign` are the names of the attention functions that transformers does not ship.
-    A value is True if the outputs of all calls of the function were compared.
+    The keys of `foreign` are the names of those attention functions that the model called and
+    that transformers does not ship. A value is True if the outputs of all calls of the function
+    were compared.
     """
 
     def __init__(self) -> None:
@@ -171,8 +190,8 @@ class SelfCheck:
         """Compare outputs computed from `attentions` with the call's output, if it is known.
 
         `attentions` and `unpadded` have one entry for each example (or window) of the call. The
-        comparison may be postponed to a later call of this method or of `finish`, which raises the
-        errors that are described there.
+        comparison may be postponed to a later call of this method or of `finish`. This method
+        raises the same errors as `finish`.
         """
         foreign = foreign_name(call)
         output = _checkable_output(call)
@@ -192,7 +211,7 @@ class SelfCheck:
 
         Raise NotImplementedError if a difference is larger than rounding can cause. Possible causes
         are a mask that the model ignores, a gate, and a term of the logits in an unknown keyword
-        argument. Raise ValueError if the output is NaN.
+        argument. Raise ValueError if a compared output contains NaN.
         """
         samples, self._samples, self._num_entries = self._samples, [], 0
         for group in _groups(samples):
@@ -219,7 +238,8 @@ class SelfCheck:
     ) -> bool:
         """Whether weights computed from the call's queries and keys agree with `call.weights`.
 
-        Only some rows of each head are compared. False if the call has no weights.
+        Only some rows of each head are compared. False if the call has no weights, or if their
+        numbers of heads, queries and keys are not those of the queries and keys.
         """
         weights = call.weights
         expected = (call.num_heads, call.num_queries, call.num_keys)
@@ -249,7 +269,7 @@ class SelfCheck:
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = self._choose_rows(attention, len(attentions), is_foreign=is_foreign)
-            # If the model joins all rows of a batch to one example, `own` has a single entry.
+            # If the model joins all examples of a batch to one, `own` has a single entry.
             actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
             values = None
             if call.value is not None:
@@ -261,9 +281,10 @@ class SelfCheck:
     def _choose_rows(
         self, attention: QueryKeyAttention, num_examples: int, *, is_foreign: bool
     ) -> torch.Tensor:
-        """Return the rows to compare, as in `_Sample`.
+        """Return the indices of the rows to compare, as in `_Sample`.
 
-        Equal arguments give the same tensor object, because samples are grouped by its id.
+        Equal sizes give the same tensor object, because `_Sample.kind` compares the ids of these
+        tensors.
         """
         heads, length = attention.num_heads, attention.num_queries
         count = max(_ROWS // num_examples, min(_ROWS, _MIN_ROWS_OF_EXAMPLE))
@@ -292,10 +313,10 @@ def _rows_of(
 ) -> torch.Tensor:
     """Copy the compared rows of each head, (heads, rows, ...), from `tensor`.
 
-    `tensor` is (heads, queries, ...).
+    `tensor` is (heads, queries, ...). `unpadded` has the positions of the queries that are not
+    padding, or is None if no query is padding. `rows` has indices into the queries that are not
+    padding: (heads, rows), or (1, rows) if all heads have the same.
 
-    `unpadded` has the positions of the queries that are not padding, or is None if all queries
-    belong to the text. `rows`, (heads, rows), has indices into the queries that are not padding.
     The rows are copied, because the model may overwrite `tensor` before they are compared.
     """
     tensor = tensor.detach()
@@ -306,11 +327,12 @@ def _rows_of(
 
 
 def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the error of each row of samples of one kind: relative to its limit, and absolute.
+    """Compare samples of the same kind. Return the relative and the absolute error of each row.
 
     Both tensors are (samples, heads, rows). The absolute error of a row is the length of the
-    difference of two output vectors, or the largest difference of two weights. The relative error
-    is the smallest c for which the inequality beside `_MAX_ROW_ERROR` holds.
+    difference between the computed and the model's output vector or, if weights are compared, the
+    largest absolute difference of a weight. The relative error is the smallest c for which the
+    inequality above `_MAX_ROW_ERROR` holds, or 0 if the query of the row has no allowed keys.
     """
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit
@@ -343,7 +365,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
                 rows[own_heads if len(rows) > 1 else slice(None), own_rows],
             )
             top = logits.amax(dim=-1, keepdim=True)
-            # Rows without allowed keys are ignored, because their softmax is not defined.
+            # The softmax of a row without allowed keys is not defined, so its relative error is set
+            # to 0 below.
             is_empty = top.isneginf()
             top = top.masked_fill(is_empty, 0.0)
             exponentials = exp_in_place(logits.sub_(top))
@@ -382,10 +405,11 @@ def _output_error(
     *,
     unit: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the error of each row of outputs, and its limit for c = 1 (see `_MAX_ROW_ERROR`).
+    """Return the absolute error of each row of outputs, and the limit of this error for c = 1.
 
-    The weights of a row are its `exponentials`, divided by the sum of these and `sink_term`. `size`
-    is |l| of each row, and `unit` is u.
+    The limit is the right-hand side of the first inequality above `_MAX_ROW_ERROR`, where `size` is
+    |l| of each row, and `unit` is u. The weights of a row are its `exponentials`, divided by their
+    sum plus `sink_term`.
     """
     # The values of masked keys may be infinite, and 0 times infinity would be NaN.
     values = values.float().nan_to_num(0.0, 0.0, 0.0)
@@ -394,8 +418,8 @@ def _output_error(
     total = sums[..., -1:] if sink_term is None else sums[..., -1:] + sink_term
     sums /= total
     expected, mean_square = sums[..., :-2], sums[..., -2:-1]
-    # If a logit has the error c * e, its weight has the relative error exp(c * e) - 1. `relative`
-    # is this error divided by c, where c is `_MAX_ROW_ERROR`.
+    # With e = unit * size: if a logit has the error c * e, its weight has the relative error
+    # exp(c * e) - 1. `relative` is this error divided by c, for c = `_MAX_ROW_ERROR`.
     relative = (_MAX_ROW_ERROR * unit * size).clamp_max(60.0).expm1() / _MAX_ROW_ERROR
     spread = mean_square - expected.square().sum(dim=-1, keepdim=True)
     limit = unit * (_length(actual) + mean_square.sqrt())
@@ -418,13 +442,16 @@ def _stacked(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
 
 
 def _of_heads(tensor: torch.Tensor, heads: slice, num_heads: int) -> torch.Tensor:
-    """Return the keys or values that the query heads `heads` read, of all `num_heads`."""
+    """Return the keys or values of the key heads that the query heads in the slice `heads` use.
+
+    `tensor` is (samples, key_heads, keys, ...), and `num_heads` is the number of query heads.
+    """
     shared = num_heads // tensor.shape[1]
     return tensor[:, heads.start // shared : -(-heads.stop // shared)]
 
 
 def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Multiply the matrices of each head.
+    """Multiply the matrices of each head: (samples, heads, m, k) by (samples, key_heads, k, n).
 
     Each matrix of `right` is shared by the same number of consecutive heads of `left`.
     """
@@ -433,7 +460,7 @@ def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _smallest(dtype: torch.dtype) -> float:
-    """Return the smallest positive number of a dtype, to which tiny numbers are rounded."""
+    """Return the smallest positive number of a dtype. Rounding errors near 0 have this size."""
     limits = torch.finfo(dtype)
     return limits.smallest_normal * limits.eps
 
@@ -465,9 +492,10 @@ def uses_sink_as_gate(module: nn.Module) -> bool:
 
 
 def sinks_of(call: AttentionCall) -> torch.Tensor | None:
-    """Return the logits of the sinks, (heads,), or None if a call has no sinks or has weights.
+    """Return the logits of the sinks of a call, (heads,), or None if it has no sinks.
 
-    Raise NotImplementedError if the number of sinks is not the number of heads.
+    Return None, too, if the weights of the call are known. Raise NotImplementedError if the number
+    of sinks is not the number of heads.
     """
     sinks = call.options.get("s_aux")
     if sinks is None:
@@ -521,8 +549,8 @@ def _difference_error(
 ) -> NotImplementedError:
     """Return an error that states the module, head, query and size of the worst difference.
 
-    `ratios` and `errors` are the results of `_compare`. `share` is the ratio of the allowed
-    difference to the worst difference.
+    `ratios` and `errors` are the relative and absolute errors that `_compare` returns. `share` is
+    the ratio of the allowed difference to the worst difference.
     """
     index = torch.unravel_index(ratios.argmax(), ratios.shape)
     number, head, row = (int(position) for position in index)

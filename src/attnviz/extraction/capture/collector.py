@@ -1,8 +1,9 @@
 """Classes and functions that collect the attention of one forward and join attention windows.
 
 An attention module computes attention in one or more attention calls. A module that runs several
-times in a forward has several runs. Some image encoders attend in windows: a patch attends only to
-the patches of its window.
+times in a forward has several runs. A stack is the attention of one kind in all layers, such as the
+attention of a decoder. Some image encoders attend in windows: a patch attends only to the patches
+of its window. The examples of a forward are the texts or images of its batch.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
 
-# Stacks of layers whose tokens are not those of a text but patches, frames or summaries of these.
-# The padding of texts does not apply to these tokens.
+# Stacks whose tokens are not those of a text, but patches of an image, frames of a sound, or
+# summaries of these. The padding of texts does not apply to these tokens.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
 #: Function that gets each attention call, and the run of the module that made it.
@@ -70,30 +71,31 @@ class Run:
     turn : int
         Number of earlier runs of the same module.
     num_tokens : set of int
-        Possible numbers of tokens per example. There may be several, because the order of the axes
-        of the module's input is not known.
+        Possible numbers of tokens per example in the input of the module. There may be several,
+        because the order of the axes of the input is not known. Empty if none is known.
     calls : list of list
         For each captured attention call, the attention of each example. A call with several windows
         has one list per window, each with the attention of every example.
     num_calls : int
         Number of captured attention calls. A call with several windows counts once.
     total_shape : tuple of int
-        Number of queries and number of keys of one example, summed over all calls and windows, with
-        padding.
+        Number of queries and number of keys of one example, summed over all captured calls and
+        windows. Padding is included, so the numbers are the same for all examples.
     dtype : dtype or None
-        Dtype of the queries and keys, or None if they are not known.
+        Dtype of the queries and keys of the last captured call, or None if they are not known.
     has_all_logits : bool
         Whether the product of queries and keys is the only product in the logits.
     dispatched : bool
-        Whether all calls used transformers' dispatcher or torch's `scaled_dot_product_attention`.
+        Whether all captured calls used transformers' attention dispatcher or torch's
+        `scaled_dot_product_attention`.
     is_copied : bool
-        Whether the attention is kept. If False, the attentions in `calls` have the numbers of
+        Whether the attention is copied. If False, the attentions in `calls` have the numbers of
         queries and keys, but no heads.
     num_heads : int
         Number of heads.
     positions : sequence of Positions or None
-        Queries and keys of each example that are not padding, if the run made a single call without
-        windows. None otherwise.
+        Queries and keys of each example that are not padding. None if the run made several calls,
+        or if its call has windows.
     """
 
     name: str
@@ -112,7 +114,10 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of queries and keys of the first example without padding, summed over `calls`."""
+        """Numbers of queries and keys of the first example, summed over `calls`.
+
+        Padding does not count.
+        """
         return (
             sum(call[0].num_queries for call in self.calls),
             sum(call[0].num_keys for call in self.calls),
@@ -175,8 +180,8 @@ class Collector:
         self.changed: set[ModuleRun] = set()
         self.runs: list[Run] = []
         self._by_module_run: dict[ModuleRun, Run] = {}
-        # Largest number of examples or windows of a call. If a batch has several rows, 1 means that
-        # the model joins all of them to one example.
+        # Largest number of examples or windows of a call. If the batch has several examples, 1
+        # means that the model joins all of them to one.
         self.max_examples = 0
         self._copier = Copier(options, spools)
         self.trace_all = trace_all
@@ -188,7 +193,8 @@ class Collector:
         self._vision = "input_ids" not in batch.arguments and any(
             name.startswith("pixel_values") for name in batch.arguments
         )
-        # Stack of modules outside of a language model whose path does not show their stack.
+        # Stack of modules that are outside of a language model and whose path does not show their
+        # stack. None if the model contains no language model.
         self._beside_text = None
         if any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules):
             sounds = any(map(batch.arguments.__contains__, SOUNDS))
@@ -214,7 +220,7 @@ class Collector:
     def watch(self, undo: Cleanup, observe: Observer | None = None) -> None:
         """Collect the attention computed in this thread until the ``with`` block of `undo` ends.
 
-        `observe` gets each call after its output was changed.
+        `observe` gets each call after the requested changes of its output.
         """
 
         def receive(call: AttentionCall) -> None:
@@ -253,6 +259,7 @@ class Collector:
         """Return the possible numbers of tokens per example in the input of a module.
 
         The axis with the features of a token may be the last one or, as in images, the second one.
+        Return an empty set if `tensor` is None or empty, or if it has fewer than two axes.
         """
         if tensor is None or tensor.dim() < 2 or not tensor.numel():
             return frozenset()
@@ -303,7 +310,7 @@ class Collector:
     def _capture_call(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int
     ) -> None:
-        """Copy the attention of a call, and change the output of the call if requested."""
+        """Add the attention of a call to `run`, and change the output of the call if requested."""
         if not run.num_calls:
             run.num_heads = call.num_heads
             run.is_copied = self._is_requested(run)
@@ -422,7 +429,7 @@ class Collector:
     def has_untraced_attention(self) -> bool:
         """Whether an attention module ran that was neither captured nor traced.
 
-        In another forward that traces this module, its attention may be captured.
+        Another forward that traces (observes) the torch functions of all modules may capture it.
         """
         return any(
             id(entry.module) not in self.scan.paths or not self._running.is_traced(entry)
@@ -451,9 +458,10 @@ class Collector:
             or self._matching_sequence(f"{key_side} keys", num_keys),
         )
         if stack in _WITHOUT_TEXT:
-            # Ignore texts here, because the number of patches may equal the length of a text.
+            # The number of patches may equal the length of a text by chance, so ignore texts.
             sequences = (None, None)
-        # Return the same list object for the same sequences, because `MaskReader` compares ids.
+        # Return the same list object for the same sequences, because `MaskReader` finds its earlier
+        # results by the id of this list.
         if sequences not in self._unpadded:
             queries, keys = (
                 [None] * self._batch_size if sequence is None else self.sequences[sequence].unpadded
@@ -481,6 +489,7 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     """Whether two calls have the same query and key tensors in memory.
 
     Equal numbers at different addresses do not count, because two windows or images may be equal.
+    False if `before` is None, or if the queries or keys of a call are not known.
     """
     if before is None:
         return False
@@ -494,7 +503,7 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
 
 
 def joined_windows(parts: Sequence[Captured]) -> Captured:
-    """Join the attention of windows into one attention over the tokens of all windows.
+    """Join the attention of windows, or of several calls, into one attention over all their tokens.
 
     Tokens are in the order of the windows. Tokens of different windows do not attend to each other.
     """
@@ -504,7 +513,7 @@ def joined_windows(parts: Sequence[Captured]) -> Captured:
     if len(vectors) < len(parts):
         blocks = [part.stored_weights for part in parts if part.stored_weights is not None]
         num_queries, num_keys = (sum(block.shape[axis] for block in blocks) for axis in (1, 2))
-        # The attention of layers that are not kept has no heads.
+        # The attention of layers that are not copied has no heads, and `stack` needs at least one.
         values = torch.empty(0, num_queries, num_keys)
         if len(blocks[0]):
             values = torch.stack([torch.block_diag(*head) for head in zip(*blocks, strict=True)])

@@ -21,8 +21,8 @@ from attnviz.record.storage.spool import Spool
 class Copier:
     """Copier of attention.
 
-    `spools` has a spool (a folder on disk) for the copies of each example. If `spools` is empty,
-    copies stay in memory.
+    `options` have the device and the dtype of the copies. `spools` has a spool (a folder on disk)
+    for the copies of each example. If `spools` is empty, copies stay in memory.
     """
 
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
@@ -37,9 +37,10 @@ class Copier:
         """Copy the queries, keys and sinks of an attention, or its weights.
 
         Masks and biases are not copied, so that layers can share them. `written` is the index of
-        the example and the path of the module. If `written` is not None and spools exist, all
+        the example and the path of the module, or None. If it is not None and spools exist, all
         copied tensors except sinks are written to the spool of the example. Raise ValueError if
-        queries or keys are too large for the dtype, and OSError if the spool cannot be written.
+        numbers in the queries or keys are too large for the dtype, and OSError if the spool cannot
+        be written.
         """
         if isinstance(attention, StoredWeights):
             return StoredWeights(self._copies_of({"weights": attention.values}, written)["weights"])
@@ -71,7 +72,10 @@ class Copier:
         return self._spools[example].write(name, blocks)
 
     def _convert(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
-        """Convert the queries, keys or weights (`what`) to the device and dtype of copies."""
+        """Convert the queries, keys or weights (`what`) to the device and dtype of copies.
+
+        Raise ValueError if a number in the queries or keys is too large for the dtype.
+        """
         device = self._options.device or tensor.device
         dtype = self._options.dtype or tensor.dtype
         copied = tensor.detach().to(device, dtype).contiguous()

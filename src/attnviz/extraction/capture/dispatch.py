@@ -1,11 +1,11 @@
 """Wrapper of transformers' attention dispatcher. The wrapper exists only during a capture.
 
 Every model that uses the dispatcher calls ``AttentionInterface.get_interface`` to get the function
-that computes its attention. Only this method is wrapped. The model's implementation, mask and
-configuration do not change, and the same function is called with the same arguments. Therefore the
-model's outputs are bit-identical. Queries and keys are observed as the function receives them:
-after rotary position embedding and normalisation, and before key heads are repeated for the query
-heads of their group. A function that receives the observed calls is called a sink.
+that computes its attention. Only this method is wrapped. The function is called with the same
+arguments as without the wrapper. Then the observed call is passed to a function of the capture,
+which is called a sink. The model's outputs are bit-identical, unless the sink overwrites the output
+of a call. Queries and keys are observed as the function receives them: after rotary position
+embedding and normalisation, and before key heads are repeated for the query heads of their group.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from attnviz.utils.cleanup import Cleanup, SharedChange
 class AttentionCall:
     """Inputs and output of one computation of attention.
 
-    The tensors belong to the model. Copy the tensors that are needed after the call. Tensors that
-    were observed in a module's own code may have other leading axes (see `with_four_axes`).
+    The tensors belong to the model, which may overwrite them. Copy the tensors that are needed
+    after the call. Tensors that were observed in a module's own code may have other axes before the
+    last two than stated here (see `with_four_axes`).
 
     Attributes
     ----------
@@ -74,7 +75,7 @@ class AttentionCall:
 
     @property
     def num_examples(self) -> int:
-        """Size of the batch axis. A tensor that all examples share may have size 1 instead."""
+        """Number of examples. A tensor that all examples share may have a batch axis of size 1."""
         sizes = [
             tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
         ]
@@ -103,27 +104,26 @@ class AttentionCall:
 #: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]
 
-# Each thread and asyncio task has its own values, so attention in other threads is not observed.
+# Each thread and asyncio task has its own values of these three variables, so attention in other
+# threads is not observed.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
-
 _observer: ContextVar[Sink | None] = ContextVar("attnviz_observer", default=None)
-
 _dispatching: ContextVar[bool] = ContextVar("attnviz_dispatching", default=False)
 
 _AttentionFunction = Callable[..., Any]
 
 
 def dispatching() -> bool:
-    """Whether an attention function of the dispatcher runs in this thread."""
+    """Whether an attention function that the dispatcher returned runs in this thread."""
     return _dispatching.get()
 
 
 def report(sink: Sink, undo: Cleanup) -> None:
     """Pass the attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
-    Only calls of functions that the dispatcher returns are passed. An error raised in `sink` ends
-    the model's forward. Captures may run in several threads at once: the last capture that ends
-    restores the original method of transformers.
+    Only calls of functions that the dispatcher returns during this block are passed. An error
+    raised in `sink` ends the model's forward. Captures may run in several threads at once: the last
+    capture that ends restores the original method of transformers.
     """
     undo.add(partial(_sink.set, _sink.get()))
     # An interrupt inside of an attention function may leave `_dispatching` set, so restore it, too.
@@ -143,7 +143,7 @@ def observe(observer: Sink, undo: Cleanup) -> None:
 
 
 class _Method:
-    """Transformers' `get_interface` method and its replacement."""
+    """Transformers' `AttentionInterface.get_interface` method and its replacement."""
 
     def __init__(self) -> None:
         self._original: Any = None

@@ -1,4 +1,7 @@
-"""Functions that run a model to capture its attention, and check the free space before the run."""
+"""Functions that run a model to capture its attention.
+
+Before the run, they check whether the copies of the attention fit in free memory or on the disk.
+"""
 
 from __future__ import annotations
 
@@ -69,14 +72,17 @@ def run_forward(
     `Collector`. `observe` gets each attention call after its output was changed. `logits` is the
     minimum number of final positions for which the model computes logits (None means 1).
 
-    The model runs again in two cases, unless `trace_all` is known from an earlier forward of the
-    same inputs. All modules are traced (their torch functions are observed) if a module was not
-    captured, because it did not use transformers' dispatcher (although its code can) or because it
-    replaced another module during the forward. All layers are copied if the number of a requested
-    layer was predicted wrongly.
+    The model runs again in two cases, unless `trace_all` is given, which the caller knows from an
+    earlier forward of the same inputs:
+
+    - An attention module was not captured, because it did not use transformers' attention
+      dispatcher (although its code can), or because it replaced another module during the forward.
+      In the second run, all modules are traced: their torch functions are observed.
+    - The number of a requested layer was predicted wrongly, so the layer was not copied. In the
+      second run, all layers are copied.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space, and
-    RuntimeError if a module in `changes` ran without its change.
+    RuntimeError if a run of a module in `changes` was not changed, or did not happen.
     """
     may_repeat, trace_all = trace_all is None, bool(trace_all)
     copied = options
@@ -179,9 +185,10 @@ def _foreign_note(name: str, *, is_compared: bool) -> str:
 def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
     """Return the arguments for the forward of a model, on the model's device.
 
-    Unless the batch sets `use_cache` or may contain packed texts, the forward has no cache. If the
-    model can skip logits, it computes them only for the final positions: for at least `logits`
-    positions, and for all positions that predict tokens of a produced text.
+    Unless the batch sets `use_cache` or may contain packed texts (several texts in one row), the
+    forward has no cache. If the model can skip logits, it computes them only for the last
+    positions: for at least `logits` positions, and for all positions that predict tokens of a
+    produced text.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
@@ -210,15 +217,16 @@ def check_capture(
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
     they stay in memory. If a text will be generated, `max_tokens` is a function that takes the
-    number of tokens of the prompt, and returns the maximum number of tokens of prompt and generated
-    text together. Otherwise, `max_tokens` is None.
+    number of tokens before the generation, and returns the maximum number of these and the
+    generated tokens together. In an encoder-decoder model, both are tokens of the decoder, which
+    has one token before the generation by default. Otherwise, `max_tokens` is None.
     """
     collector = Collector(loaded, batch, options)
     if max_tokens is not None:
         sequences = dict(collector.sequences)
         name = "decoder" if loaded.is_encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
-        # A decoder predicts its last token but does not read it, so it reads one token less.
+        # The decoder of an encoder-decoder model predicts the last token but does not read it.
         sequences[name] = TokenSequence(max_tokens(before) - loaded.is_encoder_decoder, [None])
         collector.sequences = sequences
     _check_free_space(collector, options, folder)

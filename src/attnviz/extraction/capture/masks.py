@@ -1,7 +1,8 @@
 """Conversion of an attention function's mask arguments into masks and biases of a record.
 
-The meaning of a mask argument depends on the implementation of attention. Many layers receive the
-same mask, so recent results are cached. Rows and columns of padding are dropped.
+A mask has the keys to which each query may attend. A bias is added to the logits. The meaning of a
+mask argument depends on the implementation of attention. Many layers receive the same mask, so
+recent results are cached. Queries and keys that are padding are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
 
 # Number of cached results. Models alternate between few masks (a global and a local one). The cache
-# also keeps the mask tensors alive, because a cache key has their addresses.
+# also keeps the mask tensors alive, because a cache key has their addresses, and the memory of a
+# freed tensor may be reused by another mask.
 _MAX_CACHED = 4
 # Values of at most this number mask a key when they are added to its logit. Models add the lowest
 # value of a dtype, perhaps scaled, or -1e4, so that the weight of the key becomes 0. Biases are
@@ -28,7 +30,10 @@ _MAX_BLOCKING = -8e3
 
 @dataclass(frozen=True)
 class Positions:
-    """Indices of queries and keys that are not padding: int64, ascending. None means no padding."""
+    """Indices of the queries and keys of an example that are not padding: int64, ascending.
+
+    None means that no query, or no key, is padding.
+    """
 
     queries: torch.Tensor | None
     keys: torch.Tensor | None
@@ -37,10 +42,11 @@ class Positions:
 def without_padding(
     tensor: torch.Tensor, index: int, positions: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return the part of one example of a tensor, (heads, queries or keys, ...), without padding.
+    """Return the queries or keys of one example that are not padding: (heads, positions, ...).
 
-    `tensor` is (batch, heads, queries or keys, ...). The batch axis has size 1 if all examples
-    share the tensor. `positions` are the queries or keys that are not padding, or None.
+    `tensor` is (batch, heads, queries or keys, ...), and `index` is the index of the example. The
+    batch axis has size 1 if all examples share the tensor. `positions` are the queries or keys that
+    are not padding. None means that no position is padding.
     """
     block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
     if positions is None:
@@ -67,10 +73,12 @@ class MaskReader:
     def read(
         self, call: AttentionCall, unpadded: Sequence[Positions]
     ) -> list[tuple[Mask | None, Bias | None]]:
-        """Return the mask and the bias of a call for each entry of `unpadded`.
+        """Return the mask and the bias of each example or window of a call.
 
-        `unpadded` has the positions without padding of each example or window. Raise
-        NotImplementedError if the type or shape of a mask or bias is unknown.
+        The mask is None if all pairs of queries and keys are allowed, and the bias is None if
+        nothing is added to the logits. `unpadded` has the queries and keys of each example or
+        window that are not padding. Raise NotImplementedError if the type or shape of a mask
+        argument is unknown.
         """
         arguments = (call.mask, call.options.get("position_bias"), *call.added)
         for tensor in arguments:
@@ -169,7 +177,7 @@ def _is_flash(call: AttentionCall) -> bool:
 
 
 def _is_causal(call: AttentionCall) -> bool:
-    """Whether the attention function masks later keys itself, without a mask argument."""
+    """Whether the attention function itself masks later keys, which no mask argument shows."""
     # Eager and flex attention receive every mask as an argument.
     if call.implementation in ("eager", "flex_attention"):
         return False
@@ -194,8 +202,8 @@ def _cache_key(tensor: object) -> tuple[object, ...] | None:
         return None
     if not isinstance(tensor, torch.Tensor):
         return (id(tensor),)
-    # The key contains the version number of the tensor, which increases with each change in place,
-    # so that the mask is read again after a change. Inference tensors have no version.
+    # The key contains the version number of the tensor. The number increases with each change in
+    # place, so a changed mask is read again. Inference tensors have no version number.
     version = None if tensor.is_inference() else tensor._version
     return (
         tensor.data_ptr(),
@@ -210,7 +218,10 @@ def _cache_key(tensor: object) -> tuple[object, ...] | None:
 def _block_of_example(
     tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, unpadded: Positions
 ) -> torch.Tensor:
-    """Return the mask or bias of one example without padding: (heads or 1, queries or 1, keys)."""
+    """Return the mask or bias of one example without padding: (heads or 1, queries or 1, keys).
+
+    Raise NotImplementedError if `tensor` has an unknown shape.
+    """
     if tensor.dim() == 2:
         # The mask of flash attention has one flag for each key: whether the key is not padding.
         tensor = tensor[:, None, None, :].bool()
@@ -220,7 +231,7 @@ def _block_of_example(
             "(batch, heads, queries, keys) and (batch, keys)."
         )
     # If attention is in windows, `index` counts the windows of all examples. The tensor may have
-    # masks for the windows of one example only, which are the same for all examples.
+    # only the masks of one example's windows, which apply to the windows of every example.
     block = tensor[index % tensor.shape[0]]
     # The mask of a static cache has extra columns for keys that are not filled yet.
     block = block[..., :num_keys]
@@ -243,7 +254,7 @@ def _block_without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Te
 def _same_positions(unpadded: Positions) -> bool:
     """Whether queries and keys have the same padding.
 
-    If the padding is the same, a causal mask is still causal after the padding has been dropped.
+    If so, a causal mask is still causal after the padding has been dropped.
     """
     if unpadded.queries is None or unpadded.keys is None:
         return unpadded.queries is unpadded.keys
@@ -253,8 +264,9 @@ def _same_positions(unpadded: Positions) -> bool:
 def _split_allowed(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Split a mask argument into flags of allowed pairs and values to add to the logits.
 
-    The flags are None if floating-point numbers in `block` allow all pairs. The values are None if
-    they are all 0, or if `block` has no floating-point numbers.
+    `block` has floating-point numbers, which are added to the logits, or flags. The flags in the
+    result are True for allowed pairs. They are None if floating-point numbers allow all pairs. The
+    values are None if they are all 0, or if `block` has flags.
     """
     if not block.is_floating_point():
         return block.bool(), None

@@ -1,13 +1,13 @@
 """Functions that check, before a model runs, whether memory or disk has enough free space.
 
-The check of the captured attention counts the queries and keys of every attention over the tokens
-of a text. For torch's ``nn.MultiheadAttention``, whose queries and keys cannot be captured, the
-check counts the weights. The check does not count:
+The check of the captured attention counts the queries and keys of each layer that attends to tokens
+of a text and, if requested, the outputs of its heads. For torch's ``nn.MultiheadAttention``, whose
+queries and keys cannot be captured, the check counts the weights. The check does not count:
 
 - attention over patches and frames, because only the model knows their number;
 - masks and position biases, because nearly all of them are stored as a few numbers;
-- weights of modules that do not use the dispatcher, because they are kept only if the captured
-  queries and keys do not give these weights.
+- weights of modules that do not use transformers' attention dispatcher, because the weights are
+  kept only if the captured queries and keys do not give them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _free_in_groups(root: Path) -> Iterator[int]:
 
 
 def _read_number(path: Path) -> int | None:
-    # If the file contains "max", the group has no limit.
+    # The file memory.max contains "max" instead of a number if the group has no limit.
     text = "".join(_read_lines(path)).strip()
     return int(text) if text.isdigit() else None
 
@@ -149,10 +149,10 @@ class LayerSize:
 
     def size(self, options: CaptureOptions) -> int:
         """Return the number of bytes of the layer's copies: 0 if the layer is not kept."""
+        # A layer whose number is not known counts only if all layers are kept.
         is_kept = options.layers is None
         if options.layers is not None and self.number is not None:
             is_kept = options.of_stack(self.stack_numbers).keeps(self.number)
-        # A layer without a known number counts only if all layers are kept.
         if options.outline or not is_kept:
             return 0
         if self.as_weights:
@@ -236,7 +236,7 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# Estimated size of a layer's activations for each token: a number of vectors of the model's width.
+# Estimated size of a layer's activations for each token, in vectors of the model's width.
 _VECTORS_PER_TOKEN = 16
 
 
@@ -245,7 +245,7 @@ def forward_memory(model: Any, count: int, length: int) -> int:
 
     The parameters of the model are not included. The estimate is the sum of the activations of one
     layer, the attention weights of one layer and their copy in float32 (which eager attention
-    makes), and, unless the model can skip logits, twice the logits of all tokens.
+    makes). If the model cannot skip logits, twice the logits of all tokens are added.
     """
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
@@ -278,7 +278,8 @@ def check_runs(
     copies in the forward, and `num_kept` the number of vectors of the model's width that are kept
     per token and layer. `eager` is whether a layer has all its attention weights in memory.
 
-    The check uses a lower bound, so a text that passes may still need too much memory.
+    The needed memory is a lower bound, so a text that passes the check may still need too much. If
+    `sizes` is empty or the free memory is not known, nothing is checked.
     """
     if not sizes:
         return

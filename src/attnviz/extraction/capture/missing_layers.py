@@ -24,7 +24,7 @@ from attnviz.extraction.modules import (
 from attnviz.utils.arguments import format_named
 
 _TEXT_STACKS = ("self", "encoder", "decoder")
-# Names and class names of modules that mix tokens without a softmax.
+# Pattern in names or class names of modules that mix tokens without a softmax.
 _MIXER = re.compile(
     r"(?i)mamba|ssm|state_?space|delta_?(net|rule|att)|lightning|linear_?att|retention|kda|"
     r"rg_?lru|rwkv|short_?conv|hyena"
@@ -43,8 +43,9 @@ def notes_on_layers(
     """Return sentences on the layers that a record does not show or shows only in part.
 
     `scan` is the result of `scan_modules` for the model. `stacks` has all captured layers, and
-    `missing` the modules whose attention could not be read. Only the layers of module lists in
-    which attention over text was captured are examined.
+    `missing` the modules whose attention could not be read. Modules in `missing` count as shown,
+    because `notes_on_modules` describes them. Only those lists of layers are examined in which
+    attention over text was captured.
     """
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
     key = ("notes on layers", captured, tuple(entry.name for entry in missing))
@@ -127,7 +128,8 @@ def _mixers(layer: nn.Module, softmax: set[int]) -> Iterator[str]:
         kind = type(module).__name__
         if id(module) in softmax:
             continue
-        # The class of a layer, such as HybridLayer, is less specific than the modules inside of it.
+        # If a class is called a layer, such as HybridLayer, the modules inside of it have more
+        # specific names, so yield those.
         if _MIXER.search(f"{name} {kind}") and not kind.endswith("Layer"):
             yield kind
         else:

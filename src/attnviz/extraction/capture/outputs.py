@@ -20,7 +20,8 @@ from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.utils.cleanup import Cleanup
 
-# Maximum relative difference between the result of a projection and the product with its matrix.
+# Maximum difference between the result of a projection and the product with its matrix, relative to
+# the largest number of the result. Dtypes that round more coarsely have a larger maximum.
 _LINEAR = 1e-3
 
 _Kept = TypeVar("_Kept")
@@ -29,9 +30,10 @@ _Kept = TypeVar("_Kept")
 class FollowedOutputs(Generic[_Kept]):
     """Observer that finds the output projections of attention modules while a model runs.
 
-    The output projection is the first module with a two-dimensional weight whose input is the
-    output of the attention. `found` has a result of `keep` for each attention module of the last
-    forward.
+    Only attention that uses transformers' attention dispatcher is observed. The output projection
+    is the first module with a two-dimensional weight whose input is the output of the attention.
+    `found` has the result of `keep` for each run of an attention module in the last forward, unless
+    the result is None.
 
     Parameters
     ----------
@@ -39,7 +41,8 @@ class FollowedOutputs(Generic[_Kept]):
         The model.
     keep : callable
         Function that gets an attention call, with `output` and `value`, and its output projection.
-        It returns what `found` keeps, or None. The tensors may change after it returns.
+        It returns the object to keep in `found`, or None. It must copy the tensors that it keeps,
+        because the model may overwrite them.
     """
 
     def __init__(
@@ -83,8 +86,8 @@ class FollowedOutputs(Generic[_Kept]):
         output = call.output
         if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
             return
-        # The last axis of the input must have the concatenated outputs of all heads. In channel
-        # attention, it has another size.
+        # The last axis of the input must have the concatenated outputs of all heads. In attention
+        # between channels instead of tokens, this axis has another size.
         if inputs[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(inputs[0], output):
             return
         self._waiting = None
@@ -120,8 +123,8 @@ class HeadOutputs:
     def of_run(self, run: Run) -> list[torch.Tensor] | None:
         """Return the outputs of each example in the last forward, (heads, queries, axes).
 
-        Return None if the module attends in windows, or if its output projection is not found or
-        not linear.
+        Return None if the run made several calls, if it attends in windows, or if its output
+        projection was not found or is not linear.
         """
         kept = self._followed.found.get((run.name, run.turn))
         if kept is None or run.positions is None:
@@ -167,12 +170,12 @@ def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tenso
 def _possible_matrices(
     projection: nn.Module, example: torch.Tensor, bias: torch.Tensor
 ) -> Iterator[torch.Tensor]:
-    """Yield matrices, (inputs, outputs), of which one may be that of the projection."""
+    """Yield matrices, (inputs, outputs). One of them is the matrix of a linear projection."""
     weight: Any = projection.weight
     if weight.device == example.device:
         # Linear stores (outputs, inputs), and Conv1D of transformers (inputs, outputs).
         yield weight.float().T
         yield weight.float()
-    # A quantized weight has another form, so project unit vectors.
+    # The tensor of a quantized weight is not the matrix, so project unit vectors.
     unit_vectors = torch.eye(example.numel(), dtype=example.dtype, device=example.device)
     yield projection(unit_vectors[None])[0].float() - bias

@@ -1,4 +1,7 @@
-"""Tracker of the attention modules that run, and of the attention that they compute."""
+"""Tracker of the attention modules that run, and of the attention that they compute.
+
+A module that runs several times in a forward has several runs.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,11 @@ class RunningModules:
         Modules of the model.
     trace_all : bool
         Whether to trace (observe) the torch functions of all modules with a softmax. If False,
-        modules that call transformers' attention dispatcher are not traced, although some of them
-        compute a part of their attention in their own code.
+        modules whose code calls transformers' attention dispatcher are not traced, although some of
+        them compute a part of their attention in their own code.
     skipped : iterable of ModuleRun
-        Runs of modules that the next forward leaves out. They count as earlier runs.
+        Runs of modules that the next forward leaves out. They count as earlier runs, so the number
+        of a run is the same as in a complete forward.
     """
 
     def __init__(
@@ -49,8 +53,8 @@ class RunningModules:
     def run_of(self, module: nn.Module) -> ModuleRun:
         """Return the run to which an attention call of `module` belongs.
 
-        If the module is not the innermost running module, it has replaced another module during the
-        forward. Then each of its calls counts as one run.
+        If the module is not the innermost running attention module, it has replaced another module
+        during the forward. Then each of its calls counts as a new run.
         """
         path = self._paths.get(id(module), type(module).__name__)
         if self._running and self._running[-1][1][0] == path:
@@ -126,7 +130,8 @@ class RunningModules:
         """Return the innermost running module and its run, if the module is traced.
 
         Return None if no attention module runs, if the module is not traced, or if an attention
-        function of the dispatcher runs. Different runs are different objects.
+        function of the dispatcher runs. The run is always the same object during one run, and
+        another object in other runs.
         """
         if not self._running or dispatching():
             return None

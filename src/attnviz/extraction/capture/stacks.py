@@ -1,4 +1,8 @@
-"""Functions that group captured attention into stacks ("self", "cross", ...) of numbered layers."""
+"""Functions that group captured attention into stacks of numbered layers.
+
+A stack is the attention of one kind ("self", "cross", "vision", ...) in all layers. Each layer of a
+stack is one run of an attention module, because a module may run several times in a forward.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.utils.arguments import format_numbers
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Sections of dotted module paths that do not name a part of a model. "*" stands for a number.
+# Sections between the dots of module paths that do not name a part of a model. "*" stands for a
+# number.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -26,7 +31,8 @@ class StackLayers:
     Attributes
     ----------
     stack : str
-        Kind of the stack: ``"self"``, ``"vision"``, ... Several stacks may be of the same kind.
+        Kind of the stack: ``"self"``, ``"vision"``, ... A model may have several stacks of the same
+        kind.
     runs : list of Run
         For each layer, the run of its module from which it was captured.
     examples : list of dict
@@ -52,9 +58,10 @@ class StackLayers:
 
     @property
     def windows(self) -> list[tuple[int, ...]]:
-        """Number of queries in each window, for each layer. A query attends only to its window.
+        """Numbers of queries in the windows of each layer, for the first example.
 
-        The tuple of a layer without windows is empty.
+        A query attends only to the keys of its window. The tuple of a layer without windows is
+        empty.
         """
         return [
             tuple(call[0].num_queries for call in run.calls) if len(run.calls) > 1 else ()
@@ -133,9 +140,10 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """Return a different short name for each module path. A path is a tuple of its sections.
 
-    A name consists of the sections at some consecutive positions, without generic sections. The
-    positions are the same for all paths: the fewest that give each path a different name. If there
-    are none, the names are numbers. The first path gets an empty string instead of a name.
+    A name consists of the sections at some consecutive positions, without those in `_GENERIC`. The
+    positions are the same for all paths: as few positions as give each path a different name that
+    is not empty. If no positions do, the names are numbers. The first path gets an empty string
+    instead of a name.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):
@@ -173,14 +181,17 @@ def _check_any_captured(collector: Collector) -> None:
 
 
 def _check_covers_input(run: Run) -> None:
-    """Raise NotImplementedError if the calls of a run do not cover all tokens of its input once.
+    """Raise NotImplementedError if the calls of a run overlap, or omit tokens of its input.
 
-    A single call through transformers' `AttentionInterface` is not checked, and neither is a run
-    whose number of tokens is unknown.
+    This is assumed if neither the total number of queries nor that of keys in all calls equals the
+    number of tokens. A run with a single call is not checked if the call used transformers'
+    attention dispatcher or torch's `scaled_dot_product_attention`. Neither is a run whose number of
+    tokens is unknown.
     """
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
-    # Queries may be pooled, so it is enough if either the queries or the keys cover all tokens.
+    # Queries may be pooled (one query for several tokens), so it is enough if the keys cover all
+    # tokens.
     if not set(run.total_shape) & run.num_tokens:
         raise NotImplementedError(
             f"model: {run.name} attends to parts of its input that overlap or do not cover it "
@@ -207,7 +218,7 @@ def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) ->
 
 
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
-    """Whether every requested layer was copied, or no copies were requested (an outline).
+    """Whether every requested layer was copied, or no copies were requested (`options.outline`).
 
     A requested layer is not copied if its number was predicted wrongly during the forward.
     """

@@ -1,9 +1,10 @@
 """Classes that change attention in every step of a generation.
 
-A step is one forward of the model. The queries are the new tokens, and the cache has the keys of
+A step is one forward of the model. Its queries are the tokens that the model has not read yet: the
+prompt in the first step, and the last generated token in later steps. The cache has the keys of
 earlier tokens. The positions of queries and keys in the text follow from the length of the cache
 and from the number of keys: a dynamic cache returns all keys, a cache with a sliding window returns
-only the last keys, and a static cache also returns keys that are not filled yet.
+only the last keys, and a static cache also returns entries for keys of later tokens.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import scan_modules
 from attnviz.utils.cleanup import Cleanup
 
-#: Kinds of attention in which every step of a generation has new queries.
+#: Stacks (kinds of attention) in which every step of a generation has new queries.
 MORE_QUERIES = ("self", "decoder", "cross")
-#: Kinds of attention in which every step of a generation adds keys to those of earlier steps.
+#: Stacks in which every step of a generation adds keys to those of earlier steps.
 MORE_KEYS = ("self", "decoder")
 
 
@@ -44,7 +45,7 @@ class StepChange:
     Attributes
     ----------
     stack : str
-        Stack of the module.
+        Stack of the module, such as ``"self"``.
     num_heads : int
         Number of heads of the module.
     change_for : callable
@@ -106,7 +107,7 @@ class ChangedSteps:
         self._masks = MaskReader()
 
     def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:
-        """Return the rows and columns of the text's attention matrix that a call computes."""
+        """Return the queries (rows) and keys (columns) of the text for which a call has weights."""
         first = self._offset if stack in MORE_QUERIES else 0
         queries = first + num_queries
         if stack not in MORE_KEYS:

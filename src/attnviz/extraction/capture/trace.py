@@ -2,9 +2,9 @@
 
 Many models compute a softmax over keys in their own code. While one of their attention modules
 runs, every torch function that the module calls is observed ("traced"): the product of queries and
-keys, its scaling, added terms and masks, the softmax, and the product with the values. The results
-do not change unless a change of the attention is requested. The captured queries and keys are used
-only if they give the weights that the model computed.
+keys, its scaling, added terms and masks, the softmax, and the product with the values. The input of
+the softmax are the logits. The results do not change unless a change of the attention is requested.
+The captured queries and keys are used only if they give the weights that the model computed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.utils.cleanup import Cleanup
 
+# Each of the following sets has the names of torch functions and tensor methods with one effect.
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
 _TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 _OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide", "divide"}
@@ -54,12 +55,13 @@ _MAX_BLOCKING = -1e3
 
 
 def _end_interrupted(error: BaseException | None) -> None:
-    """Close generators of context managers in the tracebacks of an error and of its `__context__`s.
+    """Close context managers that an interrupt has left open.
 
-    Torch removes a function mode from the stack of modes while the mode's own code runs. The
-    generator of a context manager puts the mode back afterwards. An interrupt can leave this
-    generator open. If the generator is not closed here, Python closes it when the traceback is
-    freed, after the end of the capture. Then the mode would be active again.
+    While the code of a function mode (`FunctionWatch`) runs, torch removes the mode from its stack
+    of modes. A context manager, which is a generator, puts the mode back afterwards. An interrupt
+    can leave this generator open. Then Python closes it when the traceback of the interrupt is
+    freed. This may be after the end of the capture, and the mode would be active again. So close
+    the generators in the tracebacks of `error` and of the errors during which it was raised.
     """
     while error is not None:
         trace = error.__traceback__
@@ -74,7 +76,7 @@ def _end_interrupted(error: BaseException | None) -> None:
 
 @dataclass(frozen=True)
 class _Logits:
-    """Product of queries and keys, and the operations that were applied to it so far.
+    """Product of queries and keys, and the operations that the module has applied to it so far.
 
     `is_bounded` is True between the `tanh` of a soft cap and the multiplication by the soft cap.
     `blocked` are masks that are True if a query may not attend to a key. `has_all_logits` is as in
@@ -92,20 +94,23 @@ class _Logits:
 
 @dataclass
 class _ModuleTrace:
-    """Tensors that one run of a module computed. Each tensor is identified by its `id`.
+    """Tensors that one run of a module computed, identified by their `id`.
 
-    The tensors are kept alive, because Python may reuse the id of a freed object.
+    `logits` has the operations that led to each tensor of logits. `weights` has, for the result of
+    a softmax and each tensor computed from it, this result and the logits before the softmax (None
+    if they are not known). The tensors are kept alive, because Python may reuse the id of a freed
+    object.
     """
 
     module: nn.Module
     logits: dict[int, _Logits] = field(default_factory=dict)
     weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
-    # Names of functions that changed weights after the softmax, by ids of the weights.
+    # Names of functions that changed weights after the softmax, by the id of the softmax's result.
     changed: dict[int, str] = field(default_factory=dict)
     # Ids of weights that were already multiplied by values.
     multiplied: set[int] = field(default_factory=set)
-    # Ids of all tensors computed from a product. If an added term is among them, the logits are a
-    # sum of two products.
+    # Ids of all matrix products, and of all tensors computed from them. If a term that is added to
+    # logits is among them, the logits are a sum of two products.
     from_products: set[int] = field(default_factory=set)
     kept_alive: list[Any] = field(default_factory=list)
 
@@ -114,8 +119,8 @@ class FunctionWatch(TorchFunctionMode):
     """Observer of the torch functions of attention modules. `sink` receives the attention calls.
 
     `current` returns the attention module that runs in this thread and an object for its run, or
-    None if no traced module runs. `edit` may overwrite the weights of a module after its softmax,
-    and returns whether it did. `sink` always receives the weights before the edit.
+    None if no traced module runs. `edit` gets the weights of a module after its softmax. It may
+    overwrite them, and returns whether it did. `sink` always receives the weights before the edit.
 
     If `outputs` is True, `sink` may overwrite the output of a call. Then NotImplementedError is
     raised if a module multiplies its weights by several tensors of values.
@@ -211,8 +216,8 @@ class FunctionWatch(TorchFunctionMode):
             return
         scores = kwargs.get("input", args[0] if args else None)
         logits, unedited = trace.logits.get(id(scores)), result
-        # Edit only the weights of attention: the input of their softmax is computed from a product
-        # of queries and keys. Other softmaxes, such as those of a router, are not edited.
+        # Edit only the weights of attention: the input of their softmax is computed from a matrix
+        # product. Other softmaxes, such as those of a router, are not edited.
         if self._edit is not None and id(scores) in trace.from_products:
             before = result.clone()
             unedited = before if self._edit(result) else result
@@ -257,7 +262,8 @@ class FunctionWatch(TorchFunctionMode):
             logits = replace(logits, added=(product.added,))
         trace.logits[id(result)] = logits
         trace.from_products.add(id(result))
-        # Keep the operands alive, too, because their memory must not be reused before the softmax.
+        # Keep the operands alive, too: they are read after the softmax, so their memory must not be
+        # reused before.
         trace.kept_alive += [result, *args]
 
 
@@ -266,9 +272,11 @@ def _changes_weights(
 ) -> bool:
     """Whether a factor or a mask has changed weights after their softmax.
 
-    A row that becomes completely 0 does not count: its query is assumed to have no allowed keys. If
-    the function works in place, the earlier weights are lost. Then only factors other than 0 are
-    tested, because masks and factors of 0 are assumed to apply only to weights of 0.
+    A row that becomes completely 0 does not count: its query is assumed to have no allowed keys.
+
+    If the function works in place, the earlier weights are lost. Then only a factor is tested: a
+    number other than 1, or a tensor with an entry other than 0 and 1, counts as a change. Masks,
+    and entries of 0 in a tensor, are assumed to apply only to weights that are already 0.
     """
     if result is not before:
         has_weight = result.detach().ne(0).any(dim=-1, keepdim=True)
@@ -290,7 +298,8 @@ def _follow(
 ) -> _Logits | None:
     """Return the logits that a torch function computes from traced logits.
 
-    Return None if no argument of the function is traced logits, or if its effect is unknown.
+    `name` is the name of the function, and `result` is its result. Return None if no positional
+    argument is traced logits, or if the effect of the function is unknown.
     """
     traced = trace.logits
     positions = [position for position, arg in enumerate(args) if id(arg) in traced]
@@ -298,8 +307,9 @@ def _follow(
         return None
     position = positions[0]
     if len(positions) == 2:
-        # Both arguments come from products. Assume that the argument that was computed first comes
-        # from queries and keys. The other comes from positions and becomes an added term.
+        # Both arguments are computed from products. Assume that the argument that was computed
+        # first comes from queries and keys. The other argument becomes an added term: it comes from
+        # position embeddings.
         first, second = (list(traced).index(id(args[index])) for index in positions)
         position = positions[0] if first <= second else positions[1]
     logits = traced[id(args[position])]
@@ -331,8 +341,8 @@ def _reshape_terms(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits
 def _reshape_term(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torch.Tensor:
     """Reshape an added term or a mask as its logits were reshaped, from `old` to `new`."""
     if old[-2:] == new[-2:] and tensor.dim() == len(old):
-        # If only the axes of examples and heads change, return a view. Its address is the same in
-        # all layers that share the term, so `MaskReader` reads the term only once.
+        # If only the axes of examples and heads change, return a view. The address of its memory is
+        # the same in all layers that share the term, so `MaskReader` reads the term only once.
         if tensor.shape[:-2] == old[:-2]:
             return tensor.reshape(*new[:-2], *tensor.shape[-2:])
         if tensor.shape[:-2].numel() == 1:
@@ -387,10 +397,10 @@ def _scale(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
 
 
 def _scale_heads(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
-    """Multiply (or divide, if `over`) the queries by a factor for each head, as in Swin 2.
+    """Multiply (or divide, if `over`) the logits by one factor for each head, as in Swin 2.
 
-    Return None if `factor` does not have the shape (..., heads, 1, 1), or if a term, a mask or a
-    soft cap was applied before.
+    The factors are applied to the queries. Return None if `factor` does not have the shape
+    (..., heads, 1, 1), or if a term, a mask or a soft cap was applied before.
     """
     fits = isinstance(factor, torch.Tensor) and factor.dim() >= 3 and factor.shape[-2:] == (1, 1)
     if (
@@ -420,7 +430,10 @@ def _is_blocking(value: Any) -> bool:
 def _call_of_sdpa(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: torch.Tensor
 ) -> AttentionCall:
-    """Convert a call of torch's scaled_dot_product_attention into an `AttentionCall`."""
+    """Convert a call of torch's `scaled_dot_product_attention` into an `AttentionCall`.
+
+    Tensors without an axis of heads get such an axis, of size 1.
+    """
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     arguments = dict(zip(names, args, strict=False)) | dict(kwargs)
     tensors = [arguments["query"], arguments["key"], arguments["value"], output]
@@ -484,8 +497,9 @@ def _output_of(
 ) -> torch.Tensor | None:
     """Return the product of weights and values as a view of `result`: (..., queries, value_dim).
 
-    The leading axes are in the order of the weights' leading axes. Return None if the order of the
-    axes of `result` is not known.
+    The axes before the last two are in the order of the weights' axes. `name` and `args` are those
+    of the function that computed the product. `multiplied` has the ids of the tensors of weights.
+    Return None if the order of the axes of `result` is not known.
     """
     if name == "einsum":
         operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
@@ -534,10 +548,12 @@ class Product:
 
 
 def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Product | None:
-    """Return the operands of a torch function as queries and keys, or None if they do not fit.
+    """Return the operands of a matrix product as queries and keys, or None if they do not fit.
 
-    `name` is the name of the function, such as ``"matmul"``, and `args` and `kwargs` are its
-    arguments. The product must have at least three axes: (..., queries, keys).
+    `name` is the name of a torch function that computes matrix products, such as ``"matmul"``, and
+    `args` and `kwargs` are its arguments. Both operands of ``matmul`` and ``bmm``, or the result of
+    ``einsum``, must have at least three axes. The last two axes of the result are those of the
+    queries and the keys.
 
     Examples
     --------
@@ -570,7 +586,7 @@ def _product_of_einsum(args: Sequence[Any]) -> Product | None:
     left, right, result = equation.groups()
     summed = (set(left) & set(right)) - set(result)
     # The last two letters of the result are the axes of queries and keys. The sum must be over
-    # exactly one letter: the axis of a vector's entries.
+    # exactly one letter: the axis of the entries of a query or key.
     if len(set(result)) != len(result) or len(result) < 3 or len(summed) != 1:
         return None
     query, key = result[-2], result[-1]
