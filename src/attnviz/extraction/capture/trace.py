@@ -97,15 +97,16 @@ class _ModuleTrace:
     """Tensors that one run of a module computed, identified by their `id`.
 
     `logits` has the operations that led to each tensor of logits. `weights` has, for the result of
-    a softmax and each tensor computed from it, this result and the logits before the softmax (None
-    if they are not known). The tensors are kept alive, because Python may reuse the id of a freed
-    object.
+    a softmax and each tensor computed from it, this result before it was edited, and the logits
+    before the softmax (None if they are not known). The tensors are kept alive, because Python may
+    reuse the id of a freed object.
     """
 
     module: nn.Module
     logits: dict[int, _Logits] = field(default_factory=dict)
     weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
-    # Names of functions that changed weights after the softmax, by the id of the softmax's result.
+    # Names of functions with which the module changed weights after the softmax, by the id of the
+    # tensor in the value of `weights`.
     changed: dict[int, str] = field(default_factory=dict)
     # Ids of weights that were already multiplied by values.
     multiplied: set[int] = field(default_factory=set)
