@@ -75,21 +75,56 @@ def _end_interrupted(error: BaseException | None) -> None:
 
 
 @dataclass(frozen=True)
-class _Logits:
+class Logits:
     """Product of queries and keys, and the operations that the module has applied to it so far.
 
-    `is_bounded` is True between the `tanh` of a soft cap and the multiplication by the soft cap.
-    `blocked` are masks that are True if a query may not attend to a key. `has_all_logits` is as in
-    `AttentionCall`.
+    Attributes
+    ----------
+    queries, keys : Tensor
+        Queries, (..., queries, head_dim), and keys, (..., keys, head_dim).
+    scale : float
+        Factor of the product.
+    softcap : float or None
+        Soft cap of the logits, or None.
+    is_bounded : bool
+        True between the `tanh` of a soft cap and the multiplication by the soft cap.
+    added : tuple of Tensor
+        Terms that were added to the scaled product.
+    blocked : tuple of Tensor
+        Masks that are True if a query may not attend to a key.
+    has_all_logits : bool
+        As in `AttentionCall`.
     """
 
-    product: Product
+    queries: torch.Tensor
+    keys: torch.Tensor
     scale: float = 1.0
     softcap: float | None = None
     is_bounded: bool = False
     added: tuple[torch.Tensor, ...] = ()
     blocked: tuple[torch.Tensor, ...] = ()
     has_all_logits: bool = True
+
+    @property
+    def is_only_scaled(self) -> bool:
+        """Whether the module has applied no operation to the product except factors."""
+        return not (self.added or self.blocked or self.is_bounded or self.softcap is not None)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Call of a torch function, and its result. `name` is the name of the function."""
+
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    result: torch.Tensor
+
+    def argument(self, position: int, name: str) -> Any:
+        """Return an argument that may be positional or a keyword argument, or None."""
+        if position < len(self.args):
+            return self.args[position]
+        return self.kwargs.get(name)
 
 
 @dataclass
@@ -103,8 +138,8 @@ class _ModuleTrace:
     """
 
     module: nn.Module
-    logits: dict[int, _Logits] = field(default_factory=dict)
-    weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
+    logits: dict[int, Logits] = field(default_factory=dict)
+    weights: dict[int, tuple[torch.Tensor, Logits | None]] = field(default_factory=dict)
     # Names of functions with which the module changed weights after the softmax, by the id of the
     # tensor in the value of `weights`.
     changed: dict[int, str] = field(default_factory=dict)
@@ -173,49 +208,41 @@ class FunctionWatch(TorchFunctionMode):
             self._sink(_call_of_sdpa(module, args, kwargs, result))
         elif name == "multi_head_attention_forward":
             self._sink(_call_of_multi_head(module, func, args, kwargs))
-        else:
-            self._read(name, args, kwargs, result)
+        elif isinstance(result, torch.Tensor):
+            self._read(self._trace, _Call(name, args, kwargs, result))
         return result
 
-    def _read(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        trace = self._trace
-        if trace is None or not isinstance(result, torch.Tensor):
+    def _read(self, trace: _ModuleTrace, call: _Call) -> None:
+        if call.name == "softmax":
+            self._softmax(trace, call)
             return
-        if name == "softmax":
-            self._softmax(trace, args, kwargs, result)
+        if call.name in _PRODUCTS:
+            self._product(trace, call)
             return
-        if name in _PRODUCTS:
-            self._product(trace, name, args, kwargs, result)
-            return
-        before = next((arg for arg in args if id(arg) in trace.weights), None)
-        if before is not None and name in _CARRIED:
+        result = call.result
+        before = next((arg for arg in call.args if id(arg) in trace.weights), None)
+        if before is not None and call.name in _CARRIED:
             traced = trace.weights[id(before)]
-            if name in _TIMES | _FILL and _changes_weights(before, args, kwargs, result):
-                trace.changed[id(traced[0])] = name
+            if call.name in _TIMES | _FILL and _changes_weights(before, call):
+                trace.changed[id(traced[0])] = call.name
             trace.weights[id(result)] = traced
             trace.kept_alive.append(result)
             return
-        if any(id(arg) in trace.from_products for arg in args):
+        if any(id(arg) in trace.from_products for arg in call.args):
             trace.from_products.add(id(result))
             trace.kept_alive.append(result)
-        logits = _follow(trace, name, args, kwargs, result)
+        logits = _follow(trace, call)
         if logits is not None:
             trace.logits[id(result)] = logits
         else:
             # Remove the entry of a tensor that an unknown function has changed in place.
             trace.logits.pop(id(result), None)
 
-    def _softmax(
-        self,
-        trace: _ModuleTrace,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        result: torch.Tensor,
-    ) -> None:
-        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if result.dim() < 3 or dim not in (-1, result.dim() - 1):
+    def _softmax(self, trace: _ModuleTrace, call: _Call) -> None:
+        result = call.result
+        if result.dim() < 3 or call.argument(1, "dim") not in (-1, result.dim() - 1):
             return
-        scores = kwargs.get("input", args[0] if args else None)
+        scores = call.argument(0, "input")
         logits, unedited = trace.logits.get(id(scores)), result
         # Edit only the weights of attention: the input of their softmax is computed from a matrix
         # product. Other softmaxes, such as those of a router, are not edited.
@@ -225,14 +252,8 @@ class FunctionWatch(TorchFunctionMode):
         trace.weights[id(result)] = (unedited, logits)
         trace.kept_alive.append(result)
 
-    def _product(
-        self,
-        trace: _ModuleTrace,
-        name: str,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        result: torch.Tensor,
-    ) -> None:
+    def _product(self, trace: _ModuleTrace, call: _Call) -> None:
+        args, result = call.args, call.result
         traced = next((trace.weights[id(arg)] for arg in args if id(arg) in trace.weights), None)
         if traced is not None:
             weights, logits = traced
@@ -247,20 +268,17 @@ class FunctionWatch(TorchFunctionMode):
             for key in [key for key, (other, _) in trace.weights.items() if other is weights]:
                 del trace.weights[key]
                 trace.multiplied.add(key)
-            call = _call_of_softmax(trace.module, weights, logits)
-            self._sink(replace(call, output=_output_of(name, args, trace.multiplied, result)))
+            attention = _call_of_softmax(trace.module, weights, logits)
+            self._sink(replace(attention, output=_output_of(call, trace.multiplied)))
             return
         if self._outputs and any(id(arg) in trace.multiplied for arg in args):
             raise NotImplementedError(
                 f"model: the attention weights of {type(trace.module).__name__} are multiplied "
                 "by several values, so its outputs cannot be changed yet"
             )
-        product = product_of(name, args, kwargs)
-        if product is None:
+        logits = product_of(call.name, args, call.kwargs)
+        if logits is None:
             return
-        logits = _Logits(product, scale=product.alpha)
-        if product.added is not None:
-            logits = replace(logits, added=(product.added,))
         trace.logits[id(result)] = logits
         trace.from_products.add(id(result))
         # Keep the operands alive, too: they are read after the softmax, so their memory must not be
@@ -268,9 +286,7 @@ class FunctionWatch(TorchFunctionMode):
         trace.kept_alive += [result, *args]
 
 
-def _changes_weights(
-    before: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> bool:
+def _changes_weights(before: torch.Tensor, call: _Call) -> bool:
     """Whether a factor or a mask has changed weights after their softmax.
 
     A row that becomes completely 0 does not count: its query is assumed to have no allowed keys.
@@ -279,30 +295,23 @@ def _changes_weights(
     number other than 1, or a tensor with an entry other than 0 and 1, counts as a change. Masks,
     and entries of 0 in a tensor, are assumed to apply only to weights that are already 0.
     """
-    if result is not before:
-        has_weight = result.detach().ne(0).any(dim=-1, keepdim=True)
-        return bool((result.detach().ne(before.detach()) & has_weight).any())
-    factor = next(
-        (argument for argument in (*args, *kwargs.values()) if argument is not before), None
-    )
+    if call.result is not before:
+        result = call.result.detach()
+        has_weight = result.ne(0).any(dim=-1, keepdim=True)
+        return bool((result.ne(before.detach()) & has_weight).any())
+    factor = call.argument(1, "other")
     if isinstance(factor, torch.Tensor) and factor.dtype != torch.bool:
         return bool((factor.ne(1) & factor.ne(0)).any())
     return isinstance(factor, int | float) and factor != 1
 
 
-def _follow(
-    trace: _ModuleTrace,
-    name: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    result: torch.Tensor,
-) -> _Logits | None:
+def _follow(trace: _ModuleTrace, call: _Call) -> Logits | None:
     """Return the logits that a torch function computes from traced logits.
 
-    `name` is the name of the function, and `result` is its result. Return None if no positional
-    argument is traced logits, or if the effect of the function is unknown.
+    Return None if no positional argument is traced logits, or if the effect of the function is
+    unknown.
     """
-    traced = trace.logits
+    name, args, traced = call.name, call.args, trace.logits
     positions = [position for position, arg in enumerate(args) if id(arg) in traced]
     if not positions:
         return None
@@ -315,21 +324,20 @@ def _follow(
         position = positions[0] if first <= second else positions[1]
     logits = traced[id(args[position])]
     others = [arg for index, arg in enumerate(args) if index != position]
-    other = others[0] if others else kwargs.get("other")
+    other = others[0] if others else call.kwargs.get("other")
     if name in _SAME | _RESHAPED:
-        return _reshape_terms(logits, args[position].shape, result.shape)
+        return _reshape_terms(logits, args[position].shape, call.result.shape)
     if name in _TIMES or (name in _OVER and position == 0):
         return _scale(logits, other, over=name in _OVER)
     if name in _PLUS or (name in _MINUS and position == 0):
         terms = id(other) in trace.from_products
         return _add_term(logits, other, minus=name in _MINUS, terms=terms)
     if name == "tanh":
-        has_terms = logits.added or logits.blocked or logits.is_bounded
-        return None if has_terms else replace(logits, is_bounded=True)
-    return None if logits.is_bounded else _mask(logits, name, position, args, kwargs)
+        return replace(logits, is_bounded=True) if logits.is_only_scaled else None
+    return None if logits.is_bounded else _mask(logits, position, call)
 
 
-def _reshape_terms(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
+def _reshape_terms(logits: Logits, old: torch.Size, new: torch.Size) -> Logits:
     if old == new:
         return logits
     return replace(
@@ -351,7 +359,7 @@ def _reshape_term(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> tor
     return tensor.expand(old).reshape(new)
 
 
-def _add_term(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
+def _add_term(logits: Logits, other: Any, *, minus: bool, terms: bool) -> Logits | None:
     if not isinstance(other, torch.Tensor):
         # Ignore a number that is added to all logits, because it does not change the softmax.
         return logits
@@ -361,21 +369,19 @@ def _add_term(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logi
     return replace(logits, added=added, has_all_logits=logits.has_all_logits and not terms)
 
 
-def _mask(
-    logits: _Logits, name: str, position: int, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> _Logits | None:
-    if name in _FILL and position == 0:
-        mask = args[1] if len(args) > 1 else kwargs.get("mask")
-        value = args[2] if len(args) > 2 else kwargs.get("value")
-        if isinstance(mask, torch.Tensor) and _is_blocking(value):
+def _mask(logits: Logits, position: int, call: _Call) -> Logits | None:
+    args = call.args
+    if call.name in _FILL and position == 0:
+        mask = call.argument(1, "mask")
+        if isinstance(mask, torch.Tensor) and _is_blocking(call.argument(2, "value")):
             return replace(logits, blocked=(*logits.blocked, mask.bool()))
-    if name == "where" and len(args) == 3 and isinstance(args[0], torch.Tensor):
+    if call.name == "where" and len(args) == 3 and isinstance(args[0], torch.Tensor):
         fill = args[2] if position == 1 else args[1]
         if _is_blocking(fill):
             blocked = ~args[0] if position == 1 else args[0]
             return replace(logits, blocked=(*logits.blocked, blocked))
-    if name in _BOUNDED:
-        bounds = [*args[1:], *kwargs.values()]
+    if call.name in _BOUNDED:
+        bounds = [*args[1:], *call.kwargs.values()]
         if all(
             bound is None or abs(_as_number(bound) or 0.0) >= -_MAX_BLOCKING for bound in bounds
         ):
@@ -383,10 +389,15 @@ def _mask(
     return None
 
 
-def _scale(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
+def _scale(logits: Logits, factor: Any, *, over: bool) -> Logits | None:
     number = _as_number(factor)
     if number is None:
-        return _scale_heads(logits, factor, over=over)
+        # Multiply the queries by a factor for each head, of shape (..., heads, 1, 1), as in Swin 2.
+        is_of_heads = isinstance(factor, torch.Tensor) and factor.shape[-2:] == (1, 1)
+        if not is_of_heads or not logits.is_only_scaled:
+            return None
+        queries = logits.queries / factor if over else logits.queries * factor
+        return replace(logits, queries=queries)
     number = 1 / number if over else number
     if logits.is_bounded:
         # The logits are c * tanh(s * q k), which is a soft cap of c on the logits c * s * q k.
@@ -395,26 +406,6 @@ def _scale(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
         return None
     added = tuple(term * number for term in logits.added)
     return replace(logits, scale=logits.scale * number, added=added)
-
-
-def _scale_heads(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
-    """Multiply (or divide, if `over`) the logits by one factor for each head, as in Swin 2.
-
-    The factors are applied to the queries. Return None if `factor` does not have the shape
-    (..., heads, 1, 1), or if a term, a mask or a soft cap was applied before.
-    """
-    fits = isinstance(factor, torch.Tensor) and factor.dim() >= 3 and factor.shape[-2:] == (1, 1)
-    if (
-        not fits
-        or logits.added
-        or logits.blocked
-        or logits.is_bounded
-        or logits.softcap is not None
-    ):
-        return None
-    queries = logits.product.queries
-    queries = queries / factor if over else queries * factor
-    return replace(logits, product=replace(logits.product, queries=queries))
 
 
 def _as_number(value: Any) -> float | None:
@@ -467,7 +458,7 @@ def _call_of_multi_head(
 
 
 def _call_of_softmax(
-    module: nn.Module, weights: torch.Tensor, logits: _Logits | None
+    module: nn.Module, weights: torch.Tensor, logits: Logits | None
 ) -> AttentionCall:
     """Return the attention of a traced softmax as an `AttentionCall` with weights.
 
@@ -483,8 +474,8 @@ def _call_of_softmax(
     return AttentionCall(
         module,
         "eager",
-        logits.product.queries,
-        logits.product.keys,
+        logits.queries,
+        logits.keys,
         mask=mask,
         options={"scaling": logits.scale, "softcap": logits.softcap},
         added=tuple(_with_leading_axes(term, shape) for term in logits.added),
@@ -493,29 +484,24 @@ def _call_of_softmax(
     )
 
 
-def _output_of(
-    name: str, args: Sequence[Any], multiplied: Collection[int], result: torch.Tensor
-) -> torch.Tensor | None:
-    """Return the product of weights and values as a view of `result`: (..., queries, value_dim).
+def _output_of(call: _Call, multiplied: Collection[int]) -> torch.Tensor | None:
+    """Return the product of weights and values as a view of the result: (..., queries, value_dim).
 
-    The axes before the last two are in the order of the weights' axes. `name` and `args` are those
-    of the function that computed the product. `multiplied` has the ids of the tensors of weights.
-    Return None if the order of the axes of `result` is not known.
+    The axes before the last two are in the order of the weights' axes. `multiplied` has the ids of
+    the tensors of weights. Return None if the order of the result's axes is not known.
     """
-    if name == "einsum":
-        operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
-        equation = _EQUATION.match(str(args[0]).replace(" ", ""))
-        if equation is None or len(operands) != 2:
+    if call.name == "einsum":
+        letters, operands, of_result = _read_einsum(call.args)
+        if not letters:
             return None
-        *letters, of_result = equation.groups()
         weights, values = letters if id(operands[0]) in multiplied else reversed(letters)
         added = [letter for letter in of_result if letter not in weights]
         order = [*(letter for letter in weights if letter in of_result), *added]
         if len(added) != 1 or added[0] not in values or len(order) != len(weights):
             return None
-        return result.permute([of_result.index(letter) for letter in order])
-    left = args[1] if name == "baddbmm" and len(args) > 1 else args[0] if args else None
-    return result if id(left) in multiplied else None
+        return call.result.permute([of_result.index(letter) for letter in order])
+    left = call.argument(1, "batch1") if call.name == "baddbmm" else call.argument(0, "input")
+    return call.result if id(left) in multiplied else None
 
 
 def _with_leading_axes(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
@@ -526,29 +512,7 @@ def _with_leading_axes(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
 _EQUATION = re.compile(r"^([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)$")
 
 
-@dataclass(frozen=True)
-class Product:
-    """Scaled product of queries and keys: ``alpha * queries @ keys^T + added``.
-
-    Attributes
-    ----------
-    queries : Tensor
-        Queries, (..., queries, head_dim).
-    keys : Tensor
-        Keys, (..., keys, head_dim).
-    alpha : float
-        Factor of the product.
-    added : Tensor or None
-        Term that `baddbmm` adds to the product, else None.
-    """
-
-    queries: torch.Tensor
-    keys: torch.Tensor
-    alpha: float = 1.0
-    added: torch.Tensor | None = None
-
-
-def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Product | None:
+def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Logits | None:
     """Return the operands of a matrix product as queries and keys, or None if they do not fit.
 
     `name` is the name of a torch function that computes matrix products, such as ``"matmul"``, and
@@ -568,24 +532,36 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pro
         arguments = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | dict(kwargs)
         beta, left, right = arguments.get("beta", 1), arguments["batch1"], arguments["batch2"]
         # If beta is 0, torch ignores the added term, which may be uninitialised memory.
-        added = None if beta == 0 else arguments["input"] * beta
-        return Product(left, right.transpose(-1, -2), float(arguments.get("alpha", 1)), added)
+        added = () if beta == 0 else (arguments["input"] * beta,)
+        scale = float(arguments.get("alpha", 1))
+        return Logits(left, right.transpose(-1, -2), scale, added=added)
     operands = [*args, *kwargs.values()]
     if len(operands) != 2 or not all(isinstance(operand, torch.Tensor) for operand in operands):
         return None
     left, right = operands
     if min(left.dim(), right.dim()) < 3:
         return None
-    return Product(left, right.transpose(-1, -2))
+    return Logits(left, right.transpose(-1, -2))
 
 
-def _product_of_einsum(args: Sequence[Any]) -> Product | None:
+def _read_einsum(args: Sequence[Any]) -> tuple[Sequence[str], Sequence[torch.Tensor], str]:
+    """Return the letters of both operands of `einsum`, the operands, and the letters of the result.
+
+    All are empty if `einsum` has another number of operands, or if its equation has dots.
+    """
     operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
     equation = _EQUATION.match(str(args[0]).replace(" ", ""))
     if equation is None or len(operands) != 2:
+        return (), (), ""
+    *letters, result = equation.groups()
+    return letters, operands, result
+
+
+def _product_of_einsum(args: Sequence[Any]) -> Logits | None:
+    letters, operands, result = _read_einsum(args)
+    if not letters:
         return None
-    left, right, result = equation.groups()
-    summed = (set(left) & set(right)) - set(result)
+    summed = (set(letters[0]) & set(letters[1])) - set(result)
     # The last two letters of the result are the axes of queries and keys. The sum must be over
     # exactly one letter: the axis of the entries of a query or key.
     if len(set(result)) != len(result) or len(result) < 3 or len(summed) != 1:
@@ -593,12 +569,12 @@ def _product_of_einsum(args: Sequence[Any]) -> Product | None:
     query, key = result[-2], result[-1]
     (dimension,) = summed
     vectors: dict[str, torch.Tensor | None] = {query: None, key: None}
-    for letters, operand in zip((left, right), operands, strict=True):
+    for axes, operand in zip(letters, operands, strict=True):
         for own, other in ((query, key), (key, query)):
-            if own in letters and other not in letters:
-                vectors[own] = _permuted(operand, letters, result[:-2] + own + dimension)
+            if own in axes and other not in axes:
+                vectors[own] = _permuted(operand, axes, result[:-2] + own + dimension)
     queries, keys = vectors[query], vectors[key]
-    return None if queries is None or keys is None else Product(queries, keys)
+    return None if queries is None or keys is None else Logits(queries, keys)
 
 
 def _permuted(tensor: torch.Tensor, letters: str, order: str) -> torch.Tensor | None:
