@@ -54,7 +54,8 @@ def record_batch(
     with Cleanup() as undo, undo:
         if outputs is not None:
             outputs.watch(undo)
-        forward = run_forward(loaded, batch, options=options, spools=spools)
+        observe = None if outputs is None else outputs.observe
+        forward = run_forward(loaded, batch, options=options, spools=spools, observe=observe)
     return records_of_forward(
         loaded, encoder, batch, forward, title=title, options=options, outputs=outputs
     )

@@ -81,11 +81,12 @@ def projections_of(example: Example) -> dict[ModuleRun, nn.Module]:
 def _followed(example: Example) -> dict[ModuleRun, ProjectedValues]:
     following = FollowedOutputs(example.loaded.model, ProjectedValues.of_call)
 
-    def check(call: AttentionCall, module_run: ModuleRun) -> None:
+    def observe(call: AttentionCall, module_run: ModuleRun) -> None:
         if call.function is not None:
             output_by_head(call, module_run[0])
+        following.observe(call, module_run)
 
     with Cleanup() as undo, undo:
         following.watch(undo)
-        example.forward(MINIMAL_CAPTURE, None, observe=check)
+        example.forward(MINIMAL_CAPTURE, None, observe=observe)
     return following.found

@@ -93,6 +93,8 @@ class Runner:
         The example.
     options : CaptureOptions
         Options for the attention that `record` keeps. By default, it keeps none.
+    observe : callable or None
+        Function that gets each attention call of the unchanged run, and the run of its module.
 
     Attributes
     ----------
@@ -120,10 +122,15 @@ class Runner:
     answer: Answer
     before: float
 
-    def __init__(self, example: Example, options: CaptureOptions = MINIMAL_CAPTURE) -> None:
+    def __init__(
+        self,
+        example: Example,
+        options: CaptureOptions = MINIMAL_CAPTURE,
+        observe: Observer | None = None,
+    ) -> None:
         self.example = example
         self.model = example.loaded.model
-        self.unchanged = example.forward(options, None)
+        self.unchanged = example.forward(options, None, observe=observe)
         self.outputs = self.unchanged.outputs
         self.record = example.record(self.unchanged, options)
         self.outline = outline_of(self.record, self.unchanged)

@@ -322,7 +322,7 @@ class ChangedRuns:
         following = FollowedOutputs(example.loaded.model, keep)
         with Cleanup() as undo, undo:
             following.watch(undo)
-            runner = Runner(example)
+            runner = Runner(example, observe=following.observe)
         _check_same_tokens(self._record, runner.record)
         self._values = {
             layer: following.found[module_run]

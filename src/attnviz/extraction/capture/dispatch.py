@@ -104,10 +104,9 @@ class AttentionCall:
 #: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]
 
-# Each thread and asyncio task has its own values of these three variables, so attention in other
+# Each thread and asyncio task has its own values of these two variables, so attention in other
 # threads is not observed.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
-_observer: ContextVar[Sink | None] = ContextVar("attnviz_observer", default=None)
 _dispatching: ContextVar[bool] = ContextVar("attnviz_dispatching", default=False)
 
 _AttentionFunction = Callable[..., Any]
@@ -130,16 +129,6 @@ def report(sink: Sink, undo: Cleanup) -> None:
     undo.add(partial(_dispatching.set, _dispatching.get()))
     _sink.set(sink)
     _wrap.hold(undo)
-
-
-def observe(observer: Sink, undo: Cleanup) -> None:
-    """Pass attention calls of this thread to `observer` until the ``with`` block of `undo` ends.
-
-    The sink of `report` gets each call first and may change the output, so `observer` gets the
-    output with which the model continues. Without a sink, no calls are passed.
-    """
-    undo.add(partial(_observer.set, _observer.get()))
-    _observer.set(observer)
 
 
 class _Method:
@@ -198,9 +187,6 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
                     module, implementation, *tensors, kwargs, output, function=function
                 )
                 sink(call)
-                observer = _observer.get()
-                if observer is not None:
-                    observer(call)
         finally:
             _dispatching.reset(token)
         return result

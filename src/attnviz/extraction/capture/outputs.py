@@ -6,7 +6,6 @@ while the model runs: it is the module that receives the output of the attention
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +14,7 @@ from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.collector import Run
-from attnviz.extraction.capture.dispatch import AttentionCall, observe
+from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.utils.cleanup import Cleanup
@@ -30,10 +29,9 @@ _Kept = TypeVar("_Kept")
 class FollowedOutputs(Generic[_Kept]):
     """Observer that finds the output projections of attention modules while a model runs.
 
-    Only attention that uses transformers' attention dispatcher is observed. The output projection
-    is the first module with a two-dimensional weight whose input is the output of the attention.
-    `found` has the result of `keep` for each run of an attention module in the last forward, unless
-    the result is None.
+    The output projection is the first module with a two-dimensional weight whose input is the
+    output of the attention. `found` has the result of `keep` for each run of an attention module in
+    the last forward, unless the result is None.
 
     Parameters
     ----------
@@ -51,12 +49,10 @@ class FollowedOutputs(Generic[_Kept]):
         self.found: dict[ModuleRun, _Kept] = {}
         self._model: Any = model
         self._keep = keep
-        self._names = {id(module): name for name, module in model.named_modules()}
-        self._turns: Counter[str] = Counter()
         self._waiting: tuple[ModuleRun, AttentionCall] | None = None
 
     def watch(self, undo: Cleanup) -> None:
-        """Observe the model until the ``with`` block of `undo` ends."""
+        """Observe the inputs of modules until the ``with`` block of `undo` ends."""
         matrices = [
             module
             for module in self._model.modules()
@@ -67,17 +63,18 @@ class FollowedOutputs(Generic[_Kept]):
         begin, look = in_this_thread(self._begin), in_this_thread(self._look)
         hook((self._model.register_forward_pre_hook(function) for function in (begin,)), undo)
         hook((module.register_forward_pre_hook(look) for module in matrices), undo)
-        observe(self._take, undo)
 
     def _begin(self, *_: Any) -> None:
         self.found.clear()
-        self._turns.clear()
         self._waiting = None
 
-    def _take(self, call: AttentionCall) -> None:
-        name = self._names.get(id(call.module), "")
-        self._turns[name] += 1
-        self._waiting = (name, self._turns[name] - 1), call
+    def observe(self, call: AttentionCall, module_run: ModuleRun) -> None:
+        """Look for the output projection of a call. Pass this method to the forward as `observe`.
+
+        Attention that does not use transformers' attention dispatcher is ignored.
+        """
+        if call.function is not None:
+            self._waiting = module_run, call
 
     def _look(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if self._waiting is None or not inputs or not isinstance(inputs[0], torch.Tensor):
@@ -102,7 +99,7 @@ def _is_same(inputs: torch.Tensor, output: torch.Tensor) -> bool:
     return inputs.data_ptr() == output.data_ptr() or torch.equal(inputs.flatten(), output.flatten())
 
 
-class HeadOutputs:
+class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
     """Observer that reads what each head adds to the residual stream at each query.
 
     For weights A, values V and the rows W of the output projection that belong to the head, this is
@@ -111,14 +108,8 @@ class HeadOutputs:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._followed = FollowedOutputs(
-            model, lambda call, projection: (call.output.detach().clone(), projection)
-        )
+        super().__init__(model, lambda call, projection: (call.output.detach().clone(), projection))
         self._rows: dict[int, torch.Tensor | None] = {}
-
-    def watch(self, undo: Cleanup) -> None:
-        """Observe the model until the ``with`` block of `undo` ends."""
-        self._followed.watch(undo)
 
     def of_run(self, run: Run) -> list[torch.Tensor] | None:
         """Return the outputs of each example in the last forward, (heads, queries, axes).
@@ -126,7 +117,7 @@ class HeadOutputs:
         Return None if the run made several calls, if it attends in windows, or if its output
         projection was not found or is not linear.
         """
-        kept = self._followed.found.get((run.name, run.turn))
+        kept = self.found.get((run.name, run.turn))
         if kept is None or run.positions is None:
             return None
         output, projection = kept
