@@ -134,7 +134,6 @@ class _Sample:
         return (
             id(attention.mask),
             id(attention.bias),
-            id(self.rows),
             attention.scale,
             attention.softcap,
             self.sinks is None,
@@ -178,7 +177,6 @@ class SelfCheck:
         self.foreign: dict[str, bool] = {}
         self._samples: list[_Sample] = []
         self._num_entries = 0
-        self._rows: dict[tuple[int, int, int], torch.Tensor] = {}
 
     def compare_output(
         self,
@@ -245,8 +243,6 @@ class SelfCheck:
         expected = (call.num_heads, call.num_queries, call.num_keys)
         if weights is None or tuple(weights.shape[1:]) != expected:
             return False
-        if attentions[0].num_heads != call.num_heads:
-            return False
         samples = self._samples_of(call, attentions, unpadded, weights, "")
         return all(
             float(_compare(group)[0].amax()) <= _MAX_WEIGHT_ERROR for group in _groups(samples)
@@ -264,11 +260,15 @@ class SelfCheck:
 
         `own` are the model's own weights or outputs: (examples, heads, queries, ...).
         """
-        unit, sinks, is_foreign = _rounding_unit(call), sinks_of(call), bool(foreign_name(call))
+        unit, sinks, num_examples = _rounding_unit(call), sinks_of(call), len(attentions)
+        max_rows = max(_ROWS // num_examples, min(_ROWS, _MIN_ROWS_OF_EXAMPLE))
+        if foreign_name(call):
+            entries_of_rows = max(1, num_examples * call.num_heads * call.num_keys)
+            max_rows = max(max_rows, _MAX_FOREIGN_ENTRIES // entries_of_rows)
         for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
             if not attention.num_queries or not attention.num_keys:
                 continue
-            rows = self._choose_rows(attention, len(attentions), is_foreign=is_foreign)
+            rows = _choose_rows(attention, max_rows)
             # If the model joins all examples of a batch to one, `own` has a single entry.
             actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
             values = None
@@ -278,26 +278,14 @@ class SelfCheck:
                 actual = actual[..., positions.keys.to(actual.device)]
             yield _Sample(attention, rows, actual, values, sinks, unit, name)
 
-    def _choose_rows(
-        self, attention: QueryKeyAttention, num_examples: int, *, is_foreign: bool
-    ) -> torch.Tensor:
-        """Return the indices of the rows to compare, as in `_Sample`.
 
-        Equal sizes give the same tensor object, because `_Sample.kind` compares the ids of these
-        tensors.
-        """
-        heads, length = attention.num_heads, attention.num_queries
-        count = max(_ROWS // num_examples, min(_ROWS, _MIN_ROWS_OF_EXAMPLE))
-        if is_foreign:
-            entries = num_examples * heads * attention.num_keys
-            count = max(count, _MAX_FOREIGN_ENTRIES // entries)
-        count = min(count, length)
-        key = (heads, length, count)
-        if key not in self._rows:
-            numbers = torch.arange(heads * count).view(count, heads).T * length
-            all_rows = torch.arange(length)[None]
-            self._rows[key] = all_rows if count == length else numbers // (heads * count)
-        return self._rows[key]
+def _choose_rows(attention: QueryKeyAttention, max_rows: int) -> torch.Tensor:
+    """Return the indices of the rows to compare, as in `_Sample`, at most `max_rows` per head."""
+    heads, length = attention.num_heads, attention.num_queries
+    if length <= max_rows:
+        return torch.arange(length)[None]
+    numbers = torch.arange(heads * max_rows).view(max_rows, heads).T * length
+    return numbers // (heads * max_rows)
 
 
 def _groups(samples: Iterable[_Sample]) -> Iterable[list[_Sample]]:
@@ -433,12 +421,11 @@ def _length(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def _stacked(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-    first, *others = tensors
-    if first is None:
-        return None
-    if not others:
-        return first.detach()[None]
-    return torch.stack([tensor.detach() for tensor in tensors if tensor is not None])
+    known = [tensor.detach() for tensor in tensors if tensor is not None]
+    if len(known) == 1:
+        # A view is faster than a copy.
+        return known[0][None]
+    return torch.stack(known) if known else None
 
 
 def _of_heads(tensor: torch.Tensor, heads: slice, num_heads: int) -> torch.Tensor:
