@@ -15,7 +15,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
@@ -249,6 +249,7 @@ def _names_of(code: CodeType) -> Iterator[str]:
             yield from _names_of(constant)
 
 
+@lru_cache(maxsize=4096)
 def stack_of(
     name: str, *, encoder_decoder: bool, vision: bool, beside_text: str | None = None
 ) -> str:

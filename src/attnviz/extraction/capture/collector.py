@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -38,7 +38,6 @@ from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
-    all_modules,
     attention_modules,
     layer_numbers,
     scan_modules,
@@ -187,20 +186,23 @@ class Collector:
         self.trace_all = trace_all
         self.scan = scan_modules(self.model)
         self._modules = self.scan.attending
-        self._encoder_decoder = loaded.is_encoder_decoder
         # The model counts as a vision model only if it reads no text. If it reads text and images,
         # the stack of a module follows from the path of the module.
-        self._vision = "input_ids" not in batch.arguments and any(
+        vision = "input_ids" not in batch.arguments and any(
             name.startswith("pixel_values") for name in batch.arguments
         )
         # Stack of modules that are outside of a language model and whose path does not show their
         # stack. None if the model contains no language model.
-        self._beside_text = None
+        beside_text = None
         if any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules):
             sounds = any(map(batch.arguments.__contains__, SOUNDS))
-            self._beside_text = "audio" if sounds else "vision"
-        settings = (self._encoder_decoder, self._vision, self._beside_text)
-        self._stacks_of_paths = self.scan.once(("stacks", settings), dict[str, str])
+            beside_text = "audio" if sounds else "vision"
+        self._stack_of = partial(
+            stack_of,
+            encoder_decoder=loaded.is_encoder_decoder,
+            vision=vision,
+            beside_text=beside_text,
+        )
         self._running = RunningModules(self.scan, trace_all=trace_all, skipped=skipped)
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
@@ -209,7 +211,7 @@ class Collector:
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
             if entry.softmax:
-                self.stacks.setdefault(self._stack(entry.name), []).append(entry)
+                self.stacks.setdefault(self._stack_of(entry.name), []).append(entry)
 
     @property
     def virtual_keys(self) -> int:
@@ -247,7 +249,7 @@ class Collector:
 
     def _new_run(self, module_run: ModuleRun, num_tokens: frozenset[int] = frozenset()) -> Run:
         name, turn = module_run
-        run = Run(name, self._stack(name), turn, num_tokens)
+        run = Run(name, self._stack_of(name), turn, num_tokens)
         self._by_module_run[module_run] = run
         self.runs.append(run)
         return run
@@ -266,16 +268,6 @@ class Collector:
         return frozenset(
             tensor.numel() // tensor.shape[axis] // self._batch_size for axis in (-1, 1)
         )
-
-    def _stack(self, name: str) -> str:
-        if name not in self._stacks_of_paths:
-            self._stacks_of_paths[name] = stack_of(
-                name,
-                encoder_decoder=self._encoder_decoder,
-                vision=self._vision,
-                beside_text=self._beside_text,
-            )
-        return self._stacks_of_paths[name]
 
     def _receive(self, call: AttentionCall) -> Run:
         module_run = self._running.run_of(call.module)
@@ -313,7 +305,7 @@ class Collector:
         """Add the attention of a call to `run`, and change the output of the call if requested."""
         if not run.num_calls:
             run.num_heads = call.num_heads
-            run.is_copied = self._is_requested(run)
+            run.is_copied = self.is_requested(run.name)
         attentions: list[Captured]
         read: Sequence[Captured] = ()
         if not run.is_copied:
@@ -393,21 +385,27 @@ class Collector:
         self.changed.add((run.name, run.turn))
         return True
 
-    def _is_requested(self, run: Run) -> bool:
-        """Whether a run may belong to a layer that the options request.
+    def is_requested(self, path: str) -> bool:
+        """Whether a module may belong to a layer that the options request.
 
         Layer numbers are certain only after the forward, because they depend on which modules run
         and how often. `attnviz.extraction.capture.stacks.is_copied` detects a wrong prediction.
         """
-        if self._options.outline or self._options.layers is None:
-            return not self._options.outline
-        paths = [entry.name for entry in self.stacks.get(run.stack, ())]
-        numbers = layer_numbers(paths)
-        # The only module of a stack may run once per layer (ALBERT), so its layer is not known.
-        if numbers is None or len(paths) == 1 or run.name not in paths:
-            return True
-        options = self._options.of_stack(sorted(numbers))
-        return options.keeps(numbers[paths.index(run.name)])
+        return not self._options.outline and path not in self._unrequested
+
+    @cached_property
+    def _unrequested(self) -> set[str]:
+        """Paths of the modules whose layer is known and not requested."""
+        unrequested: set[str] = set()
+        for entries in self.stacks.values():
+            paths = [entry.name for entry in entries]
+            numbers = layer_numbers(paths)
+            # The only module of a stack may run once per layer (ALBERT), so its layer is not known.
+            if numbers is not None and len(paths) > 1:
+                keeps = self._options.of_stack(sorted(numbers)).keeps
+                pairs = zip(paths, numbers, strict=True)
+                unrequested.update(path for path, number in pairs if not keeps(number))
+        return unrequested
 
     @cached_property
     def missing(self) -> list[AttentionModule]:
@@ -415,14 +413,16 @@ class Collector:
         captured = {run.name for run in self.runs if run.calls}
         if all(entry.name in captured for entry in self._modules if entry.softmax):
             return []
-        # If a module was replaced during the forward, list only its replacement at the same path.
-        replaced = self._replaced()
-        ran = {run.name for run in self.runs} | {entry.name for entry in replaced}
-        modules = {entry.name: entry for entry in [*self._modules, *replaced]}
+        # The forward may have replaced modules: BigBird replaces its attention modules for short
+        # texts. Then list only the replacement at the same path.
+        modules = {entry.name: entry for entry in [*self._modules, *attention_modules(self.model)]}
+        ran = {run.name for run in self.runs}
         return [
             entry
             for name, entry in modules.items()
-            if entry.softmax and name in ran and name not in captured
+            if entry.softmax
+            and name not in captured
+            and (name in ran or id(entry.module) not in self.scan.paths)
         ]
 
     @property
@@ -435,19 +435,6 @@ class Collector:
             id(entry.module) not in self.scan.paths or not self._running.is_traced(entry)
             for entry in self.missing
         )
-
-    def _replaced(self) -> list[AttentionModule]:
-        """Return the attention modules that replaced others during the forward.
-
-        BigBird replaces its attention modules for short texts.
-        """
-        if all_modules(self.model) == self.scan.modules:
-            return []
-        return [
-            entry
-            for entry in attention_modules(self.model)
-            if id(entry.module) not in self.scan.paths
-        ]
 
     def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Positions]:
         query_side = "decoder" if stack in ("decoder", "cross") else "input"

@@ -132,17 +132,14 @@ def _watched_forward(
         collector.watch(undo, observe)
         outputs = model(**arguments)
         collector.check.finish()
-    return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
-
-
-def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
-    """Return notes on the attention functions and the precision of a forward."""
-    notes = [
-        _foreign_note(name, is_compared=is_compared)
-        for name, is_compared in collector.check.foreign.items()
-    ]
+    for name, is_compared in collector.check.foreign.items():
+        compared = "compared" if is_compared else "which could not be compared"
+        notes.append(
+            f"The attention function {name} does not come with transformers: weights are those of "
+            f"softmax(scale * q k^T + bias + mask), {compared} with its output."
+        )
     precision = _precision_note(model, collector)
-    return [*notes, precision] if precision else notes
+    return Forward(collector, outputs, [*notes, precision] if precision else notes)
 
 
 class _Stance:
@@ -171,15 +168,6 @@ def _eval_frame() -> Any:
 _stance = _Stance()
 # All threads share the stance, so the last capture that ends restores it.
 _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
-
-
-def _foreign_note(name: str, *, is_compared: bool) -> str:
-    """Return a note on an attention function that transformers does not ship."""
-    compared = "compared" if is_compared else "which could not be compared"
-    return (
-        f"The attention function {name} does not come with transformers: weights are those of "
-        f"softmax(scale * q k^T + bias + mask), {compared} with its output."
-    )
 
 
 def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
@@ -237,15 +225,11 @@ def layer_sizes_of(loaded: Loaded, batch: Batch) -> list[LayerSize]:
 
     The model does not run. The list has only the layers that attend to the tokens of a text.
     """
-    return _layer_sizes(Collector(loaded, batch, CaptureOptions()))
-
-
-def _layer_sizes(collector: Collector) -> list[LayerSize]:
-    return layer_sizes(collector.model, collector.scan, collector.stacks, collector.sequences)
+    return layer_sizes(Collector(loaded, batch, CaptureOptions()))
 
 
 def _check_free_space(collector: Collector, options: CaptureOptions, folder: Path | None) -> None:
-    sizes = _layer_sizes(collector)
+    sizes = layer_sizes(collector)
     if folder is not None:
         check_disk(sizes, options, folder)
     else:

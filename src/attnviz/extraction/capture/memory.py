@@ -13,7 +13,6 @@ queries and keys cannot be captured, the check counts the weights. The check doe
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,9 +25,9 @@ from humanize import naturalsize
 from torch import nn
 
 from attnviz.extraction.capabilities import shortens_logits
+from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.families import attention_size
 from attnviz.extraction.inputs.batch import TokenSequence
-from attnviz.extraction.modules import AttentionModule, ModuleScan, layer_numbers
 from attnviz.extraction.options import CaptureOptions
 
 
@@ -60,15 +59,10 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
 
 
 def _free_in_system(root: Path) -> Iterator[int]:
+    # macOS and Windows have no such file, so the available memory is not known there.
     for line in _read_lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) * 1024
-            return
-    try:
-        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        # macOS and Windows do not report the available memory.
-        return
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
@@ -121,8 +115,6 @@ class LayerSize:
 
     Attributes
     ----------
-    number : int or None
-        The model's number of the layer, or None if it is known only after a forward.
     num_heads, num_key_heads, head_dim : int
         Number of query heads, number of key heads and size of a query or key.
     lengths : tuple of (int, int)
@@ -133,11 +125,8 @@ class LayerSize:
         Device of the queries and keys.
     as_weights : bool
         Whether the weights are captured instead of queries and keys.
-    stack_numbers : tuple of int
-        Numbers of all layers in the same stack, such as the decoder.
     """
 
-    number: int | None
     num_heads: int
     num_key_heads: int
     head_dim: int
@@ -145,16 +134,9 @@ class LayerSize:
     dtype: torch.dtype
     device: torch.device
     as_weights: bool = False
-    stack_numbers: tuple[int, ...] = ()
 
     def size(self, options: CaptureOptions) -> int:
-        """Return the number of bytes of the layer's copies: 0 if the layer is not kept."""
-        # A layer whose number is not known counts only if all layers are kept.
-        is_kept = options.layers is None
-        if options.layers is not None and self.number is not None:
-            is_kept = options.of_stack(self.stack_numbers).keeps(self.number)
-        if options.outline or not is_kept:
-            return 0
+        """Return the number of bytes of the layer's copies."""
         if self.as_weights:
             entries = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
             return entries * (options.dtype or torch.float32).itemsize
@@ -168,34 +150,23 @@ class LayerSize:
         return needed
 
 
-def layer_sizes(
-    model: Any,
-    scan: ModuleScan,
-    stacks: Mapping[str, Sequence[AttentionModule]],
-    sequences: Mapping[str, TokenSequence],
-) -> list[LayerSize]:
-    """Return the sizes of the captured attention of all layers over the tokens of a text.
+def layer_sizes(collector: Collector) -> list[LayerSize]:
+    """Return the sizes of the attention that `collector` would copy from layers over a text.
 
-    `scan` is the result of `scan_modules` for the model. `stacks` has the attention modules of each
-    stack. `sequences` has the token sequences ``"input"`` and, for an encoder-decoder model,
-    ``"decoder"``. A module is skipped if its number of heads or its head size is not known.
+    A module is skipped if its number of heads or its head size is not known.
     """
     sizes = []
+    model, scan = collector.model, collector.scan
     own_device, dtype = model.device, model.dtype
-    for stack, entries in stacks.items():
-        lengths = _lengths(stack, sequences)
-        if not lengths:
-            continue
-        stack_numbers = layer_numbers([entry.name for entry in entries]) or []
-        numbers: Sequence[int | None] = stack_numbers or [None for _ in entries]
-        for number, entry in zip(numbers, entries, strict=True):
+    for stack, entries in collector.stacks.items():
+        lengths = _lengths(stack, collector.sequences)
+        for entry in entries if lengths else ():
             size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
-            if size is not None:
+            if size is not None and collector.is_requested(entry.name):
                 parameter = next(entry.module.parameters(), None)
                 device = own_device if parameter is None else parameter.device
                 sizes.append(
                     LayerSize(
-                        number,
                         size.num_heads,
                         size.num_key_heads,
                         size.head_dim,
@@ -205,7 +176,6 @@ def layer_sizes(
                         # modules compute on the CPU.
                         torch.device("cpu") if device.type == "meta" else device,
                         as_weights=isinstance(entry.module, nn.MultiheadAttention),
-                        stack_numbers=tuple(sorted(stack_numbers)),
                     )
                 )
     return sizes
@@ -314,7 +284,7 @@ def check_memory(sizes: Sequence[LayerSize], options: CaptureOptions) -> None:
         num_free = free_memory(device) if needed >= _MIN_CHECKED else None
         if num_free is not None and needed > num_free:
             raise MemoryError(
-                f"inputs: keeping {_describe(sizes, options)} takes {in_words(needed)} on "
+                f"inputs: keeping {_describe(sizes)} takes {in_words(needed)} on "
                 f"{device}, and {in_words(num_free)} are free. Pass fewer layers (layers=) or a "
                 'shorter text, or pass dtype="bfloat16" or spool="folder" to av.extract.'
             )
@@ -326,29 +296,25 @@ def check_disk(sizes: Sequence[LayerSize], options: CaptureOptions, folder: Path
     The folder need not exist yet.
     """
     free, needed = free_disk(folder), sum(needed_memory(sizes, options).values())
-    if free is not None and needed > free:
+    if needed > free:
         raise OSError(
             errno.ENOSPC,
-            f"spool: {_describe(sizes, options)} take {in_words(needed)}, and {in_words(free)} are "
+            f"spool: {_describe(sizes)} take {in_words(needed)}, and {in_words(free)} are "
             'free on that disk. Pass fewer layers (layers=), dtype="bfloat16" or a shorter text.',
             str(folder),
         )
 
 
-def free_disk(folder: Path) -> int | None:
-    """Return the free bytes on the disk of a folder that may not exist yet, or None if unknown."""
+def free_disk(folder: Path) -> int:
+    """Return the free bytes on the disk of a folder that may not exist yet."""
     absolute = folder.expanduser().absolute()
     existing = next((path for path in (absolute, *absolute.parents) if path.exists()), absolute)
-    try:
-        return shutil.disk_usage(existing).free
-    except OSError:
-        return None
+    return shutil.disk_usage(existing).free
 
 
-def _describe(sizes: Sequence[LayerSize], options: CaptureOptions) -> str:
-    count = sum(layer.size(options) > 0 for layer in sizes)
+def _describe(sizes: Sequence[LayerSize]) -> str:
     tokens = max(map(_num_tokens, sizes))
-    return f"the queries and keys of {count} layers for {tokens:,} tokens"
+    return f"the queries and keys of {len(sizes)} layers for {tokens:,} tokens"
 
 
 def _num_tokens(layer: LayerSize) -> int:
