@@ -153,14 +153,10 @@ def _is_finite(attention: Captured) -> bool:
     # A finite sum shows that all numbers are finite, and is faster than a test of each number. Only
     # if the sum is not finite, test each number: the sum may have overflowed.
     return all(
-        math.isfinite(float(tensor.sum(dtype=_sum_dtype(tensor.dtype))))
+        math.isfinite(float(tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))))
         or bool(torch.isfinite(tensor).all())
         for tensor in attention.tensors
     )
-
-
-def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 def _known_weights(call: AttentionCall, index: int, positions: Positions) -> StoredWeights:

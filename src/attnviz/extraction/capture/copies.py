@@ -55,10 +55,7 @@ class Copier:
         self, tensors: Mapping[str, torch.Tensor], written: tuple[int, str] | None
     ) -> dict[str, torch.Tensor]:
         if written is None or not self._spools:
-            return {
-                what: _independent(self._convert(tensor, what), tensor)
-                for what, tensor in tensors.items()
-            }
+            return {what: self._convert(tensor, what) for what, tensor in tensors.items()}
         example, name = written
         blocks = {
             what: Blocks(
@@ -72,13 +69,13 @@ class Copier:
         return self._spools[example].write(name, blocks)
 
     def _convert(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
-        """Convert the queries, keys or weights (`what`) to the device and dtype of copies.
+        """Copy the queries, keys or weights (`what`) to the device and dtype of copies.
 
         Raise ValueError if a number in the queries or keys is too large for the dtype.
         """
         device = self._options.device or tensor.device
         dtype = self._options.dtype or tensor.dtype
-        copied = tensor.detach().to(device, dtype).contiguous()
+        copied = tensor.detach().to(device, dtype, copy=True, memory_format=torch.contiguous_format)
         if not narrows(tensor.dtype, dtype):
             return copied
         if what == "weights":
@@ -90,12 +87,6 @@ class Copier:
                 "'bfloat16', which holds them in as many bytes."
             )
         return copied
-
-
-def _independent(copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return `copy`, or a clone of `copy` if it shares memory with `tensor`."""
-    same = copy.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
-    return copy.clone(memory_format=torch.contiguous_format) if same else copy
 
 
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:

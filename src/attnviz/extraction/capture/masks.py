@@ -7,12 +7,12 @@ recent results are cached. Queries and keys that are padding are dropped.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
+from cachetools import LRUCache
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -64,9 +64,9 @@ class MaskReader:
     """
 
     def __init__(self) -> None:
-        self._read: deque[
-            tuple[object, tuple[object, ...], list[tuple[Mask | None, Bias | None]]]
-        ] = deque(maxlen=_MAX_CACHED)
+        self._read = LRUCache[object, tuple[object, list[tuple[Mask | None, Bias | None]]]](
+            _MAX_CACHED
+        )
         self._masks: list[Mask] = []
         self._biases: list[Bias] = []
 
@@ -99,15 +99,13 @@ class MaskReader:
             num_keys,
             id(unpadded),
         )
-        for _, cached_key, result in self._read:
-            if cached_key == key:
-                return result
-        result = [
-            self._read_example(call, arguments, index, positions, causal=causal, window=window)
-            for index, positions in enumerate(unpadded)
-        ]
-        self._read.append(((arguments, unpadded), key, result))
-        return result
+        if key not in self._read:
+            result = [
+                self._read_example(call, arguments, index, positions, causal=causal, window=window)
+                for index, positions in enumerate(unpadded)
+            ]
+            self._read[key] = ((arguments, unpadded), result)
+        return self._read[key][1]
 
     def _read_example(
         self,

@@ -120,21 +120,16 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
     the same number. If a stack has such layers, its parts get names from `_distinct_parts`. In all
     other stacks the name is an empty string.
     """
-    paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
-    for run in runs:
-        path = tuple("*" if part.isdigit() else part for part in run.name.split("."))
-        paths.setdefault(run.stack, {}).setdefault(path, set()).add(run.name)
-    parts: dict[str, dict[tuple[str, ...], str]] = {}
-    for stack, families in paths.items():
-        numbers = [layer_numbers(names) for names in families.values()]
-        flat = [number for family_numbers in numbers for number in family_numbers or ()]
-        collide = len(set(flat)) < len(flat)
-        parts[stack] = _distinct_parts(list(families)) if collide else dict.fromkeys(families, "")
-    named = []
-    for run in runs:
-        path = tuple("*" if part.isdigit() else part for part in run.name.split("."))
-        named.append((run.stack, parts[run.stack][path], run))
-    return named
+    stacks: dict[str, dict[tuple[str, ...], set[str]]] = {}
+    paths = [tuple("*" if part.isdigit() else part for part in run.name.split(".")) for run in runs]
+    for run, path in zip(runs, paths, strict=True):
+        stacks.setdefault(run.stack, {}).setdefault(path, set()).add(run.name)
+    parts: dict[tuple[str, ...], str] = {}
+    for families in stacks.values():
+        numbers = [number for names in families.values() for number in layer_numbers(names) or ()]
+        if len(set(numbers)) < len(numbers):
+            parts |= _distinct_parts(list(families))
+    return [(run.stack, parts.get(path, ""), run) for run, path in zip(runs, paths, strict=True)]
 
 
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

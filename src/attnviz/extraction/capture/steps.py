@@ -93,14 +93,7 @@ class ChangedSteps:
 
     def _begin_step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
         cache = kwargs.get("past_key_values")
-        length = getattr(cache, "get_seq_length", None)
-        if cache is not None and length is None:
-            raise NotImplementedError(
-                f"generate: {type(self._model).__name__} uses {type(cache).__name__} as its "
-                "cache, whose length is not known. Pass "
-                f'generate={"max_new_tokens": ..., "use_cache": False}.'
-            )
-        self._offset = 0 if length is None else int(length())
+        self._offset = 0 if cache is None else int(cache.get_seq_length())
         self._running.restart()
         self._changed.clear()
         # Each step has its own masks, so start with an empty cache of masks.
