@@ -12,7 +12,7 @@ block at a time: for a slice or tensor of rows, and a slice of columns.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -191,19 +191,6 @@ class BandMask(Mask):
     after: int | None
     offset: int = 0
 
-    def __post_init__(self) -> None:
-        """Raise TypeError if a number has the wrong type, or ValueError if it is too large."""
-        limits = self.before, self.after, self.offset
-        if (
-            not all(isinstance(limit, int) for limit in limits if limit is not None)
-            or self.offset is None
-        ):
-            raise TypeError(f"the limits of a band mask must be integers or None; got {limits!r}")
-        if any(abs(limit) > _MAX_POSITION for limit in limits if limit is not None):
-            raise ValueError(
-                f"the limits of a band mask must be at most {_MAX_POSITION}; got {limits!r}"
-            )
-
     @property
     def causal(self) -> bool:
         """Whether the band contains no key after the query."""
@@ -251,9 +238,11 @@ class BandMask(Mask):
         return slice(start, stop) if start < stop else slice(columns.start, columns.start)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Return True, because a band has no size."""
+        """Whether the numbers are integers of valid size. A band fits any numbers of tokens."""
         del num_heads, num_queries, num_keys
-        return True
+        numbers: list[Any] = [self.offset]
+        numbers += [limit for limit in (self.before, self.after) if limit is not None]
+        return all(isinstance(n, int) and abs(n) <= _MAX_POSITION for n in numbers)
 
 
 @dataclass(frozen=True)
@@ -527,10 +516,6 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
         values["base"] = from_parts(values["base"], lambda name: tensor(f"base.{name}"))
         if not isinstance(values["base"], Mask):
             raise TypeError("the base of a mask must be a mask")
-    if "keep_own" in values:
-        # Form of a `CutMask` in files of earlier versions: the token of query i is key i.
-        keep_own = values.pop("keep_own")
-        values["own_keys"] = torch.arange(len(tensor("queries"))) if keep_own else None
     names = [field.name for field in fields(cls) if field.name not in values]  # type: ignore[arg-type]
     return cls(**values, **{name: tensor(name) for name in names})
 
@@ -570,14 +555,9 @@ def _find_band(allowed: torch.Tensor) -> BandMask | None:
     band = BandMask(before, after, offset)
     is_equal = all(
         torch.equal(band.allowed(0, rows, slice(0, num_keys)), allowed[rows])
-        for rows in _row_blocks(num_queries)
+        for rows in torch.arange(num_queries).split(_ROWS_PER_BLOCK)
     )
     return band if is_equal else None
-
-
-def _row_blocks(num_rows: int) -> Iterator[slice]:
-    for start in range(0, num_rows, _ROWS_PER_BLOCK):
-        yield slice(start, min(start + _ROWS_PER_BLOCK, num_rows))
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:
@@ -608,7 +588,7 @@ def compact_bias(bias: torch.Tensor) -> Bias | None:
         if all(
             torch.equal(by_distance.added(head, rows, slice(0, num_keys)), bias[head, rows])
             for head in range(heads)
-            for rows in _row_blocks(num_queries)
+            for rows in torch.arange(num_queries).split(_ROWS_PER_BLOCK)
         ):
             return by_distance
     # Copy the values, because a slice would keep the whole tensor of the model in memory.

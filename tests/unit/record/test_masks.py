@@ -140,18 +140,6 @@ def test_the_base_of_a_cut_is_a_mask() -> None:
         from_parts({**numbers, "base": bias}, arrays_by_name.__getitem__)
 
 
-def test_a_cut_of_an_earlier_version_keeps_the_own_key() -> None:
-    """A cut with ``keep_own`` does not mask the key at the position of the query."""
-    tensors = {"heads": torch.tensor([True]), "queries": torch.ones(3, dtype=torch.bool)}
-    tensors["keys"] = torch.tensor([False, True, False])
-    for keep_own in (True, False):
-        numbers = {"kind": "cut", "keep_own": keep_own, "base": None}
-        mask = from_parts(numbers, tensors.__getitem__)
-        assert isinstance(mask, CutMask)
-        expected = [[True, False, True], [True, keep_own, True], [True, False, True]]
-        assert mask.allowed(0, slice(0, 3), slice(0, 3)).tolist() == expected
-
-
 @given(st.integers(1, 3), sizes, sizes, st.data())
 def test_compact_biases_equal_the_original(
     heads: int, queries: int, keys: int, data: st.DataObject

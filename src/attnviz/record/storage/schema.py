@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -213,20 +213,6 @@ def _has_form(attention: LayerAttention) -> bool:
     return isinstance(attention, StoredWeights | QueryKeyAttention)
 
 
-@dataclass(frozen=True)
-class _Inserted:
-    """Mask or bias of a text with inserted tokens, in a file of an earlier version.
-
-    Inserted tokens are those of another text with which the text was compared. `base` is the mask
-    or bias without them. `query_units` and `key_units` are the positions of the text's own tokens
-    among all tokens.
-    """
-
-    base: Mask | Bias | None
-    query_units: torch.Tensor
-    key_units: torch.Tensor
-
-
 class _Reader:
     """Converter of headers and arrays to layers. Layers share objects as they did when saved.
 
@@ -243,15 +229,8 @@ class _Reader:
         self._shared = {name: self._part(name, numbers) for name, numbers in shared.items()}
         self._known: dict[str, LayerAttention] = {}
 
-    def _part(self, name: str, numbers: _Header) -> Mask | Bias | _Inserted:
-        def array(own_name: str) -> torch.Tensor:
-            return self._arrays[f"{name}/{own_name}"]
-
-        if numbers["kind"] not in ("inserted", "inserted bias"):
-            return from_parts(numbers, array)
-        base = numbers["base"]
-        base = None if base is None else from_parts(base, lambda tensor: array(f"base.{tensor}"))
-        return _Inserted(base, array("query_units"), array("key_units"))
+    def _part(self, name: str, numbers: _Header) -> Mask | Bias:
+        return from_parts(numbers, lambda own_name: self._arrays[f"{name}/{own_name}"])
 
     def layer(self, prefix: str, fields: _Header) -> LayerAttention:
         """Create the layer, or the side of a difference, that has the header `fields`."""
@@ -277,7 +256,7 @@ class _Reader:
                 return self._queries_and_keys(prefix, fields)
         raise ValueError(f"{prefix} is a layer of an unknown kind, {fields['kind']!r}")
 
-    def _queries_and_keys(self, prefix: str, fields: _Header) -> LayerAttention:
+    def _queries_and_keys(self, prefix: str, fields: _Header) -> QueryKeyAttention:
         scale = float(fields["scale"])
         softcap = None if fields["softcap"] is None else float(fields["softcap"])
         if not math.isfinite(scale) or not (softcap is None or 0 < softcap < math.inf):
@@ -285,18 +264,6 @@ class _Reader:
         queries, keys = self._three_axes(f"{prefix}/queries"), self._three_axes(f"{prefix}/keys")
         mask = None if fields["mask"] is None else self._shared[fields["mask"]]
         bias = None if fields["bias"] is None else self._shared[fields["bias"]]
-        starts = None
-        if isinstance(mask, _Inserted):
-            units = mask.query_units, mask.key_units
-            # Each token, inserted or not, becomes a unit of `UnitAttention`. An inserted token is a
-            # unit without tokens. The numbers are those of the tokens before each unit.
-            starts = [
-                np.searchsorted(tokens.numpy(), np.arange(vectors.shape[1]))
-                for tokens, vectors in zip(units, (queries, keys), strict=True)
-            ]
-            queries, keys, mask = queries[:, units[0]], keys[:, units[1]], mask.base
-        if isinstance(bias, _Inserted):
-            bias = bias.base
         if not isinstance(mask, Mask | None) or not isinstance(bias, Bias | None):
             raise TypeError(f"{prefix} has a bias as its mask, or a mask as its bias")
         sinks = self._arrays.get(f"{prefix}/sinks")
@@ -304,7 +271,7 @@ class _Reader:
         sizes = attention.num_heads, attention.num_queries, attention.num_keys
         if not all(part is None or part.fits(*sizes) for part in (mask, bias)):
             raise ValueError(f"{prefix}: its mask or bias does not fit {sizes[1]} x {sizes[2]}")
-        return attention if starts is None else in_units(attention, starts[0], starts[1])
+        return attention
 
     def _three_axes(self, name: str) -> torch.Tensor:
         array = self._arrays[name]

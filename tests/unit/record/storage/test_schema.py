@@ -18,7 +18,6 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.record.attention import (
     DerivedAttention,
@@ -28,7 +27,7 @@ from attnviz.record.attention import (
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.images import PatchGrid
-from attnviz.record.masks import BandMask, DistanceBias, PackedMask
+from attnviz.record.masks import PackedMask
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage import schema
@@ -36,8 +35,6 @@ from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.storage.spool import Spool
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 from models.counting import LiveTensors
-from rounding import weights_error
-from unit.formulas import weights_of
 from unit.layers import LAYER, stacks
 from unit.records import (
     assert_same,
@@ -255,42 +252,6 @@ def test_a_header_that_does_not_fit_is_refused(
     change_header(path, lambda header: change(part(header)))
     with pytest.raises(ValueError, match=r"path='.*x\.safetensors' is damaged"):
         load(path)
-
-
-def test_a_file_of_an_earlier_version_keeps_inserted_tokens(tmp_path: Path) -> None:
-    """The file has queries and keys of all tokens, but a mask and a bias of the original tokens.
-
-    The mask and the bias also list the positions of the original tokens.
-    """
-    positions, bias = torch.tensor([0, 2, 3]), DistanceBias(vectors(2, 5, seed=3), 3)
-    base = QueryKeyAttention(
-        vectors(2, 3, 4), vectors(1, 3, 4, seed=1), 0.5, BandMask(None, 0), bias
-    )
-    inserted = replace(
-        base,
-        queries=torch.zeros(2, 5, 4).index_copy(1, positions, base.queries),
-        keys=torch.zeros(1, 5, 4).index_copy(1, positions, base.keys),
-        mask=BandMask(None, 0),
-        bias=DistanceBias(torch.ones(1, 9), 5),
-    )
-    stack = AttentionStack("self", {0: inserted}, Tokens.of(words(5)))
-    path = AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
-    header, arrays = read_arrays(path)
-    for number, (kind, part) in enumerate([("inserted", base.mask), ("inserted bias", bias)]):
-        assert part is not None
-        numbers, tensors = part.to_parts()
-        sizes = {"num_query_units": 5, "num_key_units": 5}
-        header["shared"][f"shared/{number}"] = {"kind": kind, "base": numbers, **sizes}
-        tensors = {f"base.{name}": tensor for name, tensor in tensors.items()}
-        tensors |= {"query_units": positions, "key_units": positions}
-        arrays |= {f"shared/{number}/{name}": tensor for name, tensor in tensors.items()}
-    loaded = load(write_arrays(path, header, arrays)).stack()
-    expected = np.zeros((2, 5, 5))
-    expected[:, positions[:, None], positions] = weights_of(base)
-    assert_allclose(loaded.weights(layer=0), expected, atol=weights_error(base))
-    # Saving the loaded record writes the current form, which loads with the same weights.
-    path = AttentionRecord({"self": loaded}).save(tmp_path / "y.safetensors")
-    assert_array_equal(load(path).stack().weights(layer=0), loaded.weights(layer=0))
 
 
 def test_a_layer_that_two_stacks_share_is_one_object_after_loading(tmp_path: Path) -> None:
