@@ -403,11 +403,10 @@ class AttentionRecord:
         stacks: dict[str, AttentionStack] = {}
         selected = set[int]()
         for name, stack in self.stacks.items():
-            chosen = {number: resolve_negative(number, stack.layers) for number in requested}
-            chosen = {number: own for number, own in chosen.items() if own in stack.layers}
+            chosen = {n for n in requested if resolve_negative(n, stack.layers) in stack.layers}
             if chosen:
-                stacks[name] = stack.only(chosen.values())
-            selected |= chosen.keys()
+                stacks[name] = stack.only(chosen)
+            selected |= chosen
         if not requested or not selected.issuperset(requested):
             raise IndexError(
                 f"layers={short_repr(list(requested))}: this record has layers "
@@ -745,14 +744,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         )
     try:
         record = record_from_arrays(header, arrays)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except Exception as error:  # A damaged header can cause any error.
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error

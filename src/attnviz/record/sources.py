@@ -24,7 +24,6 @@ CAVEATS = (
     "Weights show attention, not influence on the output: attention is not attribution.",
     "The mean weights all heads equally and hides differences between heads.",
 )
-_DEFAULT_COUNT = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ class Sources:
     key_tokens: Tokens = field(repr=False)
     caveats: tuple[str, ...] = CAVEATS
 
-    def top(self, count: int = _DEFAULT_COUNT) -> NDArray[np.int64]:
+    def top(self, count: int = 5) -> NDArray[np.int64]:
         """Return the keys with the largest means above 0, in descending order.
 
         Parameters

@@ -106,17 +106,15 @@ class AttentionStack:
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
         self._layers = {number: layers[number] for number in sorted(layers)}
+        num_tokens = len(self.query_tokens), len(self.key_tokens)
         for number, attention in self._layers.items():
-            for side, expected, tokens in (
-                ("query", attention.num_queries, self.query_tokens),
-                ("key", attention.num_keys, self.key_tokens),
-            ):
-                if expected != len(tokens):
-                    raise ValueError(
-                        f"stack {short_repr(name)}, layer {number}: the attention has {expected} "
-                        f"{'queries' if side == 'query' else 'keys'} but {side}_tokens has "
-                        f"{len(tokens)} tokens; pass one token for each"
-                    )
+            shape = attention.num_queries, attention.num_keys
+            if shape != num_tokens:
+                raise ValueError(
+                    f"stack {short_repr(name)}, layer {number}: the attention has {shape[0]} "
+                    f"queries and {shape[1]} keys, but query_tokens has {num_tokens[0]} tokens and "
+                    f"key_tokens {num_tokens[1]}; pass one token for each"
+                )
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ from typing import Any, Generic, TypeVar
 STEP = 1 << 22
 # Fixed cost of each call that computes weights. In the same time, this many weights are computed.
 _CALL = 1 << 13
+# Duration of a part of a computation before its progress bar appears.
+_SECONDS_WITHOUT_BAR = 1.0
 
 _Result = TypeVar("_Result")
 
@@ -114,20 +116,13 @@ class Pace:
 
 
 @contextmanager
-def show_progress(
-    title: str,
-    *,
-    shown: bool = True,
-    bar: Callable[..., Any] | None = None,
-    after: float = 1.0,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[None]:
+def show_progress(title: str, *, shown: bool = True) -> Iterator[None]:
     """Show the progress that the block reports as progress bars.
 
     Each part of the computation (`Progress.doing`) has its own bar, whose text begins with `title`.
-    A bar appears if the part takes longer than `after` seconds. Short parts have no bar, because
-    all bars of a process share a lock, and after an interrupt the lock may never be released. The
-    block shows no bars if `shown` is False. It also shows no bars in a job or in another ``with
+    A bar appears if the part takes longer than a second. Short parts have no bar, because all bars
+    of a process share a lock, and after an interrupt the lock may never be released. The block
+    shows no bars if `shown` is False. It also shows no bars in a job or in another ``with
     show_progress`` block, which already use the reports.
 
     >>> with show_progress("numbers"):
@@ -136,7 +131,7 @@ def show_progress(
     if not shown or _listener.get() is not None:
         yield
         return
-    bars = _Bars(title, bar, after, clock)
+    bars = _Bars(title)
     try:
         with _listen(bars.show):
             yield
@@ -147,14 +142,8 @@ def show_progress(
 class _Bars:
     """Progress bars of the parts of a computation, one at a time."""
 
-    def __init__(
-        self,
-        title: str,
-        bar: Callable[..., Any] | None,
-        after: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._title, self._bar, self._after, self._clock = title, bar, after, clock
+    def __init__(self, title: str) -> None:
+        self._title = title
         self._current: Any = None
         self._doing = ""
         self._began = 0.0
@@ -162,16 +151,14 @@ class _Bars:
     def show(self, progress: Progress) -> None:
         if progress.doing != self._doing:
             self.close()
-            self._doing, self._began = progress.doing, self._clock()
+            self._doing, self._began = progress.doing, time.perf_counter()
         if self._current is not None:
             self._current.update(progress.done - self._current.n)
-        elif self._clock() - self._began >= self._after:
-            if self._bar is None:
-                # Import tqdm only if a bar is shown.
-                from attnviz.utils.bars import Bar
+        elif time.perf_counter() - self._began >= _SECONDS_WITHOUT_BAR:
+            # Import tqdm only if a bar is shown.
+            from attnviz.utils.bars import Bar
 
-                self._bar = Bar
-            self._current = self._bar(
+            self._current = Bar(
                 total=progress.total,
                 initial=progress.done,
                 desc=f"{self._title}: {progress.doing}",

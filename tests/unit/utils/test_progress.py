@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,14 +52,20 @@ class Bar:
 
 
 @pytest.fixture(autouse=True)
-def no_bars() -> None:
+def fake_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     Bar.instances = []
+    monkeypatch.setattr("attnviz.utils.bars.Bar", Bar)
+    monkeypatch.setattr("attnviz.utils.progress._SECONDS_WITHOUT_BAR", 0)
 
 
-def test_each_part_that_takes_long_has_a_bar_that_closes_with_it() -> None:
+def test_each_part_that_takes_long_has_a_bar_that_closes_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parts = {"first": 8, "short": 1, "last": 9}
     # Each step takes one second of the clock, so "short" ends before a bar appears.
-    with show_progress("page", bar=Bar, after=3, clock=Clock()):
+    monkeypatch.setattr("attnviz.utils.progress._SECONDS_WITHOUT_BAR", 3)
+    monkeypatch.setattr("attnviz.utils.progress.time", SimpleNamespace(perf_counter=Clock()))
+    with show_progress("page"):
         count(parts)
     assert [(bar.desc, bar.n, bar.total, bar.closed) for bar in Bar.instances] == [
         ("page: first", 8, 8, True),
@@ -68,7 +75,7 @@ def test_each_part_that_takes_long_has_a_bar_that_closes_with_it() -> None:
 
 def test_an_interrupt_closes_the_bar() -> None:
     def interrupted() -> None:
-        with show_progress("page", bar=Bar, after=0):
+        with show_progress("page"):
             report("first", 1, 2)
             raise KeyboardInterrupt
 
@@ -78,7 +85,7 @@ def test_an_interrupt_closes_the_bar() -> None:
 
 
 def test_only_the_outer_block_shows_bars() -> None:
-    with show_progress("page", bar=Bar, after=0), show_progress("table", bar=Bar, after=0):
+    with show_progress("page"), show_progress("table"):
         report("first", 1, 2)
     assert [bar.desc for bar in Bar.instances] == ["page: first"]
 

@@ -29,10 +29,9 @@ def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> t
     if not dense or tensor.is_complex() or tensor.is_meta:
         raise TypeError(f"{name} is not an array of numbers: pass a dense tensor of real numbers")
     tensor = tensor.detach()
-    if tensor.is_floating_point() and tensor.element_size() == 1:
-        # torch does not compute with 8-bit floats. float32 represents all of their values.
-        return tensor.float()
-    return tensor if tensor.is_floating_point() or tensor.dtype in keep else tensor.float()
+    # torch does not compute with 8-bit floats. float32 represents all of their values.
+    is_float = tensor.is_floating_point() and tensor.element_size() > 1
+    return tensor if is_float or tensor.dtype in keep else tensor.float()
 
 
 def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:

@@ -251,6 +251,7 @@ def _header(
     A position consists of the first byte of the array and the byte after the array, counted from
     the end of the header.
     """
+    described: dict[str, Any] = {"__metadata__": dict(metadata)}
     offsets: dict[str, tuple[int, int]] = {}
     end = 0
     # Arrays with larger items precede those with smaller items. Every array is then aligned to
@@ -263,17 +264,12 @@ def _header(
             raise TypeError(f"{name} is {array.dtype}, which cannot be saved. Convert it first.")
         start, end = end, end + math.prod(array.shape) * array.dtype.itemsize
         offsets[name] = (start, end)
-    described = {
-        name: {
-            "dtype": DTYPE_NAMES[arrays[name].dtype],
-            "shape": list(arrays[name].shape),
-            "data_offsets": list(offset_pair),
+        described[name] = {
+            "dtype": DTYPE_NAMES[array.dtype],
+            "shape": array.shape,
+            "data_offsets": offsets[name],
         }
-        for name, offset_pair in offsets.items()
-    }
-    text = json.dumps(
-        {"__metadata__": dict(metadata), **described}, ensure_ascii=False, separators=(",", ":")
-    ).encode()
+    text = json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > _MAX_HEADER_BYTES:
         raise ValueError(

@@ -144,7 +144,11 @@ def test_invalid_numbers_are_refused(
         ((), r"attentions is empty, .* attn_implementation=\"eager\""),
         ([np.stack([LAYERS[0]] * 3)], r"attentions\[0\] has shape \(3, 2, 4, 4\); .* one example"),
         ([LAYERS[0][:0]], r"attentions\[0\] has shape \(0, 4, 4\); it must be"),
-        ([shares(2, 4, 5)], "layer 0: the attention has 5 keys but key_tokens has 4 tokens"),
+        (
+            [shares(2, 4, 5)],
+            "layer 0: the attention has 4 queries and 5 keys, but query_tokens has 4 tokens and "
+            "key_tokens 4; pass one token for each",
+        ),
         ([LAYERS[0], shares(2, 5, 5)], "layer 1: the attention has 5 queries"),
         (
             np.stack(LAYERS)[:, 0],
