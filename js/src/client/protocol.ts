@@ -728,7 +728,7 @@ export interface EdgeRequest {
   key: number;
 }
 
-/** Effect of a cut on the answer. A cut removes the attention of a query to a key. */
+/** Effect of a cut on the answer. A cut removes the attention of one query to one key. */
 export interface Cut {
   /** Description of the cut, with the answer before and after. */
   description: string;

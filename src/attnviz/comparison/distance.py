@@ -54,6 +54,8 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
 def jensen_shannon(a: Weights, b: Weights) -> Numbers:
     """Return the Jensen-Shannon divergence of each row in bits, (rows,), from 0 to 1 (Lin 1991).
 
+    If a row sums to less than 1, the rest counts as the weight of one more key.
+
     >>> jensen_shannon(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
     array([1.])
     """

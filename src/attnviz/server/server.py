@@ -2,12 +2,14 @@
 
 A view never receives all weights of a record. It requests the description of the record once, and
 then only the weights that it draws. Each kind of request is a class in this module. Its fields are
-the arguments, and its method `answer` computes the reply. A stack is the attention of one kind in
-all layers, such as "self" or "cross". For all requests:
+the arguments, and its method `answer` computes the reply. For all requests:
 
 - The arguments are checked before the computation starts.
 - The buffer of a reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
 - The size of caches is limited.
+
+A stack is the attention of one kind in all layers, such as "self" or "cross". The answer of a run
+of the model is the number that it measures, for example the logit of a token.
 """
 
 from __future__ import annotations
@@ -451,7 +453,7 @@ class ChangedHeader(TypedDict):
 
 
 class Cut(TypedDict):
-    """Effect of a cut on the answer. A cut removes the attention of a query to a key.
+    """Effect of a cut on the answer. A cut removes the attention of one query to one key.
 
     Attributes
     ----------
@@ -503,7 +505,10 @@ class Interventions(Protocol):
         ...
 
     def changed(self, changes: tuple[Mapping[str, Any], ...]) -> ChangedHeader:
-        """Describe the stacks of the run with `changes`. Cache them for the method `stack`."""
+        """Describe the stacks of the run with `changes`, and cache them for the method `stack`.
+
+        Run the model if the run is not cached.
+        """
         ...
 
     def stack(self, name: str) -> AttentionStack | None:

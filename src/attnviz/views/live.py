@@ -103,7 +103,8 @@ class LiveGeneration:
     def show_in(self, view: Any) -> None:
         """Show the generation in `view`, which was created with the first record.
 
-        The view is updated after each new record, until the generation ends or the view is closed.
+        If no query is pinned, the newest token is shown. The view is updated after each new record,
+        until the generation ends or the view is closed.
         """
         self._view = weakref.ref(view)
         if view.token is None:

@@ -1,4 +1,8 @@
-"""Base class of views in which a reader can change the attention and run the model again."""
+"""Base class of views in which a reader can change the attention and run the model again.
+
+A change is, for example, the ablation of a head. The changes of a view are made together in one
+run. The answer is the number that the run measures, for example the logit of a token.
+"""
 
 from __future__ import annotations
 
