@@ -503,7 +503,7 @@ class EmbeddingView(HeadRoles):
         """Unpin tokens whose positions do not exist in the new text."""
         del change
         if self.stack:
-            self._clip_tokens(self._stack_named(self.stack))
+            self._refit()
 
     @traitlets.observe("stack")
     def _forget_selected(self, change: Mapping[str, Any]) -> None:

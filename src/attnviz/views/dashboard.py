@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from attnviz.record.stack import AttentionStack
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
@@ -41,14 +40,3 @@ class Dashboard(HeadView, ModelView, MatrixView):
     name: ClassVar[str] = "dashboard"
     saves_chosen_heads: ClassVar[bool] = True
     opens_at_pattern: ClassVar[bool] = True
-
-    def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """Return the defaults of all three views.
-
-        If they differ, the default of the head view is used.
-        """
-        return {
-            **MatrixView._default_traits(self, stack, layer),
-            **ModelView._default_traits(self, stack, layer),
-            **HeadView._default_traits(self, stack, layer),
-        }

@@ -16,7 +16,6 @@ from typing import Any
 
 import traitlets
 
-from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Prediction
 from attnviz.views.position import PositionedView
 from attnviz.views.trait_types import ResolvedIndex
@@ -75,12 +74,11 @@ class GeneratedToken(PositionedView):
         if change["name"] in {"stack", "token", "prediction", "as_query"}:
             self._settle_cursor()
 
-    def _fit_to_record(self, before: AttentionRecord) -> None:
-        if self.stack in self.record.stacks:
-            # Adapt `prediction` before the traits are validated. The validation would reset an
-            # invalid `prediction` to None, which would also unpin the query.
-            self._settle_cursor()
-        super()._fit_to_record(before)
+    def _refit(self) -> None:
+        # Adapt `prediction` before the traits are validated. The validation would reset an invalid
+        # `prediction` to None, which would also unpin the query.
+        self._settle_cursor()
+        super()._refit()
 
     def _settle_cursor(self) -> None:
         """Make `token`, `prediction` and `as_query` consistent."""

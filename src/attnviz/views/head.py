@@ -123,16 +123,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
             )
         return leave_out
 
-    @traitlets.observe("stack")
-    def _forget_left_out(self, change: Mapping[str, Any]) -> None:
-        """Remove keys from `leave_out` that the new stack does not have."""
-        if change["old"] and change["old"] != change["new"]:
-            self.leave_out = self._keys_left_out()
-
-    def _keys_left_out(self) -> list[str | int]:
-        """Return the entries of `leave_out` that fit the current stack."""
+    def _fitting_value(self, name: str) -> Any:
+        if name != "leave_out":
+            return super()._fitting_value(name)
         count = len(self._stack_named(self.stack).key_tokens)
         return [key for key in self.leave_out if not isinstance(key, int) or key < count]
-
-    def _fitting_value(self, name: str) -> Any:
-        return self._keys_left_out() if name == "leave_out" else super()._fitting_value(name)

@@ -301,15 +301,13 @@ class PositionedView(HeadsView):
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
         super()._fit_to_stack(change)
-        self._clip_tokens(self._stack_named(change["new"]))
+        self._refit()
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         """Adapt the traits to the current record, which replaced the record `before`.
 
         If a trait still has a value that `_default_traits` chose for the old record, it gets the
-        value for the new record. Other values are kept if they fit the new record. Values that do
-        not fit are replaced by `_fitting_value`. A pinned query or key is unpinned if its position
-        does not exist.
+        value for the new record. Other values are kept if they fit the new record.
         """
         defaults = self._default_traits(before.stack(self.stack), self.layer)
         if self.stack in self.record.stacks:
@@ -321,23 +319,22 @@ class PositionedView(HeadsView):
             # `_clip_heads` has already adapted `heads`.
             if name != "heads" and getattr(self, name) == defaults[name]:
                 setattr(self, name, value)
+
+    def _refit(self) -> None:
+        """Replace the values of traits that are not valid for the current record and stack.
+
+        For example, a pinned query or key is unpinned if its position does not exist.
+        """
         for name in self.state_names():
             try:
-                # Set the trait to its own value, which validates the value for the new record.
+                # Set the trait to its own value, which validates the value again.
                 setattr(self, name, getattr(self, name))
-            except traitlets.TraitError:
+            except (ImportError, traitlets.TraitError):
                 setattr(self, name, self._fitting_value(name))
 
     def _fitting_value(self, name: str) -> Any:
-        """Return the new value of a trait whose current value does not fit the record."""
+        """Return the new value of a trait whose current value is not valid any longer."""
         return self.trait_defaults(name)
-
-    def _clip_tokens(self, stack: AttentionStack) -> None:
-        """Unpin the query or key if its position does not exist in the stack."""
-        for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
-            position = getattr(self, name)
-            if position is not None and position >= len(tokens):
-                setattr(self, name, None)
 
     def _stack_named(self, name: str) -> AttentionStack:
         try:

@@ -412,22 +412,13 @@ class RecordView(PositionedView):
     def _validate_pair(self, proposal: Mapping[str, Any]) -> str:
         pair: str = proposal["value"]
         stack = self._stack_named(self.stack)
-        if pair != "all" and not _is_pair(stack):
+        texts = [set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens)]
+        if pair != "all" and not all({0, 1} <= numbers for numbers in texts):
             raise traitlets.TraitError(
                 f"pair={pair!r}: the tokens of stack {self.stack!r} do not come from two texts. "
                 "Pass a pair (first, second) as inputs, or sentence_b_start with weights."
             )
         return pair
-
-    @traitlets.observe("stack")
-    def _fit_pair_to_stack(self, change: Mapping[str, Any]) -> None:
-        if not _is_pair(self._stack_named(change["new"])):
-            self.pair = "all"
-
-
-def _is_pair(stack: AttentionStack) -> bool:
-    """Whether both the queries and the keys of a stack come from two texts."""
-    return all({0, 1} <= set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens))
 
 
 #: Names of classes whose objects come from several texts or records, and the functions that show

@@ -38,17 +38,3 @@ class TokenWindows(PositionedView):
                 f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
             )
         return window
-
-    @traitlets.observe("stack")
-    def _forget_windows(self, change: Mapping[str, Any]) -> None:
-        """Set a window to None if it extends beyond the tokens of the new stack."""
-        if not change["old"] or change["old"] == change["new"]:
-            return
-        stack = self._stack_named(change["new"])
-        for name, tokens in (
-            ("query_window", stack.query_tokens),
-            ("key_window", stack.key_tokens),
-        ):
-            window = getattr(self, name)
-            if window is not None and window[1] > len(tokens):
-                setattr(self, name, None)
