@@ -81,7 +81,7 @@ def _modeling_modules(kind: type[PretrainedConfig]) -> Iterator[Any]:
 
 
 def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedModel]]:
-    """Yield the model classes with the configuration `kind`, from its modeling file.
+    """Yield the model classes with the configuration `kind`, from its file ``modeling_*.py``.
 
     Classes with "For" in their names, which are for special tasks, come last.
     """

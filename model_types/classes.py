@@ -1,7 +1,8 @@
 """Write the sections of docs/coverage.md about classes with a head and about unusual settings.
 
-A class with a head is a class for a task, such as `BertForMaskedLM`. A `Row` is the result of the
-check of one model. It is right if its `result` is "ok".
+A class with a head is a class for a task, such as `BertForMaskedLM`. An auto class of transformers,
+such as `AutoModelForMaskedLM`, loads these classes. A `Row` is the result of the check of one
+model. It is right if its `result` is "ok".
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _swapped_layers(config: PretrainedConfig) -> Any:
 
 
 def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
-    """Return a function that gives all layers one kind, if all have sliding or full attention."""
+    """Return a function that sets all layers to `kind`, if each has sliding or full attention."""
 
     def setting(config: PretrainedConfig) -> Any:
         now: Sequence[str] = config.layer_types or ()

@@ -284,7 +284,8 @@ class _WeightsRecorder:
 def _noting(source: Any, note: Any) -> Iterator[None]:
     """Within the context, call `note` after each call of eager attention in a modeling file.
 
-    `source` is the imported modeling file.
+    A modeling file, ``modeling_*.py`` of transformers, defines `eager_attention_forward`, which its
+    attention modules call. `source` is the imported file.
     """
     original = source.eager_attention_forward
 

@@ -57,7 +57,8 @@ class Row:
     model_type, kind : str
         The model type and the class that was built.
     auto : list of str
-        The auto classes that load this class. Empty for the base model and for unusual settings.
+        The auto classes of transformers that load this class. Empty for the base model and for
+        unusual settings.
     flag : str
         The unusual setting, or "" for the default configuration.
     cached : bool

@@ -152,7 +152,7 @@ def _apart(one: Any, other: Any) -> float:
     )
 
 
-# For each matrix and each call: a boolean for each column of the input, True if the column is 0.
+# For each matrix and call: a boolean for each column of the input, True if all its entries are 0.
 _Zeros = dict[str, list[torch.Tensor]]
 
 
@@ -196,7 +196,7 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
-    """Set columns of matrices to 0 within the context."""
+    """Within the context, set the entries of matrices that multiply some input columns to 0."""
     with ExitStack() as stack, torch.no_grad():
         for name, zeroed in columns.items():
             module: Any = matrices[name]

@@ -1,4 +1,4 @@
-"""Overrides for models of sound."""
+"""Overrides for tiny models of sound (see `model_types.overrides`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Overrides for models of text with images or sound, and for their image and sound encoders."""
+"""Overrides for tiny models of text with images or sound (see `model_types.overrides`).
+
+The image and sound encoders of these models are also model types with overrides.
+"""
 
 from __future__ import annotations
 

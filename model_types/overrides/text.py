@@ -1,4 +1,4 @@
-"""Overrides for models of text, time series and proteins."""
+"""Overrides for tiny models of text, time series and proteins (see `model_types.overrides`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overrides for models of images and videos."""
+"""Overrides for tiny models of images and videos (see `model_types.overrides`)."""
 
 from __future__ import annotations
 
@@ -234,7 +234,8 @@ VISION: dict[str, dict[str, Any]] = {
         "inputs": _IMAGE_64,
     },
     "pp_doclayout_v3": {
-        # All queries are nearly equal, so sharpening would only amplify rounding.
+        # All queries are nearly equal. Larger queries and keys would give the weights no clear
+        # maxima, but only amplify rounding errors.
         "sharpen": False,
         "config": {
             **_DETECTION,

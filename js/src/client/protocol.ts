@@ -7,9 +7,9 @@
  *
  * A record is the attention of one example. A stack is the attention of one kind, such as "self" or
  * "cross", in all layers of a record. A corpus has the records of many texts. A point is a query or
- * a key of one token of a corpus. An atlas has statistics of all heads over a corpus. Signed
- * numbers may be negative, for example differences of weights. Embedded data are contained in an
- * exported page.
+ * a key of one token of a corpus. An atlas has statistics of all heads over a corpus. An edge is a
+ * query and a key with their weight. Signed numbers may be negative, for example differences of
+ * weights. Embedded data are contained in an exported page.
  */
 
 /** A half-open range [start, stop). */

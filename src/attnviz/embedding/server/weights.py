@@ -81,7 +81,7 @@ def aggregate(
     """Compute mean weights by query and key position, over the texts that have points.
 
     Positions are grouped into at most `size` bins per axis. The weights are float32, (bins of query
-    positions, bins of key positions), with NaN if the mask allows no pair of a bin. To limit the
+    positions, bins of key positions), with NaN if the mask allows no pair of two bins. To limit the
     time, the mean may use only some texts, evenly spaced in the corpus, and only some queries of
     each long text, evenly spaced in the text. Raise ValueError if a weight is not finite.
     """
