@@ -54,7 +54,7 @@ export interface HeadPlot {
 
 /** Tokens of all queries or of all keys, with one entry per point in each list. */
 export interface PointTokens {
-  /** Index of the text. */
+  /** Index of the text in the corpus. */
   text: number[];
   /** Position in the text. */
   position: number[];
@@ -67,7 +67,10 @@ export interface ColumnValues {
   name: string;
   /** Names of the categories, null if the values are numbers. */
   categories: string[] | null;
-  /** Value of each point, null if unknown: a number, or the index of a category. */
+  /**
+   * Value of each query (`queries`) and of each key (`keys`): a number, or the index of a category,
+   * or null if unknown.
+   */
   queries: (number | null)[];
   keys: (number | null)[];
 }
@@ -105,7 +108,7 @@ export interface CorpusPoints {
   num_keys: number;
   /** Number of queries and keys of all texts that were read. */
   total_points: number;
-  /** Number of texts from which the texts of the corpus were chosen. */
+  /** Number of texts from which the texts with points were chosen, including skipped texts. */
   total_texts: number;
   /** Whether all tokens are points in each text that has points. */
   whole: boolean;
@@ -124,7 +127,10 @@ export interface CorpusPoints {
    * counted, and keys, too, if they are other tokens.
    */
   frequency: number[];
-  /** Indices of the vocabulary entries that are punctuation, or special tokens. */
+  /**
+   * Indices of the vocabulary entries that are punctuation (`punctuation`), and of those that are
+   * special tokens (`special`).
+   */
   punctuation: number[];
   special: number[];
   /** Tokens of the queries. */
@@ -888,7 +894,7 @@ export interface HeadTrustFigures {
   recall: number | null;
   /** Expected recall for random positions. */
   recall_baseline: number | null;
-  /** Number of measured queries, and number of all queries. */
+  /** Number of measured queries (`num_queries`), and of all queries (`num_total`). */
   num_queries: number;
   num_total: number;
 }
@@ -942,15 +948,18 @@ export interface AggregateRequest {
 export interface AggregateHeader {
   rows: number;
   columns: number;
-  /** Start position of each bin, then the end of the last bin (exclusive). */
+  /**
+   * Start position of each bin of queries (`query_edges`) and of keys (`key_edges`). The last entry
+   * is the end of the last bin (exclusive).
+   */
   query_edges: number[];
   key_edges: number[];
-  /** Number of texts in the mean, and number of all texts with points. */
+  /** Number of texts in the mean (`texts`), and of all texts with points (`of_texts`). */
   texts: number;
   of_texts: number;
   /**
-   * Number of queries in the mean, and number of all queries in the texts of the mean. The first is
-   * smaller if queries of long texts are sampled.
+   * Number of queries in the mean (`queries`), and of all queries in the texts of the mean
+   * (`of_queries`). The first number is smaller if queries of long texts are sampled.
    */
   queries: number;
   of_queries: number;
@@ -971,8 +980,8 @@ export interface LinesRequest {
 /** Attention lines from a query to its strongest keys, or from a key to its strongest queries. */
 export interface LinesHeader {
   /**
-   * Number of the point at the other end of each line, and the weight, in descending order of
-   * weights.
+   * Number of the point at the other end of each line (`points`), and the weight of the line
+   * (`weights`), in descending order of weights.
    */
   points: number[];
   weights: number[];

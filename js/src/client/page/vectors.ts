@@ -63,7 +63,7 @@ export interface SavedRecord {
 export interface VectorErrors {
   stack: string;
   layer: number;
-  /** Largest absolute error of a weight, and of a logit. */
+  /** Largest absolute error of a weight (`error`) and of a logit (`logit_error`). */
   error: number;
   logit_error: number;
   /**

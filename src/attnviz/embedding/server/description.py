@@ -36,7 +36,7 @@ class PointTokens(TypedDict):
     Attributes
     ----------
     text : list of int
-        Index of the text.
+        Index of the text in the corpus.
     position : list of int
         Position in the text.
     token : list of int
@@ -56,7 +56,8 @@ class ColumnValues(TypedDict):
     categories : list of str or None
         Names of the categories, null if the values are numbers.
     queries, keys : list of (float or None)
-        Value of each point, null if unknown: a number, or the index of a category.
+        Value of each query (`queries`) and of each key (`keys`): a number, or the index of a
+        category, or null if unknown.
     """
 
     name: str
@@ -114,7 +115,7 @@ class CorpusPoints(TypedDict):
     total_points : int
         Number of queries and keys of all texts that were read.
     total_texts : int
-        Number of texts from which the texts of the corpus were chosen.
+        Number of texts from which the texts with points were chosen, including skipped texts.
     whole : bool
         Whether all tokens are points in each text that has points.
     num_skipped : int
@@ -129,7 +130,8 @@ class CorpusPoints(TypedDict):
         Number of occurrences of each vocabulary entry in all texts that were read. Queries are
         counted, and keys, too, if they are other tokens.
     punctuation, special : list of int
-        Indices of the vocabulary entries that are punctuation, or special tokens.
+        Indices of the vocabulary entries that are punctuation (`punctuation`), and of those that
+        are special tokens (`special`).
     queries : PointTokens
         Tokens of the queries.
     keys : PointTokens or None

@@ -180,7 +180,7 @@ class HeadTrustFigures(TypedDict):
     recall_baseline : float or None
         Expected recall for random positions.
     num_queries, num_total : int
-        Number of measured queries, and number of all queries.
+        Number of measured queries (`num_queries`), and of all queries (`num_total`).
     """
 
     head: int

@@ -36,12 +36,13 @@ class AggregateHeader(TypedDict):
     Attributes
     ----------
     query_edges, key_edges : list of int
-        Start position of each bin, then the end of the last bin (exclusive).
+        Start position of each bin of queries (`query_edges`) and of keys (`key_edges`). The last
+        entry is the end of the last bin (exclusive).
     texts, of_texts : int
-        Number of texts in the mean, and number of all texts with points.
+        Number of texts in the mean (`texts`), and of all texts with points (`of_texts`).
     queries, of_queries : int
-        Number of queries in the mean, and number of all queries in the texts of the mean. The first
-        is smaller if queries of long texts are sampled.
+        Number of queries in the mean (`queries`), and of all queries in the texts of the mean
+        (`of_queries`). The first number is smaller if queries of long texts are sampled.
     """
 
     rows: int
@@ -60,8 +61,8 @@ class LinesHeader(TypedDict):
     Attributes
     ----------
     points, weights : list
-        Number of the point at the other end of each line, and the weight, in descending order of
-        weights.
+        Number of the point at the other end of each line (`points`), and the weight of the line
+        (`weights`), in descending order of weights.
     covered : float
         Share of the total weight that the lines show. For a query, the total is the weight on all
         keys of its text. For a key, it is the weight from the sampled queries of its text.
