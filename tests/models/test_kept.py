@@ -256,7 +256,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": []}, ValueError, r"layers=\[\] is empty. Pass layers"),
     ({"layers": "01"}, TypeError, r"layers='01' must be a list of whole numbers, such as \[0, 5\]"),
     ({"layers": [-4]}, ValueError, "layer -4 does not exist; stack 'self' has layers 0 to 2"),
-    ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys. Pass 'float16'"),
+    ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys. Pass one of"),
     ({"device": "nowhere"}, ValueError, "device='nowhere' cannot keep queries and keys"),
 ]
 

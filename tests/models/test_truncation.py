@@ -104,7 +104,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
     ("truncation", "kind", "message"),
     [
         (0, ValueError, "truncation=0 must be at least 1"),
-        ("yes", TypeError, "truncation='yes' must be True"),
+        ("yes", TypeError, "truncation='yes' must be a whole number, True"),
         (2, ValueError, "truncation leaves 2 tokens, and 2 special tokens"),
     ],
 )

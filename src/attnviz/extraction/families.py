@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -253,15 +253,12 @@ def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     it that has a configuration.
     """
     module, config = model.get_submodule(name), _config_of(model, name)
-    num_heads = _first_size(module, _NUM_HEADS) or _first_size(config, _NUM_HEADS)
-    head_dim, width = (
-        _first_size(module, _HEAD_DIM) or _first_size(config, _HEAD_DIM),
-        _first_size(config, _WIDTH),
-    )
+    num_heads = _first_size(_NUM_HEADS, module, config)
+    head_dim, width = _first_size(_HEAD_DIM, module, config), _first_size(_WIDTH, config)
     if num_heads is None or (head_dim is None and width is None):
         return None
-    groups = _first_size(module, ("num_key_value_groups",))
-    num_key_heads = num_heads // groups if groups else _first_size(module, _NUM_KEY_HEADS)
+    groups = _first_size(("num_key_value_groups",), module)
+    num_key_heads = num_heads // groups if groups else _first_size(_NUM_KEY_HEADS, module)
     return AttentionSize(
         num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
     )
@@ -272,8 +269,8 @@ def _config_of(model: nn.Module, name: str) -> Any:
     return next((config for config in configs if config is not None), None)
 
 
-def _first_size(source: Any, names: Iterable[str]) -> int | None:
-    values = (getattr(source, name, None) for name in names)
+def _first_size(names: Sequence[str], *sources: Any) -> int | None:
+    values = (getattr(source, name, None) for source in sources for name in names)
     return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
@@ -306,21 +303,11 @@ def tower_of(model: nn.Module, name: str) -> Any:
     return _owner_of(model, name, _MERGE_SIZE)
 
 
-@dataclass(frozen=True)
-class ShiftedWindows:
-    """Size of the attention windows of a layer, and their shift (rows, columns), in patches.
-
-    `size` is a number for square windows, a pair (rows, columns), or None if the size is unknown.
-    """
-
-    size: Any
-    shift: tuple[int, int]
-
-
-def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
+def shifted_windows(model: nn.Module, name: str) -> tuple[Any, tuple[int, int]]:
     """Return the size and shift of the windows in which the module at path `name` attends.
 
-    Such modules are those of Swin and SAM.
+    Such modules are those of Swin and SAM. The size is a number of patches for square windows, a
+    pair (rows, columns), or None if it is not known. The shift is (rows, columns) of patches.
     """
     # The size and the shift are attributes of the attention module or of a module around it. If no
     # module has a shift, the windows are not shifted (SAM).
@@ -328,7 +315,7 @@ def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
     shift = getattr(owner, "shift_size", 0)
     # timm has separate shifts for rows and columns.
     rows, columns = shift if isinstance(shift, tuple | list) else (shift, shift)
-    return ShiftedWindows(getattr(owner, "window_size", None), (int(rows), int(columns)))
+    return getattr(owner, "window_size", None), (int(rows), int(columns))
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
@@ -355,21 +342,13 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
 
 def is_compiled(modules: Sequence[nn.Module]) -> bool:
     """Whether any of `modules`, or one of their ``forward`` methods, is compiled by torch."""
-    kinds = {type(module) for module in modules}
-    return (
+    return any(
         # Compare the name of the class, because importing this class of torch takes seconds.
-        any(kind.__name__ == "OptimizedModule" for kind in kinds)
-        or any(_is_compiled_function(kind.forward) for kind in kinds)
-        or any(
-            module._compiled_call_impl is not None
-            or _is_compiled_function(vars(module).get("forward"))
-            for module in modules
-        )
+        type(module).__name__ == "OptimizedModule"
+        or module._compiled_call_impl is not None
+        or hasattr(module.forward, "_torchdynamo_orig_callable")
+        for module in modules
     )
-
-
-def _is_compiled_function(function: Any) -> bool:
-    return hasattr(function, "_torchdynamo_orig_callable")
 
 
 # Types of rotary position embeddings whose frequencies depend on the longest text of a batch.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -58,27 +57,16 @@ def extract_live(
     encoder = Encoder(loaded, truncation=read_truncation(truncation))
     options = read_capture_options(layers, dtype, device)
     examples, several = examples_of(inputs)
-    if several:
-        raise ValueError(
-            f"inputs has {len(examples)} prompts, and live=True shows one. Pass one prompt."
-        )
     batch = encoder.encode(examples[0], settings=settings)
-    if batch.size != 1:
-        raise ValueError(
-            f"inputs has {batch.size} prompts, and live=True shows one. Pass one prompt."
-        )
+    if several or batch.size != 1:
+        raise ValueError("inputs has several prompts, and live=True shows one. Pass one prompt.")
     [batch] = split_examples(batch)
     check_capture(loaded, batch, settings.max_tokens, options=options)
     title = name or name_of(loaded.model)
 
     def record_of(generated: Generated) -> AttentionRecord:
-        batch_so_far = replace(
-            batch,
-            arguments=dict(batch.arguments),
-            sequences=dict(batch.sequences),
-            tokens={name: list(tokens) for name, tokens in batch.tokens.items()},
-            notes=list(batch.notes),
-        )
+        # Add the text to a copy of the batch, because the next call adds a longer text.
+        [batch_so_far] = split_examples(batch)
         encoder.add_generated(batch_so_far, generated, settings.method)
         [record] = record_batch(loaded, encoder, batch_so_far, title=title, options=options)
         return record

@@ -12,8 +12,7 @@ The stack and layer number of a module are read from its path in the model.
 from __future__ import annotations
 
 import weakref
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import CodeType, FunctionType
@@ -170,7 +169,7 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
 
 
 def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[AttentionModule]:
-    entries: dict[str, AttentionModule] = {}
+    entries: list[AttentionModule] = []
     names_of_kinds: dict[type[nn.Module], frozenset[str]] = {}
     for name, module in modules:
         kind = type(module)
@@ -179,39 +178,24 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
             names_of_kinds[kind] = _names_in_code(kind)
         names = names_of_kinds[kind]
         if "get_interface" in names:
-            entries[name] = AttentionModule(name, module, dispatches=True, softmax=True)
+            entries.append(AttentionModule(name, module, dispatches=True, softmax=True))
         elif isinstance(module, nn.MultiheadAttention):
-            entries[name] = AttentionModule(name, module, dispatches=False, softmax=True)
-        elif ATTENTION_CLASS.search(type(module).__name__) and _has_parameters(module):
+            entries.append(AttentionModule(name, module, dispatches=False, softmax=True))
+        elif ATTENTION_CLASS.search(kind.__name__) and next(module.parameters(), None) is not None:
             softmax = any(map(SOFTMAX_CODE.search, names)) or any(
                 isinstance(child, nn.Softmax) for child in module.children()
             )
-            entries[name] = AttentionModule(name, module, dispatches=False, softmax=softmax)
+            entries.append(AttentionModule(name, module, dispatches=False, softmax=softmax))
     return [
         entry
-        for name, entry in entries.items()
-        if entry.dispatches or not (_inside(name, entries) or _has_inside(name, entries))
+        for entry in entries
+        if entry.dispatches
+        or not any(
+            other.name.startswith(f"{entry.name}.")
+            or (other.dispatches and entry.name.startswith(f"{other.name}."))
+            for other in entries
+        )
     ]
-
-
-def _inside(name: str, entries: Mapping[str, AttentionModule]) -> bool:
-    """Whether a module is inside of another module that calls the dispatcher."""
-    return any(entries[parent].dispatches for parent in _parents(name) if parent in entries)
-
-
-def _has_inside(name: str, entries: Mapping[str, AttentionModule]) -> bool:
-    prefix = f"{name}."
-    return any(other.startswith(prefix) for other in entries)
-
-
-def _parents(name: str) -> Iterator[str]:
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None
 
 
 def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
@@ -269,15 +253,15 @@ def stack_of(
     'cross'
     """
     parts = name.split(".")
-    numbered = any(part.isdigit() for part in parts)
+    number = next((index for index, part in enumerate(parts) if part.isdigit()), None)
     # Sections of the path before the layer number, or all of them if there is no number.
-    before = parts[: _first_number(parts)] if numbered else parts
+    before = parts[:number]
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
     # If the path has a layer number, search only after it: the path before the number may contain
     # "cross", but only a name after it distinguishes cross-attention from self-attention of the
     # same layer.
-    if any(CROSS_MODULE.search(part) for part in parts[_first_number(parts) :]):
+    if any(CROSS_MODULE.search(part) for part in parts[number:]):
         return "cross"
     is_tower = any(VISION_MODULE.search(part) for part in before)
     if encoder_decoder and not is_tower:
@@ -293,11 +277,7 @@ def stack_of(
         tower = "audio"
     elif beside_text is not None and LANGUAGE_MODEL not in parts:
         tower = beside_text
-    return "pooling" if tower != "self" and not numbered else tower
-
-
-def _first_number(parts: Sequence[str]) -> int:
-    return next((index for index, part in enumerate(parts) if part.isdigit()), 0)
+    return "pooling" if tower != "self" and number is None else tower
 
 
 def layer_numbers(names: Iterable[str]) -> list[int] | None:
@@ -311,15 +291,6 @@ def layer_numbers(names: Iterable[str]) -> list[int] | None:
     >>> layer_numbers(["encoder.block.0.layer.0.q", "encoder.block.2.layer.0.q"])
     [0, 2]
     """
-    columns: dict[int, list[int]] = defaultdict(list)
-    count = 0
-    for name in names:
-        count += 1
-        numbers = [int(part) for part in name.split(".") if part.isdigit()]
-        for column, number in enumerate(numbers):
-            columns[column].append(number)
-    for column in sorted(columns):
-        numbers = columns[column]
-        if len(numbers) == count and len(set(numbers)) == count:
-            return numbers
-    return None
+    numbers = ([int(part) for part in name.split(".") if part.isdigit()] for name in names)
+    columns = map(list, zip(*numbers, strict=False))
+    return next((column for column in columns if len(set(column)) == len(column)), None)

@@ -142,13 +142,12 @@ def _read_layers(layers: Any) -> tuple[int, ...]:
 def _read_dtype(dtype: Any) -> torch.dtype | None:
     if dtype is None:
         return None
-    *others, last = map(repr, _DTYPES)
-    valid = f"{', '.join(others)} or {last}"
+    valid = ", ".join(map(repr, _DTYPES))
     if not isinstance(dtype, str | torch.dtype):
-        raise TypeError(f"dtype must be {valid}, or the same torch.dtype; got {dtype!r}")
+        raise TypeError(f"dtype must be one of {valid} (or a torch.dtype); got {dtype!r}")
     valid_dtype = _DTYPES.get(str(dtype).removeprefix("torch."))
     if valid_dtype is None:
-        raise ValueError(f"dtype={dtype!r} cannot hold queries and keys. Pass {valid}.")
+        raise ValueError(f"dtype={dtype!r} cannot hold queries and keys. Pass one of {valid}.")
     return valid_dtype
 
 

@@ -51,15 +51,13 @@ def _is_ring(function: Any) -> bool:
 
 def _has_split_heads(model: nn.Module) -> bool:
     """Whether parameters of any attention module are split across processes, other than by FSDP."""
-    from torch.distributed import fsdp
+    from torch.distributed.fsdp import FSDPModule
     from torch.distributed.tensor import DTensor
 
-    # torch before 2.6 does not have FSDPModule.
-    kind = getattr(fsdp, "FSDPModule", ())
     gathered = {
         id(parameter)
         for module in model.modules()
-        if isinstance(module, kind)
+        if isinstance(module, FSDPModule)
         for parameter in module.parameters()
     }
     for entry in attention_modules(model):

@@ -82,9 +82,9 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 
 
-# Prediction of one produced token: the most probable ids with their probabilities, and the
-# probability of the produced id.
-_Step = tuple[list[tuple[int, float]], float]
+# Prediction of one produced token: the most probable ids, their probabilities, and the probability
+# of the produced id.
+_Step = tuple[list[int], list[float], float]
 
 
 def _probabilities_of(
@@ -104,31 +104,26 @@ def _probabilities_of(
             return None
         best, best_ids = probabilities.topk(min(_NUM_CANDIDATES, probabilities.shape[-1]), dim=-1)
         of_produced = probabilities.gather(1, own_ids)[:, 0]
-        columns = zip(best_ids.tolist(), best.tolist(), of_produced.tolist(), strict=True)
-        steps += [
-            (list(zip(candidate_ids, values, strict=True)), probability)
-            for candidate_ids, values, probability in columns
-        ]
+        steps += zip(best_ids.tolist(), best.tolist(), of_produced.tolist(), strict=True)
     return steps
 
 
 def _predictions(
     produced: ProducedText, steps: Sequence[_Step], tokens: Tokens, tokenizer: Any
 ) -> tuple[Prediction, ...]:
-    identifiers = sorted({other for best, _ in steps for other, _ in best} | set(produced.ids))
+    identifiers = sorted({other for best_ids, *_ in steps for other in best_ids} | {*produced.ids})
     texts = dict(zip(identifiers, token_texts(identifiers, tokenizer), strict=True))
     predictions = []
-    for step, (produced_id, (best, probability)) in enumerate(
-        zip(produced.ids, steps, strict=True)
+    for query, (produced_id, (best_ids, best, probability)) in enumerate(
+        zip(produced.ids, steps, strict=True), produced.first
     ):
-        query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
         # If a token is only a part of a character, its text depends on its neighbours. Therefore
         # use the text in `tokens` if `tokens` contains the produced token.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)
-            for other, value in best
+            for other, value in zip(best_ids, best, strict=True)
         )
         predictions.append(
             Prediction(query, Candidate(text, produced_id, probability), candidates, row)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.outputs import HeadOutputs
@@ -103,9 +102,8 @@ def records_of_forward(
             "Query · key is only a part of the logits: this model adds products with "
             "positions, which the neuron view shows as bias."
         )
-    if any(
-        _has_sinks(layer) for layers in stacks.values() for layer in layers.examples[0].values()
-    ):
+    first = [layer for layers in stacks.values() for layer in layers.examples[0].values()]
+    if any(isinstance(layer, QueryKeyAttention) and layer.sinks is not None for layer in first):
         notes.append(
             "Each head has a learned sink, which takes a share of every row: weights sum to less "
             "than 1."
@@ -174,10 +172,6 @@ def _add_outputs(layers: StackLayers, outputs: HeadOutputs) -> list[int]:
         for index in range(len(layers.examples))
     ]
     return [number for number, examples in by_layer.items() if not examples]
-
-
-def _has_sinks(layer: Captured) -> bool:
-    return isinstance(layer, QueryKeyAttention) and layer.sinks is not None
 
 
 def _record(

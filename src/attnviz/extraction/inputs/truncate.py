@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from attnviz.utils.arguments import whole_number
+
 # Smallest `model_max_length` of a tokenizer that means no limit. Tokenizers without a limit state
 # about 10**30.
 _NO_LIMIT = 10**9
@@ -19,15 +21,8 @@ def read_truncation(value: Any) -> bool | int:
     """
     if value is None or isinstance(value, bool):
         return bool(value)
-    if not hasattr(value, "__index__"):
-        raise TypeError(
-            f"truncation={value!r} must be True (as many tokens as the model takes), a number of "
-            "tokens, or False"
-        )
-    max_tokens = int(value.__index__())
-    if max_tokens < 1:
-        raise ValueError(f"truncation={max_tokens} must be at least 1 token, or True or False")
-    return max_tokens
+    hint = "True (as many tokens as the model takes) or False"
+    return whole_number("truncation", value, 1, hint=hint)
 
 
 class Truncation:

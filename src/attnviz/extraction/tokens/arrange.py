@@ -182,16 +182,14 @@ def _arrange_windows(
     ):
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
-        module_windows = shifted_windows(model, name)
+        size, shift = shifted_windows(model, name)
         # Some models form windows differently, so require that the module states the window size
         # that follows from the number of queries in a window.
-        if stage is None or (
-            windows and module_windows.size not in (side, (side, side), [side, side])
-        ):
+        if stage is None or (windows and size not in (side, (side, side), [side, side])):
             return None
         layout = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
         if windows:
-            orders[number] = _window_order(*stage, side, module_windows.shift)
+            orders[number] = _window_order(*stage, side, shift)
     for number, order in orders.items():
         _reorder(layers, number, order)
     return layout

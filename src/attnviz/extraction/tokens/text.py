@@ -45,19 +45,12 @@ def display_tokens(
         A token is special if the tokenizer added it or defines it as special, unless it stands only
         for unknown words. Special tokens belong to no text. Words are as in `words_of`.
 
-    Raises
-    ------
-    ValueError
-        If `ids` and `encoding` have different lengths.
-
     Examples
     --------
     >>> display_tokens([5, 17]).text
     ('#5', '#17')
     """
     ids = [int(identifier) for identifier in ids]
-    if encoding is not None and len(encoding.ids) != len(ids):
-        raise ValueError(f"encoding has {len(encoding.ids)} tokens but ids has {len(ids)}")
     special = [False] * len(ids)
     if encoding is not None:
         special = [bool(flag) for flag in encoding.special_tokens_mask]
