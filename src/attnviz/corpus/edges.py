@@ -22,6 +22,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis.measures import TokenFacts
+
 #: Number of tokens that are kept before and after the query and the key of an edge.
 WINDOW = 6
 
@@ -153,8 +155,6 @@ def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: in
     The result is sorted by head. The edges of a head are sorted by descending rank.
     """
     edges = EdgeColumns.joined(parts)
-    if not len(edges):
-        return edges
     # Edges of a head with equal ranks are rare. Sort these by text, query and key, so that the
     # result does not depend on the sequence of the parts.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
@@ -162,25 +162,6 @@ def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: in
     starts = np.searchsorted(heads, np.arange(num_heads))
     rank = np.arange(len(ranked)) - starts[heads]
     return edges[ranked[rank < max_edges]]
-
-
-@dataclass(frozen=True, eq=False)
-class TokenCodes:
-    """Tokens of one text, with their classes as integers.
-
-    Attributes
-    ----------
-    texts : sequence of str
-        Text of each token.
-    classes : sequence of ndarray of int
-        For each system of classes, the class of each token, or -1 for no class.
-    names : sequence of tuple of str
-        For each system of classes, the names of its classes.
-    """
-
-    texts: Sequence[str]
-    classes: Sequence[NDArray[np.int64]]
-    names: Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,9 +247,11 @@ class KeptEdges:
 
     Examples
     --------
+    >>> from attnviz.record.tokens import Tokens
     >>> one = EdgeColumns.of(5, order=[9], head=[0], query=[1], key=[0], weight=[0.5])
-    >>> tokens = TokenCodes(["the", "cat"], [np.array([0, -1])], [("DET",)])
-    >>> edges = KeptEdges.of_text(5, one, one, [tokens], num_heads=1)
+    >>> classes, names = {"pos": np.array([0, -1])}, {"pos": ("DET",)}
+    >>> facts = TokenFacts(Tokens.of(["the", "cat"]), classes, names)
+    >>> edges = KeptEdges.of_text(5, one, one, [facts], num_heads=1)
     >>> edges.words, edges.tokens[0].codes.tolist()
     ((('the', 'cat'), ('DET',)), [[0, 1], [0, -1]])
     >>> edges.edge(edges.strongest, 0).window
@@ -288,7 +271,7 @@ class KeptEdges:
         text: int,
         strongest: EdgeColumns,
         sampled: EdgeColumns,
-        sides: Sequence[TokenCodes],
+        sides: Sequence[TokenFacts],
         *,
         num_heads: int,
     ) -> KeptEdges:
@@ -299,36 +282,55 @@ class KeptEdges:
         """
         codes_of: list[dict[str, int]] = [{}, *({} for _ in sides[0].names)]
         tokens = []
-        for side in sides:
-            rows = [_codes(side.texts, codes_of[0])[:-1]]
-            for names, classes, known in zip(side.names, side.classes, codes_of[1:], strict=True):
-                rows.append(_codes(names, known)[classes])
-            positions = np.arange(len(side.texts), dtype=np.int32)
+        for facts in sides:
+            rows = [_codes(facts.tokens.text, codes_of[0])[:-1]]
+            for system, known in zip(facts.names, codes_of[1:], strict=True):
+                rows.append(_codes(facts.names[system], known)[facts.classes[system]])
+            positions = np.arange(len(facts), dtype=np.int32)
             tokens.append(NearTokens(np.full(len(positions), text), positions, np.stack(rows)))
         return cls(num_heads, strongest, sampled, tuple(tokens), tuple(map(tuple, codes_of)))
 
     @classmethod
-    def joined(cls, parts: Sequence[KeptEdges], max_edges: int) -> KeptEdges:
+    def joined(
+        cls, parts: Sequence[KeptEdges], max_edges: int, class_names: Sequence[tuple[str, ...]]
+    ) -> KeptEdges:
         """Return the edges of each head with the largest `order`, and the tokens near them.
 
         `parts` have edges of different texts. The result has at most `max_edges` strongest edges,
-        and as many sampled edges, of each head.
+        and as many sampled edges, of each head. Its `words` are the texts of the tokens near the
+        edges, in the order of their first occurrence, and the given `class_names` of each system.
+        Tokens of a class that is not in `class_names` get code -1, no class.
         """
+        num_heads = parts[0].num_heads
+        strongest = largest_per_head([part.strongest for part in parts], max_edges, num_heads)
+        sampled = largest_per_head([part.sampled for part in parts], max_edges, num_heads)
+        # Give a string the same code in all parts, so that their tokens can be joined.
         codes_of: list[dict[str, int]] = [{} for _ in parts[0].words]
-        tokens = []
+        recoded = []
         for part in parts:
             new_codes = list(map(_codes, part.words, codes_of))
-            tokens.append([side.recoded(new_codes) for side in part.tokens])
-        num_heads = parts[0].num_heads
-        joined = cls(
-            num_heads,
-            largest_per_head([part.strongest for part in parts], max_edges, num_heads),
-            largest_per_head([part.sampled for part in parts], max_edges, num_heads),
-            tuple(map(NearTokens.joined, zip(*tokens, strict=True))),
-            tuple(map(tuple, codes_of)),
-            max_edges,
+            recoded.append([side.recoded(new_codes) for side in part.tokens])
+        sides = [NearTokens.joined(of_side) for of_side in zip(*recoded, strict=True)]
+        texts, queries, keys = (
+            np.concatenate([getattr(edges, name) for edges in (strongest, sampled)])
+            for name in ("text", "query", "key")
         )
-        return joined._with_near_tokens()
+        if len(sides) == 1:
+            tokens = [sides[0].near(np.tile(texts, 2), np.concatenate([queries, keys]))]
+        else:
+            tokens = [sides[0].near(texts, queries), sides[1].near(texts, keys)]
+        # Replace these codes by indices into the words that remain.
+        used = dict.fromkeys(np.concatenate([side.codes[0] for side in tokens]).tolist())
+        all_words = list(codes_of[0])
+        words = (tuple(all_words[code] for code in used), *class_names)
+        new_codes = []
+        for old_words, new_words in zip(codes_of, words, strict=True):
+            code_of = {word: code for code, word in enumerate(new_words)}
+            new_codes.append(
+                np.array([*(code_of.get(word, -1) for word in old_words), -1], np.int32)
+            )
+        tokens = [side.recoded(new_codes) for side in tokens]
+        return cls(num_heads, strongest, sampled, tuple(tokens), words, max_edges)
 
     @cached_property
     def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -345,18 +347,6 @@ class KeptEdges:
             orders[full] = edges.order[np.cumsum(counts)[full] - 1]
             by_kind.append(orders)
         return by_kind[0], by_kind[1]
-
-    def with_class_names(self, names: Sequence[tuple[str, ...]]) -> KeptEdges:
-        """Return the same edges, with other class names in `words`, and with codes to match.
-
-        `names` has the class names of each system. Tokens of a class that is not in `names` get
-        code -1, no class.
-        """
-        new_codes = [_codes(self.words[0], {})]
-        for before, after in zip(self.words[1:], names, strict=True):
-            code_of = {name: code for code, name in enumerate(after)}
-            new_codes.append(np.array([*(code_of.get(name, -1) for name in before), -1], np.int32))
-        return self._recoded(new_codes, (self.words[0], *names))
 
     def renumbered(self, by: int) -> KeptEdges:
         """Return the same edges with `by` added to each text index."""
@@ -393,31 +383,6 @@ class KeptEdges:
             for position, code in zip(near.position.tolist(), near.codes[0].tolist(), strict=True)
         ]
 
-    def _with_near_tokens(self) -> KeptEdges:
-        """Return the same edges without the tokens that are not near an edge.
-
-        Also remove from `words` the texts that no remaining token has. The other texts are in the
-        order in which they first occur among the tokens.
-        """
-        edges = (self.strongest, self.sampled)
-        ends = _ends(edges, len(self.tokens))
-        texts = np.tile(np.concatenate([part.text for part in edges]), 2 // len(self.tokens))
-        tokens = tuple(
-            side.near(texts, positions) for side, positions in zip(self.tokens, ends, strict=True)
-        )
-        codes = np.concatenate([side.codes[0] for side in tokens])
-        used = codes[np.sort(np.unique(codes, return_index=True)[1])]
-        new_codes = [_codes(words, {}) for words in self.words]
-        new_codes[0][used] = np.arange(len(used))
-        texts_of_tokens = tuple(self.words[0][code] for code in used.tolist())
-        return replace(self, tokens=tokens)._recoded(new_codes, (texts_of_tokens, *self.words[1:]))
-
-    def _recoded(
-        self, new_codes: Sequence[NDArray[np.int32]], words: tuple[tuple[str, ...], ...]
-    ) -> KeptEdges:
-        tokens = tuple(side.recoded(new_codes) for side in self.tokens)
-        return replace(self, tokens=tokens, words=words)
-
     def __len__(self) -> int:
         return len(self.strongest) + len(self.sampled)
 
@@ -429,17 +394,6 @@ def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
     and is added to `codes_of`.
     """
     return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
-
-
-def _ends(parts: Sequence[EdgeColumns], num_sides: int) -> list[NDArray[np.int32]]:
-    """Return the positions of the queries and keys of all edges in `parts`.
-
-    If `num_sides` is 2, the result has an array for queries and an array for keys. If it is 1,
-    queries and keys are the same tokens, and one array has both.
-    """
-    queries, keys = [part.query for part in parts], [part.key for part in parts]
-    sides = [queries, keys] if num_sides == 2 else [[*queries, *keys]]
-    return list(map(np.concatenate, sides))
 
 
 def _are_near(positions: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.corpus import Corpus
 from attnviz.corpus.points import ChosenTexts, checked_points
 from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
-from attnviz.corpus.texts import Texts
+from attnviz.corpus.texts import Texts, notes_on_left_out
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions
 from attnviz.record.record import AttentionRecord
@@ -163,7 +163,7 @@ def extract_corpus(
         text_indices=indices,
         num_skipped=reading.empty + reading.too_long,
     )
-    corpus.notes += reading.notes()
+    corpus.notes += notes_on_left_out(reading.empty, reading.too_long)
     return corpus
 
 
@@ -210,15 +210,6 @@ class _Reading:
         else:
             self.too_long += 1
             self.advice = text.reason
-
-    def notes(self) -> list[str]:
-        """Return sentences on the texts that were left out."""
-        reasons = ((self.empty, "empty"), (self.too_long, "too long for the model"))
-        return [
-            f"{'1 text is' if count == 1 else f'{count:,} texts are'} left out: {reason}."
-            for count, reason in reasons
-            if count
-        ]
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -70,10 +70,8 @@ class RayEngine:
         """Raise TypeError or ValueError if a setting is invalid."""
         whole_number("num_actors", self.num_actors, 1)
         whole_number("texts_per_batch", self.texts_per_batch, 1)
-        numbers: dict[str, Any] = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}
-        for name, value in numbers.items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not math.isfinite(value) or value < 0:
+        for name, value in (("num_cpus", self.num_cpus), ("num_gpus", self.num_gpus)):
+            if not 0 <= value < math.inf:
                 raise ValueError(
                     f"{name}={short_repr(value)} must be a finite number of at least 0"
                 )

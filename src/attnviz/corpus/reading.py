@@ -459,8 +459,8 @@ class _Reader:
         _DifferentError, because weights of earlier batches may be wrong, too.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
-        joined = joined_examples(singles, self._padding)
-        for entry, record in zip(batch, self._records(joined), strict=True):
+        records = self._records(joined_examples(singles, self._padding))
+        for entry, record in zip(batch, records, strict=True):
             entry.record = record
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
@@ -469,19 +469,16 @@ class _Reader:
         # Batches with and without padding are counted separately.
         if count & (count - 1):
             return True
-        shortest = batch[-1]
-        if shortest.batch is None or shortest.record is None:
-            raise TypeError(f"texts[{shortest.index}] was not encoded")
-        alone = self._records(replace(shortest.batch))[0]
+        [alone] = self._records(replace(singles[-1]))
         dtypes = (self._model.dtype, self._capture.dtype or self._model.dtype)
         in_half = min(dtype.itemsize for dtype in dtypes) < torch.float32.itemsize
         allowed = _TOLERANCE_HALF if in_half else _TOLERANCE
-        difference = _difference(shortest.record, alone)
+        difference = _difference(records[-1], alone)
         if difference <= allowed:
             return True
         if count > 1:
             raise _DifferentError(
-                f"batch_size: in a batch, the weights of texts[{shortest.index}] differ by "
+                f"batch_size: in a batch, the weights of texts[{batch[-1].index}] differ by "
                 f"{difference:.2g} from those of the text alone, unlike in earlier batches. Pass "
                 "batch_size=1."
             )
@@ -519,33 +516,27 @@ class _Reader:
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:
-        """Return an error like `error` whose message names the text.
+        """Return an error like `error` whose message begins with the text, such as ``texts[3]: ``.
 
-        The index of the text is not added if the message is about an argument for all texts, or
-        already names the text.
+        If the message is about an argument for all texts, or already names the text, return
+        `error`.
         """
+        words = str(error)
+        argument = re.split(r"\W", words, maxsplit=1)[0]
+        # If targets were passed, each text has its own, so an error in `target` is about one text.
+        of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
+        if of_all or words.startswith(f"texts[{index}]"):
+            return error
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
         kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
         if kind is None or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"This was texts[{index}].")
             return error
-        words = str(error)
         # Make an error of a built-in base class, because the class of `error` may need arguments
         # besides the message.
-        named = kind(f"{self._text_prefix(index, words)}{words}")
+        named = kind(f"texts[{index}]: {words}")
         named.__cause__ = error
         return named
-
-    def _text_prefix(self, index: int, words: str) -> str:
-        """Return the prefix ``texts[3]: `` for the error message `words`.
-
-        Return "" if the message is about an argument for all texts, or already names the text.
-        """
-        argument = re.split(r"\W", words, maxsplit=1)[0]
-        # If targets were passed, each text has its own, so an error in `target` is about one text.
-        of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
-        has_number = words.startswith(f"texts[{index}]")
-        return "" if of_all or has_number else f"texts[{index}]: "
 
 
 def _first_failed(window: Sequence[_Entry]) -> int:
@@ -561,21 +552,12 @@ class _DifferentError(ValueError):
 def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -> float:
     """Return the largest absolute difference between the weights of two records.
 
-    Only the last `_NUM_COMPARED_QUERIES` queries of each head are compared. Return infinity if the
-    records have different tokens, stacks, layers or numbers of heads, or if a weight is NaN.
+    Only the last `_NUM_COMPARED_QUERIES` queries of each head are compared. Return infinity if a
+    weight is NaN. Raise KeyError or ValueError if the records have different stacks or shapes.
     """
-    if list(first_record.stacks) != list(second_record.stacks):
-        return math.inf
     worst = 0.0
     for name, stack in first_record.stacks.items():
         alone = second_record.stacks[name]
-        if (stack.query_tokens.text, stack.key_tokens.text) != (
-            alone.query_tokens.text,
-            alone.key_tokens.text,
-        ):
-            return math.inf
-        if stack.layers != alone.layers or stack.heads_per_layer != alone.heads_per_layer:
-            return math.inf
         # Compare the last queries, because the padding follows directly after them, and because in
         # a causal model they attend to the most keys.
 

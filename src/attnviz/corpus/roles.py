@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,12 +163,8 @@ class Roles:
         self.margin, self.level = margin, level
         self.candidates = tuple(evidence)
         self.definitions = {name: definition_of(name) for name in evidence}
-        self._tests = _tests(evidence, margin, level)
-        self._all: list[list[list[tuple[Role, bool]]]] = []
-        start = 0
-        for count in self.heads_per_layer:
-            self._all.append(self._tests[start : start + count])
-            start += count
+        tests = iter(_tests(evidence, margin, level, sum(self.heads_per_layer)))
+        self._all = [list(islice(tests, count)) for count in self.heads_per_layer]
         self.names = [
             [next((role.name for role, holds in tests if holds), None) for tests in layer]
             for layer in self._all
@@ -324,69 +321,42 @@ def _measures_by_role() -> dict[str, Measure]:
 
 
 def _tests(
-    evidence: Mapping[str, Evidence], margin: float, level: float
+    evidence: Mapping[str, Evidence], margin: float, level: float, num_heads: int
 ) -> list[list[tuple[Role, bool]]]:
     """Test all roles of all heads.
 
     The result has a list for each head, sorted with `_strongest_first`. Each item is a tested role
     and whether the head has this role. A role whose score is defined in no text is left out.
     """
-    names = list(evidence)
-    if not names:
-        return []
-    num_heads = len(evidence[names[0]].texts)
+    heads = range(num_heads)
     tested = [
-        [_strictest_test(evidence[name], head, margin, level) for head in range(num_heads)]
-        for name in names
+        [_strictest_test(name, scores, head, margin, level) for head in heads]
+        for name, scores in evidence.items()
     ]
-    p_values = np.array([[test.p_value for test in tests] for tests in tested])
-    corrected = benjamini_hochberg(p_values)
-    by_head: list[list[tuple[Role, bool]]] = []
-    for head in range(num_heads):
-        head_tests = []
-        for row, name in enumerate(names):
-            test, scores = tested[row][head], evidence[name]
-            role = Role(
-                name=name,
-                score=float(scores.score[head]),
-                standard_error=float(scores.standard_error[head]),
-                low=test.difference - test.half,
-                high=test.difference + test.half,
-                baseline=test.baseline,
-                difference=test.difference,
-                p_value=float(corrected[row, head]),
-                texts=int(scores.texts[head]),
-            )
+    p_values = np.array([[role.p_value for role in roles] for roles in tested])
+    by_head: list[list[tuple[Role, bool]]] = [[] for _ in heads]
+    for roles, corrected in zip(tested, benjamini_hochberg(p_values).tolist(), strict=True):
+        for tests, role, p_value in zip(by_head, roles, corrected, strict=True):
             if role.texts:
-                head_tests.append((role, bool(role.low > margin and role.p_value < level)))
-        head_tests.sort(key=_strongest_first)
-        by_head.append(head_tests)
+                holds = role.low > margin and p_value < level
+                tests.append((replace(role, p_value=p_value), holds))
+    for tests in by_head:
+        tests.sort(key=_strongest_first)
     return by_head
 
 
-@dataclass(frozen=True)
-class _Test:
-    """Test of whether a score exceeds one baseline by more than the margin.
-
-    `baseline` is the mean of the baseline over texts, and `difference` the mean of the score minus
-    the baseline. `half` is half the width of the confidence interval of the difference. `half` and
-    `p_value` are NaN if there are too few texts, or if no text defines the baseline.
-    """
-
-    baseline: float
-    difference: float
-    half: float = math.nan
-    p_value: float = math.nan
-
-
-def _strictest_test(evidence: Evidence, head: int, margin: float, level: float) -> _Test:
+def _strictest_test(name: str, evidence: Evidence, head: int, margin: float, level: float) -> Role:
     """Test the score of a head against each baseline. Return the test with the largest p value.
+
+    The p value is not corrected. It is NaN, and so are the bounds of the confidence interval, if
+    there are too few texts, or if no text defines the baseline.
 
     Baselines that no text defines are ignored, unless this applies to all of them. A head has a
     role only if its score exceeds every baseline. For such an intersection-union test, the largest
     p value needs no correction for the number of baselines. If p values are equal, for example both
     0, the test with the smaller difference is returned.
     """
+    texts = int(evidence.texts[head])
     tests = []
     for baseline, difference, error in zip(
         evidence.baseline[:, head].tolist(),
@@ -394,14 +364,24 @@ def _strictest_test(evidence: Evidence, head: int, margin: float, level: float) 
         evidence.difference_standard_error[:, head].tolist(),
         strict=True,
     ):
-        over, texts = difference - margin, int(evidence.texts[head])
-        if texts < _MIN_TEXTS or not math.isfinite(over):
-            tests.append(_Test(baseline, difference))
-            continue
-        without_error = 0.0 if over > 0 else 1.0
-        p_value = student_above(over / error, texts - 1) if error > 0 else without_error
-        half = error * student_quantile(level / 2, texts - 1)
-        tests.append(_Test(baseline, difference, half, p_value))
+        over = difference - margin
+        half_width = p_value = math.nan
+        if texts >= _MIN_TEXTS and math.isfinite(over):
+            without_error = 0.0 if over > 0 else 1.0
+            p_value = student_above(over / error, texts - 1) if error > 0 else without_error
+            half_width = error * student_quantile(level / 2, texts - 1)
+        test = Role(
+            name=name,
+            score=float(evidence.score[head]),
+            standard_error=float(evidence.standard_error[head]),
+            low=difference - half_width,
+            high=difference + half_width,
+            baseline=baseline,
+            difference=difference,
+            p_value=p_value,
+            texts=texts,
+        )
+        tests.append(test)
     defined = [test for test in tests if math.isfinite(test.difference)]
     return max(
         defined or tests,
@@ -423,16 +403,13 @@ def benjamini_hochberg(p_values: Numbers) -> Numbers:
     >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03])).round(6).tolist()
     [0.03, 0.04, 0.04]
     """
-    corrected = np.full(p_values.shape, np.nan)
-    finite = np.isfinite(p_values)
-    values = p_values[finite]
-    order = np.argsort(values)
-    ranked = values[order] * len(values) / np.arange(1, len(values) + 1)
-    lowest = np.minimum.accumulate(ranked[::-1])[::-1]
-    back = np.empty(len(values))
-    back[order] = np.minimum(lowest, 1)
-    corrected[finite] = back
-    return corrected
+    values = p_values.ravel()
+    # NaN values are sorted last.
+    order = np.argsort(values)[: np.count_nonzero(np.isfinite(values))]
+    ranked = values[order] * len(order) / np.arange(1, len(order) + 1)
+    corrected = np.full(len(values), np.nan)
+    corrected[order] = np.minimum(np.minimum.accumulate(ranked[::-1])[::-1], 1)
+    return corrected.reshape(p_values.shape)
 
 
 def student_above(t: float, freedom: int) -> float:

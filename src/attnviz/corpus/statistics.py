@@ -28,6 +28,7 @@ from attnviz.corpus.measuring import OFFSET_LABELS, measure_stack, score_names
 from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.roles import Evidence, Roles, checked_share, score_of_roles
 from attnviz.corpus.statistics_file import read_totals, write_totals
+from attnviz.corpus.texts import notes_on_left_out
 from attnviz.corpus.totals import (
     KIND,
     ClassTotals,
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-# Maximum number of cached results of `StackStatistics.roles`, each for one margin and one level.
-_MAX_CACHED_ROLES = 4
 _SEVERAL_CORPORA = (
     "Sum over corpora that were counted separately: the rarest token of a text was found with the "
     "counts of one corpus."
@@ -158,15 +157,8 @@ class HeadStatistics:
     @property
     def notes(self) -> list[str]:
         """Sentences for readers of the statistics, for example on texts that were left out."""
-        sentences = list(self._totals.remarks)
-        for count, why in (
-            (self._totals.empty, "left out: empty."),
-            (self._totals.too_long, "left out: too long for the model."),
-        ):
-            if count:
-                texts = "1 text is" if count == 1 else f"{count:,} texts are"
-                sentences.append(f"{texts} {why}")
-        return sentences
+        left_out = notes_on_left_out(self._totals.empty, self._totals.too_long)
+        return [*self._totals.remarks, *left_out]
 
     @property
     def stack_names(self) -> tuple[str, ...]:
@@ -460,14 +452,7 @@ class HeadStatistics:
             relations=relations,
             min_orders=self._totals.min_orders(stack.name, sum(stack.heads_per_layer)),
         )
-        return totals_of_text(
-            numbers,
-            layers=stack.layers,
-            heads_per_layer=stack.heads_per_layer,
-            causal=stack.causal,
-            sides=[queries] if same_tokens else [queries, keys],
-            text=text,
-        )
+        return totals_of_text(numbers, stack, [queries] if same_tokens else [queries, keys], text)
 
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
@@ -526,7 +511,7 @@ class StackStatistics:
         self.layers, self.heads_per_layer = totals.layers, totals.heads_per_layer
         self.causal, self.one_text = totals.causal, totals.one_text
         self.class_systems = tuple(class_systems)
-        self._roles: dict[tuple[float, float], Roles] = {}
+        self._roles: Roles | None = None
         self.offset_labels = OFFSET_LABELS
         registered = score_names()
         possible = [*registered, *sorted(set(totals.scores) - set(registered))]
@@ -839,20 +824,15 @@ class StackStatistics:
         """
         margin = checked_share("margin", margin)
         level = checked_share("level", level, below=0.5)
-        # Cache the result, because views call this function often, and testing many heads takes a
-        # second.
-        roles = self._roles.get((margin, level))
-        if roles is None:
-            if len(self._roles) == _MAX_CACHED_ROLES:
-                self._roles.clear()
-            roles = self._roles[margin, level] = self._make_roles(margin, level)
-        return roles
-
-    def _make_roles(self, margin: float, level: float) -> Roles:
-        evidence = {
-            role: self._evidence(score) for role, score in score_of_roles(self.score_names).items()
-        }
-        return Roles(self.layers, self.heads_per_layer, evidence, margin=margin, level=level)
+        # Cache the last result, because views call this function often, and testing many heads
+        # takes a second.
+        if self._roles is None or (self._roles.margin, self._roles.level) != (margin, level):
+            scores = score_of_roles(self.score_names)
+            evidence = {role: self._evidence(score) for role, score in scores.items()}
+            self._roles = Roles(
+                self.layers, self.heads_per_layer, evidence, margin=margin, level=level
+            )
+        return self._roles
 
     def _evidence(self, score: str) -> Evidence:
         existing_name("score", score, self.score_names, f"stack {self.name!r} has the scores")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,13 +31,8 @@ from attnviz.utils.arguments import as_path, short_repr
 
 _KIND = "head statistics"
 _FORMAT = 2
-_EDGE_COLUMNS = {
-    "order": np.uint64,
-    "head": np.int32,
-    "text": np.int64,
-    "query": np.int32,
-    "key": np.int32,
-    "weight": np.float32,
+_EDGE_DTYPES = {
+    column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
 
 # Attributes of `Totals`, and of `StackTotals`, that have the same names in the header of the file.
@@ -144,7 +139,7 @@ def _arrays(stack: StackTotals) -> dict[str, NDArray[Any]]:
         arrays[f"classes/{index}/queries"] = classes.queries
     [kept] = stack.edges
     for kind, edges in (("strongest", kept.strongest), ("sampled", kept.sampled)):
-        for column in _EDGE_COLUMNS:
+        for column in _EDGE_DTYPES:
             arrays[f"{kind}/{column}"] = getattr(edges, column)
     for side, tokens in enumerate(kept.tokens):
         for column in ("text", "position", "codes"):
@@ -209,7 +204,7 @@ def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTot
 
     def read_edges(kind: str) -> EdgeColumns:
         count = len(read(f"{kind}/order", np.uint64, None))
-        columns = [read(f"{kind}/{name}", dtype, count) for name, dtype in _EDGE_COLUMNS.items()]
+        columns = [read(f"{kind}/{name}", dtype, count) for name, dtype in _EDGE_DTYPES.items()]
         return EdgeColumns(*columns)
 
     def read_tokens(side: int) -> NearTokens:

@@ -94,3 +94,13 @@ def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
             f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}. Pass "
             "the name of the column with the texts."
         )
+
+
+def notes_on_left_out(empty: int, too_long: int) -> list[str]:
+    """Return sentences on the numbers of texts that were left out, for readers of the results."""
+    reasons = ((empty, "empty"), (too_long, "too long for the model"))
+    return [
+        f"{'1 text is' if count == 1 else f'{count:,} texts are'} left out: {reason}."
+        for count, reason in reasons
+        if count
+    ]

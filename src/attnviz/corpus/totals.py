@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.measures import TokenFacts
 from attnviz.corpus.columns import check_column_names
-from attnviz.corpus.edges import KeptEdges, TokenCodes
+from attnviz.corpus.edges import KeptEdges
 from attnviz.corpus.measuring import StackNumbers
+from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
 Numbers = NDArray[np.float64]
@@ -133,8 +134,6 @@ class StackTotals:
     offsets: Numbers
     classes: Mapping[str, ClassTotals]
     edges: tuple[KeptEdges, ...]
-    # Number of edges in all items of `edges` except the first.
-    num_unsettled: int = 0
 
     @property
     def num_heads(self) -> int:
@@ -158,14 +157,14 @@ class StackTotals:
                 for system, classes in self.classes.items()
             },
             edges=(*self.edges, *other.edges),
-            num_unsettled=self.num_unsettled + sum(map(len, other.edges)),
         )
         # Join the edges only if there are many, because this is slow. Once they are joined, edges
         # of later texts whose rank is too small to be kept are ignored (`Totals.min_orders`).
 
-        max_unsettled = _MAX_EDGES + 2 * len(self.edges[0])
-        is_small = len(total.edges) <= _MAX_PARTS and total.num_unsettled <= max_unsettled
-        return total if is_small else total.settled(max_edges)
+        num_collected = sum(map(len, total.edges[1:]))
+        if len(total.edges) > _MAX_PARTS or num_collected > _MAX_EDGES + 2 * len(self.edges[0]):
+            return total.settled(max_edges)
+        return total
 
     def settled(self, max_edges: int) -> StackTotals:
         """Return the same totals with all items of `edges` joined to one.
@@ -173,45 +172,29 @@ class StackTotals:
         Scores are sorted by name. Except for rounding, the result does not depend on the order in
         which texts were added.
         """
-        edges = KeptEdges.joined(self.edges, max_edges)
         names = [classes.names for classes in self.classes.values()]
         return replace(
             self,
             scores={name: self.scores[name] for name in sorted(self.scores)},
-            edges=(edges.with_class_names(names),),
-            num_unsettled=0,
+            edges=(KeptEdges.joined(self.edges, max_edges, names),),
         )
 
 
 def totals_of_text(
-    numbers: StackNumbers,
-    *,
-    layers: tuple[int, ...],
-    heads_per_layer: tuple[int, ...],
-    causal: bool,
-    sides: Sequence[TokenFacts],
-    text: int,
+    numbers: StackNumbers, stack: AttentionStack, sides: Sequence[TokenFacts], text: int
 ) -> StackTotals:
-    """Convert the measurements of one text to totals.
+    """Convert the measurements of a stack in one text to totals.
 
     The `edges` of the result have all tokens of the text, also those that are not near an edge.
     `sides` has one item if queries and keys are the same tokens, otherwise two: the query tokens
     and the key tokens.
     """
-    edges = KeptEdges.of_text(
-        text,
-        numbers.strongest,
-        numbers.sampled,
-        [
-            TokenCodes(facts.tokens.text, [*facts.classes.values()], [*facts.names.values()])
-            for facts in sides
-        ],
-        num_heads=sum(heads_per_layer),
-    )
+    num_heads = sum(stack.heads_per_layer)
+    edges = KeptEdges.of_text(text, numbers.strongest, numbers.sampled, sides, num_heads=num_heads)
     return StackTotals(
-        layers=layers,
-        heads_per_layer=heads_per_layer,
-        causal=causal,
+        layers=stack.layers,
+        heads_per_layer=stack.heads_per_layer,
+        causal=stack.causal,
         one_text=len(sides) == 1,
         scores=_sums_of_scores(numbers.scores),
         offsets=np.stack([numbers.offsets, numbers.offset_counts]),
