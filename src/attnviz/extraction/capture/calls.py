@@ -27,11 +27,11 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    A call without weights is returned unchanged, because it has four axes. In a call with weights,
-    which were observed in a module's own code, the tensors except the output are reshaped. Instead
-    of the axes of batch and heads, they may have one axis of size batch * heads, or three axes:
-    (batch, groups of heads, heads of a group) or, in Hiera, (batch, heads, image windows). Each
-    image window becomes an example.
+    A call without weights is returned unchanged, because its tensors have four axes already. In a
+    call with weights, which were observed in a module's own code, the tensors except the output are
+    reshaped. Instead of the axes of batch and heads, they may have one axis of size batch * heads,
+    or three axes: (batch, groups of heads, heads of a group) or, in Hiera, (batch, heads, image
+    windows). Each image window becomes an example.
 
     `num_tokens` are the possible numbers of tokens of an example. The third of five axes is the
     axis of windows if its size times the number of keys is one of these numbers.

@@ -97,9 +97,10 @@ ForwardChange = Mapping[ModuleRun, LayerChange]
 
 @dataclass(frozen=True)
 class Block:
-    """Rows and columns that one attention call computes in the attention matrix of a text.
+    """Part of the attention matrix of a text that one attention call computes.
 
-    In a step of a generation, the text is the prompt and all tokens so far.
+    The rows of the matrix are queries, and the columns are keys. In a step of a generation, the
+    text is the prompt and all tokens so far.
 
     Attributes
     ----------

@@ -513,7 +513,11 @@ def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
 
 
 def _rounding_unit(call: AttentionCall) -> float:
-    """Return the relative rounding error of the least precise computation in a call."""
+    """Return the relative rounding error of the least precise computation in a call.
+
+    A call computes in the dtypes of its tensors, in the dtype of autocast, and in float32, with
+    `_ROUNDINGS_PER_SUM` roundings. Torch may multiply float32 matrices less precisely.
+    """
     tensors = [call.query, call.key, call.value, call.output, call.weights]
     dtypes = {tensor.dtype for tensor in tensors if isinstance(tensor, torch.Tensor)}
     device = next((tensor.device.type for tensor in tensors if tensor is not None), "cpu")

@@ -29,7 +29,7 @@ class AttentionCall:
 
     The tensors belong to the model, which may overwrite them. Copy the tensors that are needed
     after the call. Tensors that were observed in a module's own code may have other axes before the
-    last two than stated here (see `with_four_axes`).
+    last two than stated here. `attnviz.extraction.capture.calls.with_four_axes` changes them.
 
     Attributes
     ----------

@@ -72,14 +72,16 @@ def run_forward(
     `Collector`. `observe` gets each attention call after its output was changed. `logits` is the
     minimum number of final positions for which the model computes logits (None means 1).
 
-    The model runs again in two cases, unless `trace_all` is given, which the caller knows from an
-    earlier forward of the same inputs:
+    `trace_all` is whether all attention modules are traced, which means that their torch functions
+    are observed. A caller knows it from an earlier forward of the same inputs. If `trace_all` is
+    None, modules that use transformers' attention dispatcher are not traced, and the model runs
+    again in two cases:
 
-    - An attention module was not captured, because it did not use transformers' attention
-      dispatcher (although its code can), or because it replaced another module during the forward.
-      In the second run, all modules are traced: their torch functions are observed.
-    - The number of a requested layer was predicted wrongly, so the layer was not copied. In the
-      second run, all layers are copied.
+    - An attention module was not captured, because it did not use the dispatcher (although its code
+      can), or because it replaced another module during the forward. The next run traces all
+      modules.
+    - The number of a requested layer was predicted wrongly, so the layer was not copied. The next
+      run copies all layers.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space, and
     RuntimeError if a run of a module in `changes` was not changed, or did not happen.
@@ -161,7 +163,10 @@ class _Stance:
 
 
 def _eval_frame() -> Any:
-    """Import and return the torch module that holds the stance. The import takes seconds."""
+    """Import and return the torch module that holds the stance.
+
+    The import takes seconds, so it is done only for compiled models.
+    """
     return importlib.import_module("torch._dynamo.eval_frame")
 
 

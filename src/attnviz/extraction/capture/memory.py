@@ -151,9 +151,10 @@ class LayerSize:
 
 
 def layer_sizes(collector: Collector) -> list[LayerSize]:
-    """Return the sizes of the attention that `collector` would copy from layers over a text.
+    """Return the size of the attention that `collector` would copy, for each layer over a text.
 
-    A module is skipped if its number of heads or its head size is not known.
+    Layers that `collector` would not copy are omitted, and so are layers whose number of heads or
+    head size is not known.
     """
     sizes = []
     model, scan = collector.model, collector.scan

@@ -29,9 +29,10 @@ _Kept = TypeVar("_Kept")
 class FollowedOutputs(Generic[_Kept]):
     """Observer that finds the output projections of attention modules while a model runs.
 
-    The output projection is the first module with a two-dimensional weight whose input is the
-    output of the attention. `found` has the result of `keep` for each run of an attention module in
-    the last forward, unless the result is None.
+    Call `watch` before the forward, and pass `observe` to the forward. The output projection is the
+    first module with a two-dimensional weight whose input is the output of the attention. `found`
+    has the result of `keep` for each run of an attention module in the last forward, unless the
+    result is None.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class FollowedOutputs(Generic[_Kept]):
         self._waiting = None
 
     def observe(self, call: AttentionCall, module_run: ModuleRun) -> None:
-        """Look for the output projection of a call. Pass this method to the forward as `observe`.
+        """Look for the output projection of a call in the modules that run next.
 
         Attention that does not use transformers' attention dispatcher is ignored.
         """

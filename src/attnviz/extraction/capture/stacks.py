@@ -88,7 +88,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     If the layers of a stack attend over different numbers of tokens, the stack is split into
     stages, which are numbered in the order in which they ran. Raise ValueError if the model has no
     attention. Raise NotImplementedError if none of its attention was captured, or if the calls of a
-    module do not cover all tokens of its input once.
+    module overlap or omit tokens of its input (see `_check_covers_input`).
     """
     _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]

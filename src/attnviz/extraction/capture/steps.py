@@ -2,9 +2,11 @@
 
 A step is one forward of the model. Its queries are the tokens that the model has not read yet: the
 prompt in the first step, and the last generated token in later steps. The cache has the keys of
-earlier tokens. The positions of queries and keys in the text follow from the length of the cache
-and from the number of keys: a dynamic cache returns all keys, a cache with a sliding window returns
-only the last keys, and a static cache also returns entries for keys of later tokens.
+earlier tokens. Without a cache, the queries are all tokens in every step.
+
+The positions of queries and keys in the text follow from the length of the cache and from the
+number of keys: a dynamic cache returns all keys, a cache with a sliding window returns only the
+last keys, and a static cache also returns entries for keys of later tokens.
 """
 
 from __future__ import annotations

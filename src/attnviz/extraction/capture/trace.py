@@ -121,7 +121,7 @@ class _Call:
     result: torch.Tensor
 
     def argument(self, position: int, name: str) -> Any:
-        """Return an argument that may be positional or a keyword argument, or None."""
+        """Return the argument at a position or with a keyword, or None if it was not passed."""
         if position < len(self.args):
             return self.args[position]
         return self.kwargs.get(name)
