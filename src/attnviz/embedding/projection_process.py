@@ -30,8 +30,8 @@ State = Literal["running", "failed", "cancelled", "done"]
 # Seconds to wait for the end of a killed process. Usually it ends at once, but a process that waits
 # for a disk ends later.
 _PATIENCE_S = 10.0
-# Niceness of the projection process. The kernel gets more processor time, because the reader uses
-# it at the same time.
+# Niceness of the projection process. The kernel gets more processor time than this process, so that
+# it answers the reader's requests quickly.
 _NICE = 5
 
 

@@ -188,7 +188,7 @@ def _check_position(
     view = _without_browser(with_layers(corpus, include_layers))
     values = {"stack": view.corpus.stack_names[0]} | dict(traits)
     values.setdefault("heads", [])
-    # `token` and `key` are not checked, because they may belong to another text.
+    # `token` and `key` are not checked, because they may be tokens of a text that is read later.
     for name in ("stack", "layer", "heads"):
         if name == "layer" and name not in values:
             values[name] = view.corpus.stack(values["stack"]).layers[0]

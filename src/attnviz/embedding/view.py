@@ -456,7 +456,7 @@ class EmbeddingView(HeadRoles):
         method = proposal["value"]
         missing = missing_package(method)
         # Raise an error only if Python set the method. If the reader chose it in the browser, the
-        # view shows the message.
+        # view shows that the package is missing.
         if missing is not None and not self._by_reader:
             raise ImportError(f"method={method!r}: {missing}")
         return cast("str", method)
@@ -500,7 +500,7 @@ class EmbeddingView(HeadRoles):
 
     @traitlets.observe("text")
     def _fit_to_text(self, change: Mapping[str, Any]) -> None:
-        """Unpin tokens whose positions do not exist in the new text."""
+        """Set `token` and `key` to None if these positions do not exist in the new text."""
         del change
         if self.stack:
             self._refit()
