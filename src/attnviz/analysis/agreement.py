@@ -7,6 +7,7 @@ output of the head.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,9 @@ from attnviz.utils.arguments import short_repr
 _ROUNDING = 1e-9
 
 
-def _scipy(needed: str) -> None:
+def _scipy(module: str, needed: str) -> Any:
     try:
-        import scipy.optimize  # noqa: F401 - is it installed?
+        return import_module(f"scipy.{module}")
     except ImportError as error:
         raise ImportError(
             f"{needed} needs scipy: pip install 'attnviz[scipy]'", name="scipy"
@@ -60,18 +61,12 @@ def kendall_tau(a: Any, b: Any) -> float:
     >>> round(kendall_tau([1, 2, 3, 4], [1, 3, 2, 4]), 6)
     0.666667
     """
-    _scipy("kendall_tau")
-    from scipy.stats import kendalltau
-
-    one, other = (np.asarray(values, dtype=np.float64).ravel() for values in (a, b))
-    if len(one) != len(other):
-        raise ValueError(
-            f"a has {len(one)} numbers and b has {len(other)}. Pass lists of the same length."
-        )
-    valid = ~(np.isnan(one) | np.isnan(other))
-    if valid.sum() < 2:
-        raise ValueError(f"a and b have {valid.sum()} pairs of numbers. tau needs at least two.")
-    return float(kendalltau(one[valid], other[valid]).statistic)
+    kendalltau = _scipy("stats", "kendall_tau").kendalltau
+    pairs = np.stack([np.ravel(a), np.ravel(b)]).astype(np.float64)
+    pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
+    if pairs.shape[1] < 2:
+        raise ValueError(f"a and b have {pairs.shape[1]} pairs of numbers. tau needs at least two.")
+    return float(kendalltau(*pairs).statistic)
 
 
 class MovableWeight(NamedTuple):
@@ -129,9 +124,7 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
     >>> movable.share, movable.weights.round(6).tolist()
     (1.0, [0.0, 0.5, 0.5])
     """
-    _scipy("movable_weight")
-    from scipy.optimize import linprog
-
+    linprog = _scipy("optimize", "movable_weight").linprog
     row = np.asarray(weights, dtype=np.float64)
     value_rows = np.asarray(values, dtype=np.float64)
     if row.ndim != 1 or value_rows.ndim != 2 or len(row) != len(value_rows) or not len(row):

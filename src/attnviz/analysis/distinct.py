@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.analysis.heads import Scoring, facts_of, possible_measures, stack_of
-
-if TYPE_CHECKING:
-    from attnviz.record.record import AttentionRecord
-    from attnviz.record.stack import AttentionStack
+from attnviz.analysis.heads import Scoring, possible_measures, stack_of
+from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import num_scored_queries
+from attnviz.record.stack import AttentionStack
 
 # Maximum number of heads times compared queries times keys. `distinct_head` returns None for a
 # larger stack. 144 heads with 64 queries and 1,820 keys reach this number, which takes a few tenths
@@ -123,15 +121,10 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     stack = stack_of(stack)
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     num_heads = sum(stack.heads_per_layer)
-    if num_heads * min(num_queries, _NUM_QUERIES) * num_keys > _MAX_WEIGHTS:
+    num_weights = num_heads * min(num_queries, _NUM_QUERIES) * num_keys
+    if num_weights > _MAX_WEIGHTS or stack.signed:
         return None
-    if stack.signed:
-        return None
-    patterns = [
-        measure.name
-        for measure in possible_measures(stack, *facts_of(stack))
-        if measure.opens_views
-    ]
+    patterns = [measure.name for measure in possible_measures(stack) if measure.opens_views]
     if not patterns:
         return None
     scoring = Scoring(stack, patterns, min(num_queries, _NUM_QUERIES))
@@ -144,22 +137,16 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         considered = (counts >= min_count) & (baselines < 1) & ~np.isnan(scores)
         differences = np.where(considered, scores - baselines, 0)
         distinct = (differences / np.where(considered, 1 - baselines, 1)).T
-        head, pattern = divmod(int(distinct.argmax()), len(patterns))
-        candidates.append((distinct[head, pattern], layer, head, patterns[pattern]))
+        head, index = divmod(int(distinct.argmax()), len(patterns))
+        candidates.append((distinct[head, index], layer, head, patterns[index]))
     # If several layers have the same largest quotient, `max` returns the first of these layers.
-    largest, layer, head, name = max(candidates, key=operator.itemgetter(0))
-    return _as_shown(stack, layer, head, name) if largest >= _MIN_DISTINCT else None
-
-
-def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
-    """Return the result for a head, with the score and the baseline that views show.
-
-    Views use all queries, unless the stack is very large. The search for the head uses few.
-    """
-    from attnviz.record.rows import num_scored_queries
-
-    num_queries = num_scored_queries(stack)
-    scoring = Scoring(stack, [pattern], num_queries)
+    largest, layer, head, pattern = max(candidates, key=operator.itemgetter(0))
+    if largest < _MIN_DISTINCT:
+        return None
+    # Measure the head again with the queries that views use, so that its score is the one that they
+    # show. Views use all queries, unless the stack is very large.
+    sampled = num_scored_queries(stack)
+    scoring = Scoring(stack, [pattern], sampled)
     scores, _ = scoring.of_layer(layer, [head])
     baseline = float(scoring.uniform(layer, [head])[0, 0])
-    return DistinctHead(layer, head, pattern, float(scores[0, 0]), baseline, num_queries)
+    return DistinctHead(layer, head, pattern, float(scores[0, 0]), baseline, sampled)

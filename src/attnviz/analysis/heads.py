@@ -12,9 +12,9 @@ with 32,768 tokens take hours. ``max_queries=64`` estimates them from 64 queries
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,11 @@ from attnviz.analysis.measures import (
     pairs_of,
     values_of,
 )
+from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import sample_queries
+from attnviz.record.softmax import as_rows
+from attnviz.record.stack import AttentionStack, check_weights
 from attnviz.utils.progress import Pace
-
-if TYPE_CHECKING:
-    from attnviz.record.record import AttentionRecord
-    from attnviz.record.stack import AttentionStack
 
 Scores = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -87,16 +87,12 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     stack = stack_of(stack)
     if stack.signed:
         return ()
-    return tuple(measure.name for measure in possible_measures(stack, *facts_of(stack)))
+    return tuple(measure.name for measure in possible_measures(stack))
 
 
-def possible_measures(
-    stack: AttentionStack, queries: TokenFacts, keys: TokenFacts
-) -> list[Measure]:
-    """Return the measures that can have a score for the heads of a stack.
-
-    `queries` and `keys` are the result of `facts_of(stack)`.
-    """
+def possible_measures(stack: AttentionStack) -> list[Measure]:
+    """Return the measures that can have a score for the heads of a stack."""
+    queries, keys = facts_of(stack)
     causal = stack.causal
     return [
         measure
@@ -166,7 +162,7 @@ def head_scores(
     [[0.3466]]
     """
     stack = stack_of(stack)
-    return _all_layers(stack, [measure], max_queries)[measure]
+    return all_head_scores(stack, [measure], max_queries=max_queries)[measure]
 
 
 def all_head_scores(
@@ -205,8 +201,15 @@ def all_head_scores(
     {'previous token': 0.25, 'next token': 0.0, 'first token': 0.625, 'entropy': 0.281}
     """
     stack = stack_of(stack)
-    _need_weights(stack)
-    return _all_layers(stack, measures_of(stack) if measures is None else measures, max_queries)
+    names = measures_of(stack) if measures is None else measures
+    scoring = Scoring(stack, names, max_queries)
+    pace = Pace("scores", sum(stack.heads_per_layer) * scoring.num_rows * len(stack.key_tokens))
+    scores: dict[str, list[Scores]] = {name: [] for name in names}
+    for layer in stack.layers:
+        of_layer, _ = scoring.of_layer(layer, range(stack.num_heads(layer)), pace)
+        for name, row in zip(names, of_layer, strict=True):
+            scores[name].append(row)
+    return scores
 
 
 def uniform_scores(
@@ -253,19 +256,6 @@ def uniform_scores(
     return [scoring.uniform(layer, range(stack.num_heads(layer)))[0] for layer in stack.layers]
 
 
-def _all_layers(
-    stack: AttentionStack, names: Sequence[str], max_queries: int | None
-) -> dict[str, list[Scores]]:
-    scoring = Scoring(stack, names, max_queries)
-    pace = Pace("scores", sum(stack.heads_per_layer) * scoring.num_rows * len(stack.key_tokens))
-    measured: dict[str, list[Scores]] = {name: [] for name in names}
-    for layer in stack.layers:
-        scores, _ = scoring.of_layer(layer, range(stack.num_heads(layer)), pace)
-        for name, row in zip(names, scores, strict=True):
-            measured[name].append(row)
-    return measured
-
-
 class Scoring:
     """Computation of the scores of the heads of a stack, for several measures at once.
 
@@ -285,7 +275,7 @@ class Scoring:
     def __init__(
         self, stack: AttentionStack, names: Sequence[str], max_queries: int | None = None
     ) -> None:
-        _need_weights(stack)
+        check_weights(stack, "scores of heads")
         self.measures = [_fitting(stack, name) for name in names]
         self._stack = stack
         self._queries, self._keys = facts_of(stack)
@@ -457,31 +447,16 @@ class PairIndices:
 
 def stack_of(value: object) -> AttentionStack:
     """Return a stack itself, or the first stack of a record. Raise TypeError for other values."""
-    # Import the record here, because it imports torch, and functions of arrays do not need torch.
-    from attnviz.record.record import AttentionRecord
-    from attnviz.record.stack import AttentionStack
-
     if isinstance(value, AttentionStack):
         return value
     if isinstance(value, AttentionRecord):
         return value.stack()
-    if isinstance(value, list | tuple) and value and isinstance(value[0], AttentionRecord):
-        raise TypeError(f"stack is a list of {len(value)} records. Pass one of them, records[i].")
-    if isinstance(value, Mapping):
-        raise TypeError("stack is a mapping. Pass one of its stacks, record.stacks[name].")
     raise TypeError(
-        "stack must be a record, such as attnviz.extract(model, text) returns, or one of its "
+        "stack must be one record, such as attnviz.extract(model, text) returns, or one of its "
         f'stacks, record.stacks["self"]; got {type(value).__name__}. Arrays of weights are '
         "measured by attnviz.analysis.previous_token and similar functions, or become a record "
         "with attnviz.AttentionRecord.from_weights(weights, tokens)."
     )
-
-
-def _need_weights(stack: AttentionStack) -> None:
-    # Import the stack here, because it imports torch, and functions of arrays do not need torch.
-    from attnviz.record.stack import check_weights
-
-    check_weights(stack, "scores of heads")
 
 
 def _fitting(stack: AttentionStack, name: str) -> Measure:
@@ -493,10 +468,10 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
     """
     measure = named(name)
     if measure.one_text and not one_text(stack):
-        others = [other.name for other in MEASURES.values() if not other.one_text]
         raise ValueError(
             f"measure={name!r} compares positions in one text, but the queries and keys of stack "
-            f"{stack.name!r} are different tokens. Pass one of {', '.join(map(repr, others))}."
+            f"{stack.name!r} are different tokens. attnviz.analysis.measures_of(stack) has the "
+            "names of all possible measures."
         )
     if measure.kind == "heads" and not stack.has_outputs:
         raise ValueError(
@@ -515,9 +490,6 @@ def weights_of_some(
     The heads of a slice have at most `_MAX_ENTRIES` weights together, unless one head has more.
     Heads with few weights count as `_MIN_ENTRIES_PER_HEAD` weights.
     """
-    # Import the function here, because its module imports torch.
-    from attnviz.record.softmax import as_rows
-
     attention = stack.attention(layer)
     together = max(1, _MAX_ENTRIES // max(_MIN_ENTRIES_PER_HEAD, len(rows) * attention.num_keys))
     for start in range(0, len(heads), together):
@@ -532,8 +504,6 @@ def allowed_pairs(
 
     The first axis has length 1 if the layer stores one mask for all heads.
     """
-    from attnviz.record.softmax import as_rows
-
     flags: NDArray[np.bool_] = stack.attention(layer).allowed(heads, as_rows(rows)).numpy()
     return flags
 
@@ -544,8 +514,6 @@ def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArr
     All queries are yielded, or at most `max_queries` of them. With all keys, the queries of a block
     have at most `_MAX_ENTRIES` pairs, unless a single query has more.
     """
-    from attnviz.record.rows import sample_queries
-
     num_queries = len(stack.query_tokens)
     rows = (
         np.arange(num_queries) if max_queries is None else sample_queries(num_queries, max_queries)

@@ -354,13 +354,11 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
     [0.0, 0.6931]
     """
     numbers = np.asarray(measure.formula(array))
-    each, shape = ("head", array.shape[:1])
-    if measure.kind == "rows":
-        each, shape = ("row of weights", array.shape[:-1])
+    shape = array.shape[:-1] if measure.kind == "rows" else array.shape[:1]
     if numbers.shape != shape:
         raise ValueError(
-            f"measure {measure.name!r} must return one number for each {each}, {shape}; got "
-            f"{numbers.shape}"
+            f"measure {measure.name!r} must return one number for each of its {measure.kind}, "
+            f"{shape}; got {numbers.shape}"
         )
     return numbers
 

@@ -20,25 +20,16 @@ Tokens = Sequence[Hashable] | NDArray[Any]
 
 
 def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
-    # Compare the names of the classes. An import of the classes would import torch, which functions
-    # of arrays do not need.
-    if type(weights).__name__ in ("AttentionRecord", "AttentionStack"):
-        raise TypeError(
-            f"weights must be an array; got {weights!r}. Measure all of its heads with "
-            'attnviz.analysis.head_scores(record, "previous token"), or pass the weights of a '
-            "layer, record.stack().weights(layer=0)."
-        )
     array = np.asarray(weights)
     if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
-        raise TypeError(f"weights must be real numbers; got an array of {array.dtype}")
-    if array.ndim < 2:
-        raise ValueError(
-            "weights must have the shape (..., n_queries, n_keys), such as (heads, 12, 12); got "
-            f"shape {array.shape}"
+        raise TypeError(
+            f"weights must be an array of real numbers; got an array of {array.dtype}. For the "
+            'heads of a record, use attnviz.analysis.head_scores(record, "previous token").'
         )
-    if 0 in array.shape[-2:]:
+    if array.ndim < 2 or 0 in array.shape[-2:]:
         raise ValueError(
-            f"weights must have at least one query and one key; got shape {array.shape}"
+            "weights must have the shape (..., n_queries, n_keys), such as (heads, 12, 12), with "
+            f"at least one query and one key; got shape {array.shape}"
         )
     if not np.isfinite(array).all():
         what = "NaN" if np.isnan(array).any() else "infinite values"
@@ -46,17 +37,6 @@ def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
     if (array < 0).any():
         raise ValueError(
             "weights contains negative values. Pass the weights after the softmax, not the logits."
-        )
-    return array
-
-
-def _square(weights: ArrayLike, pattern: str) -> NDArray[np.floating[Any]]:
-    array = _checked(weights)
-    num_queries, num_keys = array.shape[-2:]
-    if num_queries != num_keys:
-        raise ValueError(
-            f"weights must be square for the pattern {pattern!r}, which compares the positions of "
-            f"queries and keys in one text; got {num_queries} queries and {num_keys} keys"
         )
     return array
 
@@ -89,34 +69,24 @@ def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bo
 def _score(
     name: str, weights: ArrayLike, allowed: ArrayLike | None, tokens: Tokens | None = None
 ) -> Scores:
-    """Return the score of the pattern `name`. Pass `tokens` if its pairs depend on tokens."""
-    measure = named(name)
-    array = _square(weights, name) if measure.one_text else _checked(weights)
-    num_queries, num_keys = array.shape[-2:]
-    keys = TokenFacts(range(num_keys) if tokens is None else _listed(tokens, num_keys))
-    return mass_on(array, pairs_of(measure, keys, keys, np.arange(num_queries)), allowed=allowed)
+    """Return the score of the pattern `name`. Pass `tokens` if its pairs depend on tokens.
 
-
-def _listed(tokens: Tokens, num_tokens: int) -> list[Hashable]:
-    """Return the tokens as a list.
-
-    Raise TypeError or ValueError if they are one string, if they are not `num_tokens` tokens, or if
-    an entry cannot be hashed, such as a list of the tokens of one text.
+    Raise ValueError if queries and keys must be the same tokens, but `weights` are not square, or
+    if `tokens` has another number of tokens.
     """
-    if isinstance(tokens, str):
-        raise TypeError(f"tokens must be a list of ids or of texts; got one string, {tokens!r}")
-    listed = list(tokens)
-    if len(listed) != num_tokens:
+    measure, array = named(name), _checked(weights)
+    num_queries, num_keys = array.shape[-2:]
+    if measure.one_text and num_queries != num_keys:
         raise ValueError(
-            f"tokens must have {num_tokens} entries, one per row of weights; got {len(listed)}"
+            f"weights must be square for the pattern {name!r}, which compares the positions of "
+            f"queries and keys in one text; got {num_queries} queries and {num_keys} keys"
         )
-    batch = next((token for token in listed if not isinstance(token, Hashable)), None)
-    if batch is not None:
-        raise TypeError(
-            "tokens must be one list of ids or of texts, not a batch; got entries of type "
-            f"{type(batch).__name__}"
+    keys = TokenFacts(range(num_keys) if tokens is None else list(tokens))
+    if len(keys) != num_keys:
+        raise ValueError(
+            f"tokens must have {num_keys} entries, one per row of weights; got {len(keys)}"
         )
-    return listed
+    return mass_on(array, pairs_of(measure, keys, keys, np.arange(num_queries)), allowed=allowed)
 
 
 def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -418,12 +388,11 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
     >>> float(repeated_induction(weights, 2))
     0.75
     """
-    array = _square(weights, "induction")
-    number = array.shape[-1]
-    if length < 1 or number != 2 * length:
+    array = _checked(weights)
+    if array.shape[-2:] != (2 * length, 2 * length):
         raise ValueError(
             "length must be half the number of tokens, because they are repeated once; got "
-            f"length={length} for weights of {number} tokens"
+            f"length={length} for weights of the shape {array.shape}"
         )
     on_diagonal = np.diagonal(array, offset=1 - length, axis1=-2, axis2=-1)
     # The first entry of the diagonal belongs to the last query of the first half. Omit it.

@@ -53,10 +53,6 @@ class Reading(NamedTuple):
             return 1
         return self.num_tokens if callable(answer) else -self.row
 
-    def lacks(self, outputs: Any, answer: Any) -> bool:
-        """Return whether `outputs` has fewer rows of logits than `answer` needs."""
-        return self.row is not None and outputs.logits.shape[1] < self.logits(answer)
-
 
 def reading_of(
     record: AttentionRecord,

@@ -227,7 +227,7 @@ def attribute(
         if answer is not None or position is not None:
             raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
         if method == "rollout":
-            return _mixed(runner.record, method, [])
+            return _mixed(runner.record, method)
 
         def attributed(layer: LayerAttention, norms: torch.Tensor, at: Positions) -> LayerAttention:
             return NormAttribution(layer, _without_padding(norms, at.keys))
@@ -292,10 +292,10 @@ def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord
         return GradientAttribution(layer, values, outputs, gradients, by)
 
     record = _record(runner, vectors, attributed, method, notes)
-    return _mixed(record, method, notes) if method == "relevance" else record
+    return _mixed(record, method) if method == "relevance" else record
 
 
-def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> AttentionRecord:
+def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
     """Return a record of ``"relevance"`` or ``"rollout"``: products of the matrices of layers.
 
     `record` has the weights for rollout, or attributions by gradients for relevance. Stacks without
@@ -304,6 +304,7 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
     """
     stacks: dict[str, AttentionStack] = {}
     rollout = method == "rollout"
+    notes = [_NOTES[method]] if rollout else []
     for name, stack in record.stacks.items():
         if stack.key_tokens is not stack.query_tokens:
             continue
@@ -332,8 +333,7 @@ def _mixed(record: AttentionRecord, method: Method, notes: list[str]) -> Attenti
         raise NotImplementedError(
             f"method={method!r} needs self-attention, which the model does not have"
         )
-    method_notes = [] if _NOTES[method] in record.notes else [_NOTES[method], *notes]
-    return derive_record(record, stacks, notes=[*record.notes, *method_notes])
+    return derive_record(record, stacks, notes=[*record.notes, *notes])
 
 
 def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
@@ -344,31 +344,26 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
     check, the gradient of the answer would be incomplete, and no error would show it.
     """
 
-    def check(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def passes(module: nn.Module, inputs: Any, output: Any) -> None:
-            if not isinstance(output, torch.Tensor) or not output.is_floating_point():
-                return
-            differentiable = [
-                tensor
-                for tensor in inputs
-                if isinstance(tensor, torch.Tensor) and tensor.requires_grad
-            ]
-            if (
-                differentiable
-                and torch.is_grad_enabled()
-                and not _passes(module, differentiable[0], output)
-            ):
-                raise NotImplementedError(
-                    f"model: gradients do not pass {name} ({type(module).__name__}), which is "
-                    "usual for quantised modules. Load the model without quantisation, pass "
-                    'method="value norm", or measure effects with head_effects and intervene.'
-                )
-
-        return passes
+    def check(name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        differentiable = [
+            tensor for tensor in inputs if isinstance(tensor, torch.Tensor) and tensor.requires_grad
+        ]
+        if (
+            differentiable
+            and torch.is_grad_enabled()
+            and isinstance(output, torch.Tensor)
+            and output.is_floating_point()
+            and not _passes(module, differentiable[0], output)
+        ):
+            raise NotImplementedError(
+                f"model: gradients do not pass {name} ({type(module).__name__}), which is usual "
+                "for quantised modules. Load the model without quantisation, pass "
+                'method="value norm", or measure effects with head_effects and intervene.'
+            )
 
     with Cleanup() as undo, undo:
         products = (
-            module.register_forward_hook(in_this_thread(check(name)))
+            module.register_forward_hook(in_this_thread(partial(check, name)))
             for name, module in model.named_modules()
             if any(word in type(module).__name__ for word in ("Linear", "Conv"))
         )

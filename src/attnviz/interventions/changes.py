@@ -67,11 +67,6 @@ class Change(ABC):
     heads: Numbers
     stack: str | None
 
-    @property
-    def _keeps_row_sums(self) -> bool:
-        """Whether rows of weights that sum to 1 still sum to 1 after the change."""
-        return True
-
     @abstractmethod
     def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
         """Return the change of the attention in one layer of a stack.
@@ -301,10 +296,6 @@ class Knockout(Change):
     renormalize: bool = True
     stack: str | None = None
 
-    @property
-    def _keeps_row_sums(self) -> bool:
-        return self.renormalize
-
     def _pairs(self, stack: AttentionStack) -> tuple[Flags, Flags]:
         return (
             _flags("queries", self.queries, stack.query_tokens),
@@ -465,12 +456,11 @@ class SetWeights(Change):
         The weights of an array or of a record apply only to the tokens of `stack`, the prompt.
         """
         del most
-        if not isinstance(self.weights, str):
-            size = len(stack.query_tokens), len(stack.key_tokens)
-            made = replace(self)
-            object.__setattr__(made, "_prompt_size", size)
-            return made
-        return self
+        if isinstance(self.weights, str):
+            return self
+        made = replace(self)
+        object.__setattr__(made, "_prompt_size", _shape(stack))
+        return made
 
     def _instead(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
@@ -567,11 +557,6 @@ def for_generation(change: Change, stack: AttentionStack, most: tuple[int, int])
     tokens of `stack`.
     """
     return change._for_generation(stack, most)
-
-
-def keeps_row_sums(change: Change) -> bool:
-    """Return whether rows of weights that sum to 1 still sum to 1 after the change."""
-    return change._keeps_row_sums
 
 
 def layer_change(

@@ -24,7 +24,6 @@ from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import did_you_mean
 from attnviz.utils.cleanup import Cleanup
 
 # Options for runs in which no attention needs to be stored, because only the model's outputs are
@@ -34,15 +33,13 @@ MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 #: Options of `attnviz.extract` that functions without a record as result do not support.
 NOT_KEPT = ("generate", "layers", "dtype")
-_ARGUMENTS = ("answer", "position", "target", "progress")
 
 
 def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) -> None:
     """Raise TypeError for an unknown option, or for an option in `refused` that is not None."""
     for name, value in options.items():
         if name not in RecordOptions.__annotations__:
-            suggestion = did_you_mean(name, [*RecordOptions.__annotations__, *_ARGUMENTS])
-            raise TypeError(f"{name}= is not an argument{suggestion}")
+            raise TypeError(f"{name}= is not an argument")
         if name in refused and value is not None:
             raise TypeError(f"{name}= is not supported. Do not pass it.")
 

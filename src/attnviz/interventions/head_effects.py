@@ -172,17 +172,12 @@ def head_effects(
         raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
     # Check the memory for all texts before the model runs.
-    checked = [_example_of(model, example, target, options) for example in examples]
+    texts = [Example.one(model, example, target, None, options) for example in examples]
+    for text in texts:
+        # One vector per token and layer is stored: the output of the layer.
+        text.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
     with show_progress("head effects", shown=progress):
-        return _effects(checked, answers, position, stack, ablate)
-
-
-def _example_of(model: Any, text: Any, target: str | None, options: RecordOptions) -> Example:
-    """Return the example of a text. Raise MemoryError if the ablations need too much memory."""
-    example = Example.one(model, text, target, None, options)
-    # One vector per token and layer is stored: the output of the layer.
-    example.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
-    return example
+        return _effects(texts, answers, position, stack, ablate)
 
 
 def _effects(
@@ -206,11 +201,6 @@ def _effects(
             attention_stack = runner.outline.stack(stack)
             means = means_of([*sums[:index], *sums[index + 1 :]]) if sums else None
             effects_of_texts.append(_effects_of_text(runner, attention_stack, means))
-        if index and attention_stack.layers != layers:
-            raise ValueError(
-                "inputs: the texts run through different layers, so that their effects cannot be "
-                "averaged"
-            )
         layers, name = attention_stack.layers, attention_stack.name
         measures.add(runner.answer.measure)
         noise = max(noise, runner.noise)

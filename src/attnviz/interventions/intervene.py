@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from os import PathLike
 from typing import Any, Unpack, overload
 
@@ -33,7 +33,6 @@ from attnviz.interventions.changes import (
     description_of,
     for_generation,
     identity_of,
-    keeps_row_sums,
     layer_change,
     with_means,
 )
@@ -365,16 +364,16 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
     The numbers of queries and keys can grow with each generated token (step), so a `LayerChange` is
     made for each step.
     """
-    # Cache with one entry. At each step, the layers of a stack run one after the other, with the
-    # same numbers of queries and keys.
-    outlines: dict[tuple[str, int, int], AttentionStack] = {}
     by_stack = changes_by_stack(changes, runner.outline)
 
+    # At each step, the layers of a stack run one after the other, with the same numbers of queries
+    # and keys.
+    @lru_cache(maxsize=1)
+    def outline(name: str, queries: int, keys: int) -> AttentionStack:
+        return _lengthened(runner.outline.stack(name), queries, keys)
+
     def at(name: str, number: int, queries: int, keys: int) -> LayerChange:
-        if (name, queries, keys) not in outlines:
-            outlines.clear()
-            outlines[name, queries, keys] = _lengthened(runner.outline.stack(name), queries, keys)
-        change = layer_change(by_stack[name], outlines[name, queries, keys], number)
+        change = layer_change(by_stack[name], outline(name, queries, keys), number)
         if change is None:
             raise RuntimeError(f"layer {number} of stack {name!r} is not changed")
         return change
@@ -442,12 +441,14 @@ def changed_stacks(
             layer_changes = change.get(runner.module_runs[name, number])
             if layer_changes is not None:
                 layers[number] = layer_changes.attend(attention)
+        # A knockout after the softmax leaves rows that sum to less than 1.
+        keeps_sums = all(getattr(one, "renormalize", True) for one in by_stack.get(name, ()))
         stacks[name] = AttentionStack(
             name,
             layers,
             stack.query_tokens,
             stack.key_tokens,
-            normalized=stack.normalized and all(map(keeps_row_sums, by_stack.get(name, ()))),
+            normalized=stack.normalized and keeps_sums,
         )
     return stacks
 

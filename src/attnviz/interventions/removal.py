@@ -113,14 +113,13 @@ _Remove = Callable[[Sequence[int]], Arguments]
 
 
 def _token_ids(runner: Runner) -> torch.Tensor:
-    ids = runner.arguments.get("input_ids")
+    ids: torch.Tensor | None = runner.arguments.get("input_ids")
     if ids is None:
         raise ValueError(
             f"removal: {type(runner.model).__name__} has no token ids as input. Pass "
             'removal="mean color" for an image.'
         )
-    token_ids: torch.Tensor = ids
-    return token_ids
+    return ids
 
 
 def _accepts(runner: Runner, name: str) -> bool:

@@ -163,11 +163,12 @@ class Runner:
 
         If `outputs` lacks some of them, run the unchanged model again. Return whether it ran again.
         """
-        self._logits = max(self._logits, self.reading.logits(answer))
-        lacks = self.reading.lacks(self.outputs, answer)
-        if lacks:
-            self.outputs = self.forward(None).outputs
-        return lacks
+        needed = self.reading.logits(answer)
+        self._logits = max(self._logits, needed)
+        if self.reading.row is None or self.outputs.logits.shape[1] >= needed:
+            return False
+        self.outputs = self.forward(None).outputs
+        return True
 
     def answer_to(self, answer: Any, changed: Any = None) -> Answer:
         """Return the definition of an answer, as `answer_of` does.
@@ -331,11 +332,8 @@ class Runner:
         observe: Observer | None = None,
         *,
         start: int = 0,
-        prepare: Callable[[Cleanup], None] | None = None,
     ) -> Any:
         with Cleanup() as undo, undo:
-            if prepare is not None:
-                prepare(undo)
             skipped = self._blocks.replay(start, len(copies), undo) if start else []
             batch = self._batch_of(copies)
             if self._shortens_head and "logits_to_keep" not in batch.arguments:
@@ -384,7 +382,9 @@ class Runner:
         row, alone = self.reading.row, [Copy()]
         for shortens in (False,) if row is None else (True, False):
             self._shortens_head = shortens
-            outputs = self._run(alone, blocks.note, prepare=blocks.record)
+            with Cleanup() as undo, undo:
+                blocks.record(undo)
+                outputs = self._run(alone, blocks.note)
             own = None if row is None else self.outputs.logits[0, row].float()
             if own is None or self._is_close(outputs.logits[0, row].float(), own):
                 break

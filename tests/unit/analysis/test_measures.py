@@ -264,13 +264,13 @@ class TestRegistration:
         av.measure("flags", kind="pairs")(lambda queries, keys, rows: keys.positions[1:] == 1)
         av.measure("one", kind="rows")(lambda weights: weights.sum())
         av.measure("queries", kind="heads")(lambda outputs: outputs.sum(axis=-1))
-        with pytest.raises(ValueError, match=r"'queries' .* number for each head, \(3,\); got"):
+        with pytest.raises(ValueError, match=r"'queries' .* for each of its heads, \(3,\); got"):
             head_scores(record_of(causal=True), "queries")
         record = given_record(num_tokens=4)
         for name, error, message in (
             ("numbers", TypeError, "'numbers' must return bool, not int64"),
             ("flags", ValueError, r"'flags' .* \(4, 4\), or keys, \(4,\); got \(3,\)"),
-            ("one", ValueError, r"'one' must return one number for each row"),
+            ("one", ValueError, r"'one' must return one number for each of its rows"),
         ):
             with pytest.raises(error, match=message):
                 head_scores(record, name)
