@@ -272,13 +272,10 @@ class QueryKeyAttention(LayerAttention):
     def __post_init__(self) -> None:
         """Raise ValueError if the shapes do not match."""
         queries, keys = tuple(self.queries.shape), tuple(self.keys.shape)
-        if len(queries) != 3 or len(keys) != 3:
+        if len(queries) != 3 or len(keys) != 3 or queries[2] != keys[2]:
             raise ValueError(
-                f"queries and keys must be (heads, tokens, head_dim); got {queries} and {keys}"
-            )
-        if queries[2] != keys[2]:
-            raise ValueError(
-                f"queries have head_dim {queries[2]} but keys {keys[2]}; they must be equal"
+                "queries and keys must be (heads, tokens, head_dim) with the same head_dim; got "
+                f"{queries} and {keys}"
             )
         if keys[0] == 0 or queries[0] % keys[0]:
             raise ValueError(

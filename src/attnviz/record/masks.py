@@ -506,7 +506,7 @@ _KINDS: dict[str, type[Mask | Bias]] = {
 def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]) -> Mask | Bias:
     """Create a mask or bias from the numbers of `to_parts`. `tensor` returns a tensor by its name.
 
-    Raise LookupError, RecursionError, TypeError or ValueError if `numbers` is invalid.
+    Raise LookupError, TypeError or ValueError if `numbers` is invalid.
     """
     if numbers["kind"] not in _KINDS:
         raise ValueError(f"unknown kind of mask or bias: {numbers['kind']!r}")

@@ -83,7 +83,7 @@ def pool(
         how(into, how.reduceat(pooled, column_indices, axis=-1), out=into)
 
 
-def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArray[np.float32]:
+def pool_max(weights: NDArray[np.float32], size: int) -> NDArray[np.float32]:
     """Reduce weights to smaller maps, so that a single large weight remains visible.
 
     Each cell of a map has the maximum of the weights that it covers.
@@ -92,9 +92,8 @@ def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArr
     ----------
     weights : ndarray
         Weights of the heads, float32, (heads, rows, columns).
-    size : int or tuple of int
-        Maximum number of rows and of columns of a map, at least 1. A single number is the maximum
-        of both.
+    size : int
+        Maximum number of rows of a map, and of columns, at least 1.
 
     Returns
     -------
@@ -102,9 +101,8 @@ def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArr
         Maps, float32, (heads, min(rows, size), min(columns, size)). `cell_starts` divides the rows
         and the columns.
     """
-    sizes = size if isinstance(size, tuple) else (size, size)
     rows, columns = weights.shape[1:]
-    starts = cell_starts(rows, sizes[0]), cell_starts(columns, sizes[1])
+    starts = cell_starts(rows, size), cell_starts(columns, size)
     cells = np.full((len(weights), *map(len, starts)), -np.inf, np.float32)
     pool(cells, weights, (np.arange(rows), slice(0, columns)), starts, np.maximum)
     return cells

@@ -119,11 +119,11 @@ class Sources:
         )
 
     def __str__(self) -> str:
-        suffix = f" predicting {quote(self.token)}" if self.token else ""
         count = len(self.heads)
         lines = [
-            f"{quote(self.query_tokens.text[self.query])} ({self.query}){suffix}: mean weight "
-            f"over {count} head{'s' if count > 1 else ''} of stack {quote(self.stack)}"
+            f"{quote(self.query_tokens.text[self.query])} ({self.query}) predicting "
+            f"{quote(self.token)}: mean weight over {count} head{'s' if count > 1 else ''} of "
+            f"stack {quote(self.stack)}"
         ]
         for key in self.top().tolist():
             layer, head = self.heads[self.strongest_heads[key]]

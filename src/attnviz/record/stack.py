@@ -12,7 +12,8 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.softmax import row_tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
-from attnviz.record.words import merge_layers
+from attnviz.record.units import in_units
+from attnviz.record.words import find_word_starts, merge_tokens
 from attnviz.utils.arguments import (
     as_list,
     existing_number,
@@ -461,10 +462,24 @@ class AttentionStack:
         --------
         AttentionRecord.merge_words : definition of words, with an example.
         """
-        merged = merge_layers(self.name, self._layers, self.query_tokens, self.key_tokens)
-        if merged is None:
+        one_text = self.key_tokens is self.query_tokens
+        name = f"query_tokens of stack {self.name!r}"
+        queries = keys = find_word_starts(self.query_tokens, name)
+        if not one_text:
+            keys = find_word_starts(self.key_tokens, f"key_tokens of stack {self.name!r}")
+        if (len(queries), len(keys)) == (len(self.query_tokens), len(self.key_tokens)):
             return self
-        return self._like(*merged)
+        if self.merged:
+            raise ValueError(
+                f"stack {self.name!r}: its rows and columns already combine several tokens. Merge "
+                "the words of the original records before you compare them."
+            )
+        starts = np.array(queries, np.int64), np.array(keys, np.int64)
+        return self._like(
+            {number: in_units(attention, *starts) for number, attention in self._layers.items()},
+            merge_tokens(self.query_tokens, queries),
+            None if one_text else merge_tokens(self.key_tokens, keys),
+        )
 
     def _like(
         self,

@@ -57,12 +57,11 @@ class UnitAttention(DerivedAttention):
             ("query_starts", self.query_starts, self.base.num_queries),
             ("key_starts", self.key_starts, self.base.num_keys),
         ):
-            array = np.asarray(starts)
-            is_list = array.ndim == 1 and array.dtype == np.int64 and len(array) > 0
-            if not is_list or array[0] != 0 or array[-1] > size or (np.diff(array) < 0).any():
+            is_list = starts.ndim == 1 and starts.dtype == np.int64 and len(starts) > 0
+            if not is_list or starts[0] != 0 or starts[-1] > size or (np.diff(starts) < 0).any():
                 raise ValueError(
                     f"{name} must ascend from 0 to at most {size}, the number of tokens before "
-                    f"each unit; got {array.dtype} of shape {array.shape}"
+                    f"each unit; got {starts.dtype} of shape {starts.shape}"
                 )
 
     @property

@@ -1,4 +1,4 @@
-"""Words: the tokens of each word, their display text, and attention between words.
+"""Words: the tokens of each word, and the display text of words.
 
 The tokenizer assigns tokens to words (`Tokens.words`). If the assignment is unknown, words are
 determined from the display texts: most vocabularies mark the space before a word, and WordPiece
@@ -8,14 +8,10 @@ marks tokens inside of words with ``##``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from attnviz.record.attention import LayerAttention
 from attnviz.record.tokens import Tokens, number_words
-from attnviz.record.units import in_units
 
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
@@ -169,30 +165,3 @@ def _joined(parts: Sequence[str], *, pieces: bool) -> str:
     ]
     text = "".join([parts[0], *continuations])
     return _DIVIDED.sub(lambda match: next(filter(None, match.groups())), text).strip(" ")
-
-
-def merge_layers(
-    name: str, layers: Mapping[int, LayerAttention], query_tokens: Tokens, key_tokens: Tokens
-) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
-    """Merge the tokens of a stack's layers into words. Return None if each token is a word.
-
-    The result contains the layers, the words of the queries, and the words of the keys. The words
-    of the keys are None if queries and keys are the same tokens. `name` is the name of the stack in
-    messages. Raise ValueError if the words are unknown, or tokens of a layer are already merged.
-    """
-    one_text = key_tokens is query_tokens
-    queries = find_word_starts(query_tokens, f"query_tokens of stack {name!r}")
-    keys = queries if one_text else find_word_starts(key_tokens, f"key_tokens of stack {name!r}")
-    if (len(queries), len(keys)) == (len(query_tokens), len(key_tokens)):
-        return None
-    if any(attention.merged for attention in layers.values()):
-        raise ValueError(
-            f"stack {name!r}: its rows and columns already combine several tokens. Merge the words "
-            "of the original records before you compare them."
-        )
-    starts = np.array(queries, np.int64), np.array(keys, np.int64)
-    return (
-        {number: in_units(attention, *starts) for number, attention in layers.items()},
-        merge_tokens(query_tokens, queries),
-        None if one_text else merge_tokens(key_tokens, keys),
-    )

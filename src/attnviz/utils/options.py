@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attnviz.utils.arguments import did_you_mean, short_repr
+from attnviz.utils.arguments import short_repr
 
 Saved = Literal["picture", "page", False]
 
@@ -40,8 +40,7 @@ class Options:
     def __setattr__(self, name: str, value: object) -> None:
         """Raise AttributeError for an unknown name, or ValueError for an invalid value."""
         if name != "snapshot":
-            meant = did_you_mean(name, ["snapshot"])
-            raise AttributeError(f"attnviz.options has no setting {name!r}{meant}")
+            raise AttributeError(f"attnviz.options has no setting {name!r}, only snapshot")
         # Compare False by identity, because 0 equals False but is not a valid value.
         if not any(value is saved or (saved and value == saved) for saved in _SAVED):
             raise ValueError(f'snapshot={short_repr(value)} must be "picture", "page" or False')

@@ -82,8 +82,7 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
 def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
     """Create a record from the result of `record_to_arrays`.
 
-    Raise ArithmeticError, AttributeError, LookupError, RecursionError, TypeError or ValueError if
-    the header is invalid or does not fit the arrays.
+    Raise an exception of any type if the header is invalid or does not fit the arrays.
     """
     stacks: dict[str, AttentionStack] = {}
     reader = _Reader(header["shared"], arrays)
@@ -101,11 +100,9 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
             signed=bool(fields["signed"]),
             measure=fields["measure"],
         )
-    texts = [header["model"], *header["notes"]]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"model and notes must be strings; got {texts!r}")
+    notes = msgspec.convert(header["notes"], list[str])
     images = [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))]
-    return AttentionRecord(stacks, model=texts[0], notes=texts[1:], images=images)
+    return AttentionRecord(stacks, model=header["model"], notes=notes, images=images)
 
 
 class _Writer:
@@ -284,10 +281,7 @@ class _Reader:
 
 
 def _tokens_from_header(fields: Any) -> Tokens:
-    try:
-        tokens = msgspec.convert(fields, Tokens)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"its tokens are not valid ({error})") from error
+    tokens = msgspec.convert(fields, Tokens)
     # Apply make_visible() again, because a changed file could contain misleading characters.
     return replace(
         tokens,

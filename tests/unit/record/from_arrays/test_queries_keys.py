@@ -217,7 +217,10 @@ NAN_QUERIES[1][2, 3, 4] = torch.nan
             {"keys": [k[0] for k in K]},
             r"keys\[0\] has shape \(5, 8\); it must be \(key heads",
         ),
-        ({"keys": [k.repeat(1, 1, 2) for k in K]}, "queries have head_dim 8 but keys 16"),
+        (
+            {"keys": [k.repeat(1, 1, 2) for k in K]},
+            r"the same head_dim; got \(4, 5, 8\) and \(2, 5, 16\)",
+        ),
         ({"keys": [k[[0, 1, 0]] for k in K]}, "4 query heads cannot share 3 key heads"),
         ({"queries": [Q[0], Q[1], Q[2][:, :4]]}, "layer 2: the attention has 4 queries"),
         ({"keys": K[:2]}, "queries has 3 layers but keys has 2; pass both for each layer"),
