@@ -227,13 +227,12 @@ def test_a_record_is_named_after_its_model_and_not_after_a_folder_named_model(
 
 REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     # Empty inputs.
-    ("gpt2", None, {}, ValueError, "inputs must not be None"),
     ("gpt2", "", {}, ValueError, "inputs: the text is empty"),
     ("gpt2", [], {}, ValueError, "inputs: the list is empty"),
     # Unusable values, models and tokenizers.
     *(
         ("gpt2", inputs, {}, TypeError, "^inputs: ")
-        for inputs in (3.5, ("a", "b", "c"), ["a", 3], torch.ones(2, 3), b"bytes")
+        for inputs in (None, 3.5, ("a", "b", "c"), ["a", 3], torch.ones(2, 3), b"bytes")
     ),
     ("gpt2", {"input_ids": torch.ones(1, 3)}, {}, TypeError, "inputs: input_ids must be integers"),
     ("mamba", IDS, {}, ValueError, "MambaForCausalLM has no attention"),

@@ -149,10 +149,16 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
 
 
 def _loaded(kind: Any, folder: Path) -> Any:
-    from attnviz.extraction.models import without_loading_bar
+    from transformers.utils import logging
 
-    with without_loading_bar():
+    # Small models load at once, so hide the progress bar for loading weights.
+    had_bar = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
         return kind.from_pretrained(folder, dtype="float32", local_files_only=True).eval()
+    finally:
+        if had_bar:
+            logging.enable_progress_bar()
 
 
 def example(name: str) -> dict[str, Any]:

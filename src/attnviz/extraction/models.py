@@ -9,7 +9,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -28,7 +27,6 @@ from attnviz.extraction.adapters import (
     check_adapter,
     virtual_tokens,
 )
-from attnviz.extraction.modules import all_modules
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup, fork_safe_lock
@@ -219,32 +217,8 @@ def _load_model(source: str | PathLike[str]) -> PreTrainedModel:
         (getattr(transformers, name) for name in architectures if hasattr(transformers, name)),
         transformers.AutoModel,
     )
-    with without_loading_bar():
-        model: PreTrainedModel = _load_pretrained(kind.from_pretrained, source)
+    model: PreTrainedModel = _load_pretrained(kind.from_pretrained, source)
     return model
-
-
-@contextmanager
-def without_loading_bar() -> Iterator[None]:
-    """Hide the progress bar of transformers for loading weights, but not those of downloads."""
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    logging = transformers.utils.logging
-    had_bar, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
-    logging.disable_progress_bar()
-    if downloads:
-        enable_progress_bars()
-    try:
-        yield
-    finally:
-        if had_bar:
-            logging.enable_progress_bar()
-        if had_bar and not downloads:
-            disable_progress_bars()
 
 
 # Folder names that do not identify a model, such as "checkpoint-500".
@@ -274,13 +248,12 @@ _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 
 
-def evaluate(model: nn.Module, undo: Cleanup, modules: Sequence[nn.Module] = ()) -> bool:
+def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     """Keep a model in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
     model, or models that share modules. A module returns to training mode when the last ``with``
-    block that uses it ends. Gradients are disabled only in this thread. `modules` are all modules
-    of the model. If it is empty, they are searched.
+    block that uses it ends. Gradients are disabled only in this thread.
 
     Returns
     -------
@@ -294,8 +267,7 @@ def evaluate(model: nn.Module, undo: Cleanup, modules: Sequence[nn.Module] = ())
     trained: list[nn.Module] = []
     undo.add(partial(_release, holder, trained))
     with _evaluating_lock:
-        modules = modules or all_modules(model)
-        trained += [part for part in modules if part.training or part in _evaluating]
+        trained += [part for part in model.modules() if part.training or part in _evaluating]
         for module in trained:
             _evaluating.setdefault(module, set()).add(holder)
             module.training = False

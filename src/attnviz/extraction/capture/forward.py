@@ -125,7 +125,7 @@ def _watched_forward(
     notes = []
     with Cleanup() as undo, undo:
         modules = collector.scan.modules
-        if evaluate(model, undo, modules):
+        if evaluate(model, undo):
             notes.append(TRAINING_NOTE)
         if is_compiled(modules):
             # Run the modules uncompiled. Compiled code does not call transformers' attention

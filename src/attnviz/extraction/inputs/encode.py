@@ -140,7 +140,12 @@ class Encoder:
             return self._batch_of_processed(processed)
         if isinstance(example, Mapping):
             return self._encode_mapping(example)
-        return self._encode_ids(example)
+        if isinstance(example, torch.Tensor | np.ndarray | list):
+            return self._encode_mapping({"input_ids": example})
+        raise TypeError(
+            f"inputs: {type(example).__name__} cannot be read. Pass {_KINDS}. To show attentions, "
+            "use AttentionRecord.from_weights(attentions, tokens)."
+        )
 
     def add_generated(self, batch: Batch, generated: Generated, method: str) -> None:
         """Add a generated text to a batch of one example, with a note.
@@ -294,17 +299,6 @@ class Encoder:
         main = getattr(self._model, "main_input_name", "input_ids")
         return (*([main] if isinstance(main, str) else main), "input_ids", "pixel_values")
 
-    def _encode_ids(self, values: Any) -> Batch:
-        if not isinstance(values, torch.Tensor | np.ndarray | list):
-            raise TypeError(f"inputs: {type(values).__name__} cannot be read. Pass {_KINDS}.")
-        ids = torch.as_tensor(values)
-        if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() not in (1, 2):
-            raise TypeError(
-                "inputs: ids must be integers, (tokens,) or (examples, tokens); got "
-                f"{ids.dtype} of shape {tuple(ids.shape)}"
-            )
-        return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
-
     def _batch_of_processed(self, processed: Processed) -> Batch:
         batch = self._encode_mapping(processed.encoded)
         batch.processor = processed.processor
@@ -445,27 +439,12 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     """Return the examples in `inputs`, and whether `inputs` is a list of examples.
 
     A list of chat messages is one example, and so is a list of ids. Raise ValueError if `inputs` is
-    None or an empty list. Raise TypeError if a list has entries of different or unknown kinds, or
-    if a tuple is neither a pair of texts nor a text with an image or sound.
+    an empty list, and TypeError if it is a list with entries of different or unknown kinds.
     """
-    if inputs is None:
-        raise ValueError(f"inputs must not be None. Pass {_KINDS}.")
-    if isinstance(inputs, tuple):
-        if _kind(inputs) not in ("pair", "media and text"):
-            names = ", ".join(type(part).__name__ for part in inputs[:3])
-            raise TypeError(
-                f"inputs: a tuple of {len(inputs)} entries ({names}) cannot be read. Pass "
-                f"{_KINDS}, or pass attentions to AttentionRecord.from_weights(attentions, tokens)."
-            )
-        return [inputs], False
-    if not isinstance(inputs, list):
+    if not isinstance(inputs, list) or _kind(inputs) in ("chat", "ids"):
         return [inputs], False
     if not inputs:
         raise ValueError(f"inputs: the list is empty. Pass {_KINDS}.")
-    if _kind(inputs) == "chat":
-        return [inputs], False
-    if _kind(inputs) == "ids":
-        return [torch.tensor([inputs])], False
     kinds = {_kind(entry) for entry in inputs}
     if len(kinds) > 1 or None in kinds:
         names = ", ".join(sorted({type(entry).__name__ for entry in inputs}))

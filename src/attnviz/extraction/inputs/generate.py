@@ -173,7 +173,9 @@ def generate_text(
     if not encoder_decoder:
         # Always pass a mask. Without a mask, transformers guesses which ids are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
-    _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
+    ids_name = "decoder_input_ids" if encoder_decoder else "input_ids"
+    before = arguments[ids_name].shape[1] if ids_name in arguments else 1
+    _check_positions(model, settings, before, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
     # Fast generations need no progress bar, so it appears after a second. If `progress` is False,
@@ -184,11 +186,14 @@ def generate_text(
         else nullcontext()
     )
     with progress_bar as bar, Cleanup() as undo, undo:
-        before = None if encoder_decoder else batch.arguments["input_ids"].shape[1]
-        watcher = _Watcher(bar, before, on_token)
+        watcher = _Watcher(bar, None if encoder_decoder else before, on_token)
         evaluate(model, undo)
         if settings.quiet:
-            options |= _min_length(model, batch, settings)
+            # Lower the model's `min_length` if it exceeds the maximum length, because transformers
+            # would warn of it.
+            max_length = settings.max_tokens(before)
+            if (getattr(model.generation_config, "min_length", None) or 0) > max_length:
+                options["min_length"] = max_length
             _suppress_warnings(undo)
         if watch is not None:
             # `watch` may observe attention, which it could not do in compiled code.
@@ -245,13 +250,11 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
 
 
 def _check_positions(
-    model: PreTrainedModel, batch: Batch, settings: GenerationSettings, *, encoder_decoder: bool
+    model: PreTrainedModel, settings: GenerationSettings, before: int, *, encoder_decoder: bool
 ) -> None:
     bound = num_positions(model, decoder=encoder_decoder)
     if bound is None or settings.max_new_tokens is None:
         return
-    name = "decoder_input_ids" if encoder_decoder else "input_ids"
-    before = batch.arguments[name].shape[1] if name in batch.arguments else 1
     # In an encoder-decoder model, the decoder does not read the last token, so that token needs no
     # position.
     free = bound - before + encoder_decoder
@@ -260,21 +263,6 @@ def _check_positions(
             f"generate: {settings.max_new_tokens} tokens are too many. {type(model).__name__} "
             f"has {bound} positions, {before} of them used. Pass at most {max(free, 0)}."
         )
-
-
-def _min_length(
-    model: PreTrainedModel, batch: Batch, settings: GenerationSettings
-) -> dict[str, int]:
-    """Return the option `min_length` if the model's `min_length` exceeds the maximum length.
-
-    The option lowers it to the maximum length of the text, because transformers would warn of a
-    larger one. Return an empty dictionary if the model's `min_length` is not larger.
-    """
-    min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
-    ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
-    before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
-    max_length = before + (settings.max_new_tokens or 0)
-    return {"min_length": max_length} if min_length > max_length else {}
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
