@@ -193,42 +193,28 @@ export const RAMP_WIDTH = 196;
 /** Number of intervals between the colours of a ramp. */
 const RAMP_STEPS = 24;
 
-/**
- * Return a colour ramp with an outline. Its upper left corner is at (0, 0).
- *
- * @param color returns red, green, blue and opacity, 0 to 255, for a position from 0 to 1.
- */
-export function rampMarks(
-  color: (share: number) => readonly [number, number, number, number],
-  stroke: string,
-): Mark[] {
-  const box = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
-  const ramp = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
-  return [
-    { kind: "rect", ...box, ramp },
-    { kind: "rect", ...box, stroke },
-  ];
+/** Colour scale of a legend. `rampBox` draws it in a figure, and `ColorLegend` in a view. */
+export interface LegendScale {
+  /** Return red, green, blue and opacity, 0 to 255, for a position from 0 (left) to 1 (right). */
+  color: (position: number) => readonly [number, number, number, number];
+  /** Labels below the left end, the middle and the right end. */
+  labels: readonly [string, string, string];
+  /** Quantity that the colours show, if the labels do not name it. */
+  quantity?: string;
 }
 
-/**
- * Return a colour scale with three labels, and its quantity below them.
- *
- * @param color colours, as in `rampMarks`.
- * @param labels labels at the left end, in the middle and at the right end.
- */
-export function rampBox(
-  palette: FigureColors,
-  color: (share: number) => readonly [number, number, number, number],
-  labels: readonly [string, string, string],
-  quantity?: string,
-): Box {
+/** Return a colour scale with an outline. Its labels and quantity are below the colours. */
+export function rampBox(palette: FigureColors, { color, labels, quantity }: LegendScale): Box {
+  const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
+  const colors = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
   const label = (text: string, x: number, align: "start" | "middle" | "end"): Mark =>
     textMark(text, x, 20, palette.muted, 11, { align });
   return {
     width: RAMP_WIDTH,
     height: quantity ? 44 : 30,
     marks: [
-      ...rampMarks(color, palette.rule),
+      { kind: "rect", ...ramp, ramp: colors },
+      { kind: "rect", ...ramp, stroke: palette.rule },
       label(labels[0], 0, "start"),
       label(labels[1], RAMP_WIDTH / 2, "middle"),
       label(labels[2], RAMP_WIDTH, "end"),

@@ -16,7 +16,10 @@ function partsOf(width: number, front: Mark[]): FigureParts {
       ...{ sentence: "What is seen.", coverage: "What is left out." },
     },
     picture: { width, height: 100, back: [], backOpacity: 1, front },
-    scale: rampBox(PALETTES.light, (share) => [0, 0, 0, 255 * share], ["0", "weight", "1"]),
+    scale: rampBox(PALETTES.light, {
+      color: (position) => [0, 0, 0, 255 * position],
+      labels: ["0", "weight", "1"],
+    }),
   };
 }
 

@@ -1,15 +1,15 @@
 /** Legend of a colour scale: a ramp, the values at its ends and middle, and an optional switch. */
 
 import type { Signal } from "@preact/signals";
+import type { LegendScale } from "../../draw/figure";
 import type { Scaling } from "./color-scales";
 
+/** Number of intervals between the colours of a ramp. */
+const STEPS = 64;
+
 interface ColorLegendProps {
-  /** CSS colours of the ramp from left to right. Default: the ramp of the style sheet. */
-  stops?: readonly string[];
-  /** Labels below the left end, the middle and the right end. */
-  labels: readonly [string, string, string];
-  /** Quantity that the colours show, if the labels do not name it. */
-  quantity?: string;
+  scale: LegendScale;
+  /** CSS class. */
   name?: string;
   /** Switch below the ramp that changes the scale. */
   toggle?: LegendSwitch;
@@ -50,14 +50,17 @@ export function fitSwitch(
 }
 
 export function ColorLegend(props: ColorLegendProps) {
-  const { stops, labels, quantity, name = "av-legend", toggle } = props;
+  const { scale, name = "av-legend", toggle } = props;
+  const { labels, quantity } = scale;
+  const colors = Array.from({ length: STEPS + 1 }, (_, i) => {
+    const [red, green, blue, opacity] = scale.color(i / STEPS);
+    return `rgb(${red} ${green} ${blue} / ${opacity / 255})`;
+  });
   const content = (
     <>
       <span
         class="av-ramp"
-        style={
-          stops ? { backgroundImage: `linear-gradient(to right, ${stops.join(", ")})` } : undefined
-        }
+        style={{ backgroundImage: `linear-gradient(to right, ${colors.join(", ")})` }}
       />
       <span class="av-ramp-words">
         <span>{labels[0]}</span>

@@ -1,7 +1,9 @@
 /** Bars of effects in HTML, and their legends. See `effects.ts` for effects. */
 
+import { signColor } from "../colors/color-scales";
 import { ColorLegend } from "../colors/legend";
-import type { Palette } from "../colors/palette";
+import { type Palette, rgbOf } from "../colors/palette";
+import { aroundZero } from "../text/captions";
 import { barShares, type EffectScale, effectsInWords, endText, whiskerShares } from "./effects";
 
 /**
@@ -34,12 +36,16 @@ export function EffectBar(props: {
 /** Render the legend of the bars: their two colours and the ends of the scale. */
 export function EffectLegend(props: { scale: EffectScale; palette: Palette; where: string }) {
   const { scale, palette, where } = props;
-  const end = endText(scale);
+  const quantity = `bars ${where}: ${scale.name}`;
+  const colorAt = (position: number): string =>
+    position === 0.5 ? palette.muted : signColor(position - 0.5, palette);
   return (
     <ColorLegend
-      stops={[`${palette.negative} 49%`, `${palette.muted} 49% 51%`, `${palette.positive} 51%`]}
-      labels={[`−${end}`, "0", `+${end}`]}
-      quantity={`bars ${where}: ${scale.name}`}
+      scale={{
+        color: (position) => [...rgbOf(colorAt(position)), 255],
+        labels: aroundZero(endText(scale)),
+        quantity,
+      }}
     />
   );
 }

@@ -1,7 +1,6 @@
 /** Legend of the colour scale of weights, in HTML and in figures. */
 
-import { type Box, RAMP_WIDTH, rampMarks, textMark } from "../../draw/figure";
-import type { Mark } from "../../draw/marks";
+import type { LegendScale } from "../../draw/figure";
 import {
   type ColorScale,
   colorAt,
@@ -10,7 +9,7 @@ import {
   weightAt,
 } from "../colors/color-scales";
 import { ColorLegend, fitSwitch } from "../colors/legend";
-import type { Palette, ThemeName } from "../colors/palette";
+import type { ThemeName } from "../colors/palette";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
 import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
@@ -45,44 +44,25 @@ export function scaleLabels({
   ];
 }
 
-/**
- * Return CSS colours from the smallest to the largest weight or, for signed numbers, from the
- * smallest to the largest number.
- */
-export function weightStops(theme: ThemeName, steps = 13, signs?: SignColors): string[] {
-  if (signs) return [signs.negative, "transparent", signs.positive];
-  return Array.from({ length: steps }, (_, i) => {
-    const [red, green, blue] = colorAt(theme, i / (steps - 1));
-    return `rgb(${red} ${green} ${blue})`;
-  });
+/** Return the legend of a colour scale of weights. */
+export function weightScale(weights: WeightScale, quantity: string): LegendScale {
+  const { theme, signs } = weights;
+  return {
+    color: (position) => (signs ? signColorAt(2 * position - 1, signs) : colorAt(theme, position)),
+    labels: scaleLabels(weights),
+    quantity,
+  };
 }
 
-/** Return the legend of the colour scale for a figure. */
-export function scaleBox(weights: WeightScale & { palette: Palette }, quantity = "weight"): Box {
-  const { palette, theme, signs } = weights;
-  const aligned = ["start", "middle", "end"] as const;
-  const labels = scaleLabels(weights).map(
-    (label, i): Mark =>
-      textMark(label, (i / 2) * RAMP_WIDTH, 19, palette.muted, 11, { align: aligned[i] as "end" }),
-  );
-  return {
-    width: RAMP_WIDTH,
-    height: 43,
-    marks: [
-      ...rampMarks(
-        (share) => (signs ? signColorAt(2 * share - 1, signs) : colorAt(theme, share)),
-        palette.rule,
-      ),
-      ...labels,
-      textMark(quantity, RAMP_WIDTH / 2, 34, palette.muted, 11, { align: "middle" }),
-    ],
-  };
+/** Return the legend of the colour scale of a heat map. */
+export function heatMapScale(heatMap: HeatMap): LegendScale {
+  return weightScale({ ...heatMap, signs: signsOf(heatMap) }, quantityInWords(heatMap));
 }
 
 /**
  * Return the title of the colour scale: "weight", or "less ← difference → more" for signed numbers.
  */
-export function quantityInWords({ layout }: HeatMap): string {
+function quantityInWords({ layout }: HeatMap): string {
   const quantity = quantityOf(layout.viewport.stack);
   return quantity.signed ? signsInWords(quantity) : quantity.name;
 }
@@ -98,9 +78,7 @@ export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap
   return (
     <ColorLegend
       name="av-color-legend"
-      stops={weightStops(heatMap.theme, undefined, signsOf(heatMap))}
-      labels={scaleLabels({ ...heatMap, signs: signsOf(heatMap) })}
-      quantity={quantityInWords(heatMap)}
+      scale={heatMapScale(heatMap)}
       toggle={scaleSwitch(store, heatMap)}
     />
   );

@@ -190,16 +190,15 @@ export function panelMarks(content: PanelContent): Panel {
   if (heats.length > 0) {
     const end = plainNumber(Number(content.end.toPrecision(3)));
     const { name = "weight", signed = false } = captionInput?.quantity ?? {};
-    const scale = rampBox(
-      palette,
-      (position) => {
+    const scale = rampBox(palette, {
+      color: (position) => {
         const share = signed ? 2 * position - 1 : position;
         const color = signed ? signColor(share, palette) : (only ?? palette.neutral);
         return [...rgbOf(color), 255 * HEAT_OPACITY * Math.abs(share)];
       },
-      signed ? aroundZero(end) : ["0", name, end],
-      signed ? signsInWords({ name }) : undefined,
-    );
+      labels: signed ? aroundZero(end) : ["0", name, end],
+      ...(signed && { quantity: signsInWords({ name }) }),
+    });
     const meaning = { scale: true };
     marks.push(...translate(scale.marks, 0, y), {
       kind: "rect",

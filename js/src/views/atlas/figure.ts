@@ -19,7 +19,7 @@ import {
   withError,
 } from "./captions";
 import { everyHead } from "./coloring";
-import { scaleLabels, scaleName } from "./legend";
+import { legendScale } from "./legend";
 import { cellMarks, profileMarks } from "./marks";
 import { profileOf } from "./profile";
 import type { AtlasState } from "./state";
@@ -145,7 +145,7 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
       ...(legend.kind === "roles"
         ? { legend: (width: number) => roleBox(legend.entries, palette, width) }
         : {
-            scale: rampBox(palette, legend.color, scaleLabels(legend), scaleName(legend)),
+            scale: rampBox(palette, legendScale(legend)),
           }),
     },
     context.figure,

@@ -1,5 +1,6 @@
 /** Legend of the heads' colours: roles with letters and counts, or a scale of numbers. */
 
+import type { LegendScale } from "../../draw/figure";
 import { ColorLegend } from "../../ui/colors/legend";
 import { RoleLetter } from "../../ui/head-grid/head-roles";
 import { aroundZero, counted, plainNumber } from "../../ui/text/captions";
@@ -7,17 +8,14 @@ import { unitInWords } from "./captions";
 import type { NumberScale, RoleEntry } from "./coloring";
 import type { AtlasProps } from "./controls";
 
-const STEPS = 13;
-
-/** Return three labels of a scale: its lower end, its middle and its upper end. */
-export function scaleLabels({ low, end }: NumberScale): [string, string, string] {
-  return low < 0 ? aroundZero(plainNumber(end)) : ["0", plainNumber(end / 2), plainNumber(end)];
-}
-
-/** Return the name of a scale with its unit, if it has one: "entropy, bits". */
-export function scaleName({ name, unit }: NumberScale): string {
+/** Return the legend of a scale of numbers. It names the number and its unit: "entropy, bits". */
+export function legendScale({ name, unit, low, end, color }: NumberScale): LegendScale {
   const words = unitInWords(unit).trim();
-  return words === "" ? name : `${name}, ${words}`;
+  return {
+    color,
+    labels: low < 0 ? aroundZero(plainNumber(end)) : ["0", plainNumber(end / 2), plainNumber(end)],
+    quantity: words === "" ? name : `${name}, ${words}`,
+  };
 }
 
 /** Describe the ▲ mark at the median baseline. Return "" if the statistic has no baseline. */
@@ -32,20 +30,11 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   if (!coloring) return null;
   const { legend } = coloring;
   if (legend.kind === "roles") return <Roles store={store} entries={legend.entries} />;
-  const stops = Array.from({ length: STEPS }, (_, i) => {
-    const [red, green, blue, opacity] = legend.color(i / (STEPS - 1));
-    return `rgb(${red} ${green} ${blue} / ${opacity / 255})`;
-  });
   const { low, end, baseline } = legend;
   const share = baseline === null ? null : (baseline - low) / (end - low);
   return (
     <div class="av-atlas-scale" data-theme={context.theme.value}>
-      <ColorLegend
-        name="av-atlas-color-legend"
-        stops={stops}
-        labels={scaleLabels(legend)}
-        quantity={scaleName(legend)}
-      />
+      <ColorLegend name="av-atlas-color-legend" scale={legendScale(legend)} />
       {share !== null && (
         <>
           <span

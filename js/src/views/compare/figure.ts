@@ -12,7 +12,7 @@ import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { GridLayout, HeadGrid } from "../../ui/head-grid/grid";
 import { gridMarks } from "../../ui/head-grid/marks";
 import { formatSmall } from "../../ui/text/captions";
-import { type CellStyle, cellMarks, distanceColor, TREND, trendMarks } from "./marks";
+import { type CellStyle, cellMarks, distanceScale, TREND, trendMarks } from "./marks";
 import { type CompareSelection, distanceOf, missingQueries } from "./state";
 
 export interface GridFigure {
@@ -99,14 +99,12 @@ export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
     const line = { x0: 0, y0: 0, x1: width, y1: 0, stroke: style.palette.rule };
     marks.push({ kind: "line", ...line, opacity: 0 });
   }
-  const color = (share: number) => distanceColor(style.theme, share, 1);
-  const labels = ["0", "distance", formatSmall(style.end)] as const;
   return composeFigure(
     {
       palette: style.palette,
       captions,
       picture: { width, height, back: [], backOpacity: 1, front: marks },
-      scale: rampBox(style.palette, color, labels),
+      scale: rampBox(style.palette, distanceScale(style.theme, style.end)),
     },
     request,
   );

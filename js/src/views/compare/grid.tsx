@@ -15,7 +15,7 @@ import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { capital, formatSmall, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { distanceInWords, orderInWords, sentenceOf } from "./captions";
-import { cellMarks, rampStops, TREND, trendMarks, trendX } from "./marks";
+import { cellMarks, distanceScale, TREND, trendMarks, trendX } from "./marks";
 import { type CompareState, distanceOf } from "./state";
 import type { CompareStore } from "./store";
 
@@ -116,11 +116,7 @@ export function ChosenHead({ context, store }: Pick<GridProps, "context" | "stor
         ))}
       {selection.compared.members.length > 2 && <Trend context={context} store={store} />}
       <div class="av-compare-legends">
-        <ColorLegend
-          name="av-scale"
-          stops={rampStops(context.theme.value)}
-          labels={["0", "distance", formatSmall(store.end.value)]}
-        />
+        <ColorLegend name="av-scale" scale={distanceScale(context.theme.value, store.end.value)} />
         <p class="av-muted av-compare-key">
           <span class="av-compare-hatch" aria-hidden="true" />
           no more than rounding alone may cause

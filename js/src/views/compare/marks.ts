@@ -3,10 +3,11 @@
  * records. The distance of a head is measured from the same head of the first member.
  */
 
+import type { LegendScale } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
 import { inkOn, type Palette, type ThemeName } from "../../ui/colors/palette";
-import { formatWeight } from "../../ui/text/captions";
+import { formatSmall, formatWeight } from "../../ui/text/captions";
 import { WITH_NUMBERS } from "./layout";
 import { type HeadDistance, isSame } from "./state";
 
@@ -76,9 +77,12 @@ export function cellMarks(
   return marks;
 }
 
-/** Return the colours of the scale, from 0 to its end, as "#rrggbb". */
-export function rampStops(theme: ThemeName): string[] {
-  return Array.from({ length: 9 }, (_, i) => cssOf(colorAt(theme, i / 8)));
+/** Return the legend of the colour scale of distances from 0 to `end`. */
+export function distanceScale(theme: ThemeName, end: number): LegendScale {
+  return {
+    color: (position) => colorAt(theme, position),
+    labels: ["0", "distance", formatSmall(end)],
+  };
 }
 
 /** Size and margins of the chart of distances, in pixels. */

@@ -7,9 +7,10 @@
  * queries are discs and keys are squares.
  */
 
+import type { LegendScale } from "../../draw/figure";
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
-import { MAX_COLOURS, type Palette, type ThemeName } from "../../ui/colors/palette";
-import { counted, quoted, several } from "../../ui/text/captions";
+import { MAX_COLOURS, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
+import { counted, formatNumber, quoted, several } from "../../ui/text/captions";
 import type { Corpus } from "./client/requests";
 
 export interface LegendEntry {
@@ -23,11 +24,7 @@ export type ColorLegend =
   | { kind: "categories"; entries: LegendEntry[] }
   | {
       kind: "scale";
-      low: number;
-      high: number;
-      stops: string[];
-      /** Whether the scale is logarithmic. */
-      log: boolean;
+      scale: LegendScale;
       /** Legend entry of points whose number is unknown, or null if all numbers are known. */
       unknown: LegendEntry | null;
     };
@@ -156,10 +153,13 @@ function byNumber(
   }
   const legend: ColorLegend = {
     kind: "scale",
-    low,
-    high,
-    stops,
-    log,
+    scale: {
+      color: (position) => [
+        ...rgbOf(stops[Math.round(position * (NUMBER_STEPS - 1))] as string),
+        255,
+      ],
+      labels: [formatNumber(low), log ? `${name}, logarithmic` : name, formatNumber(high)],
+    },
     unknown: unknown > 0 ? { label: "unknown", color: UNKNOWN[theme], count: unknown } : null,
   };
   const note = unknown > 0 ? `${quoted(name)} is unknown for ${several(unknown, "point")}.` : null;

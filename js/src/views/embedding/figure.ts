@@ -11,11 +11,11 @@ import {
   textMark,
 } from "../../draw/figure";
 import { fontOf, type Mark, type Scene } from "../../draw/marks";
-import { type Palette, rgbOf } from "../../ui/colors/palette";
+import type { Palette } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { Exports } from "../../ui/exports/exports";
-import { scaleBox } from "../../ui/heat-map/legend";
-import { counted, formatNumber, several } from "../../ui/text/captions";
+import { weightScale } from "../../ui/heat-map/legend";
+import { counted, several } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { meanError } from "./client/requests";
@@ -125,22 +125,6 @@ export function legendBox(
   return { width, height: y + row, marks };
 }
 
-/** Return the colour scale of numbers, or null for categories. */
-export function scaleBoxOf(colors: Coloring, palette: Palette): Box | null {
-  const { legend } = colors;
-  if (legend.kind !== "scale") return null;
-  const last = legend.stops.length - 1;
-  return rampBox(
-    palette,
-    (share) => [...rgbOf(legend.stops[Math.round(share * last)] ?? palette.neutral), 255],
-    [
-      formatNumber(legend.low),
-      legend.log ? `${colors.name}, logarithmic` : colors.name,
-      formatNumber(legend.high),
-    ],
-  );
-}
-
 /**
  * Return the figure of the current content: all heads, one head, or its mean weights by position.
  */
@@ -170,7 +154,9 @@ export function embeddingFigure(
       : drawnScenes.overview();
   const words = figureWords(context, store, scene, drawnScenes.figures());
   const colors = drawn ? null : store.colors.peek();
-  const scale = drawn ? scaleBox(drawn, "mean weight") : colors && scaleBoxOf(colors, palette);
+  const scale = drawn
+    ? weightScale(drawn, "mean weight")
+    : colors?.legend.kind === "scale" && colors.legend.scale;
   return {
     scene: composeFigure(
       {
@@ -180,7 +166,7 @@ export function embeddingFigure(
         ...(colors && {
           legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),
         }),
-        ...(scale && { scale }),
+        ...(scale && { scale: rampBox(palette, scale) }),
       },
       context.figure,
     ),

@@ -1,8 +1,8 @@
 /** Legend of the points' colours and shapes, or of the mean weights. */
 
 import { ColorLegend } from "../../ui/colors/legend";
-import { scaleLabels, weightStops } from "../../ui/heat-map/legend";
-import { counted, formatNumber } from "../../ui/text/captions";
+import { weightScale } from "../../ui/heat-map/legend";
+import { counted } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import type { Coloring, LegendEntry } from "./colors";
@@ -86,14 +86,7 @@ function Colors({ colors }: { colors: Coloring }) {
   const { unknown } = legend;
   return (
     <>
-      <ColorLegend
-        stops={legend.stops}
-        labels={[
-          formatNumber(legend.low),
-          legend.log ? `${colors.name}, logarithmic` : colors.name,
-          formatNumber(legend.high),
-        ]}
-      />
+      <ColorLegend scale={legend.scale} />
       {unknown && (
         <ul class="av-legend-entries" aria-label="Not on the scale">
           <Kind {...unknown} />
@@ -123,9 +116,10 @@ function MeanLegend({ context, store }: LegendProps) {
   const scale = mean.scale.value;
   return (
     <ColorLegend
-      stops={weightStops(context.theme.value)}
-      labels={scaleLabels({ scale, end: endOf(aggregate) })}
-      quantity={`mean weight${scale === "log" ? ", logarithmic" : ""}`}
+      scale={weightScale(
+        { theme: context.theme.value, scale, end: endOf(aggregate) },
+        `mean weight${scale === "log" ? ", logarithmic" : ""}`,
+      )}
       toggle={{
         label: "logarithmic",
         title: "On: logarithmic scale, which shows small weights. Off: linear scale.",

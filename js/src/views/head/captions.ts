@@ -366,12 +366,12 @@ export function captionsOf(plot: LinePlot): Captions {
 /** Return the labels of the opacity scale, at its start, middle and end, and its explanation. */
 export function scaleInWords(plot: Pick<LinePlot, "scale" | "quantity" | "lines">): {
   labels: [string, string, string];
-  note: string;
+  quantity: string;
 } {
   const { scale, quantity } = plot;
   const end = plainNumber(scale);
-  if (colorsSigns(plot)) return { labels: aroundZero(end), note: signsInWords(quantity) };
+  if (colorsSigns(plot)) return { labels: aroundZero(end), quantity: signsInWords(quantity) };
   const divided = scale === 1 ? "" : ` ÷ ${end}`;
   const note = quantity.signed ? "opacity = size" : `opacity = ${quantity.name}${divided}`;
-  return { labels: ["0", "", end], note };
+  return { labels: ["0", "", end], quantity: note };
 }

@@ -5,6 +5,7 @@ import {
   type Captions,
   composeFigure,
   type FigureParts,
+  type LegendScale,
   namedColors,
   rampBox,
 } from "../../draw/figure";
@@ -18,6 +19,20 @@ import { scaleInWords } from "./captions";
 import { colorsSigns, type LinePlot, legendOf, NO_HIGHLIGHTS } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
+/** Return the legend of the scale of the lines' opacity. */
+export function opacityScale(linePlot: LinePlot): LegendScale {
+  const { palette } = linePlot;
+  const signs = colorsSigns(linePlot);
+  return {
+    color: (position) => {
+      const value = signs ? 2 * position - 1 : position;
+      const color = signs ? signColor(value, palette) : palette.neutral;
+      return [...rgbOf(color), 255 * Math.abs(value)];
+    },
+    ...scaleInWords(linePlot),
+  };
+}
+
 /** Compose the figure. It highlights the pins, but not pointer, cursor and search matches. */
 export function figure(
   linePlot: LinePlot,
@@ -28,9 +43,7 @@ export function figure(
 ): Scene {
   const { token, key, palette, layout, effects } = linePlot;
   const still = { ...linePlot, ...NO_HIGHLIGHTS, token, key };
-  const signs = colorsSigns(linePlot);
   const entries = [...legendOf(still), ...(effects ? effectColors(effects, palette) : [])];
-  const scale = scaleInWords(linePlot);
   const parts: FigureParts = {
     palette,
     captions,
@@ -42,16 +55,7 @@ export function figure(
       backOpacity: backOpacity(still),
       front: frontMarks(still),
     }),
-    scale: rampBox(
-      palette,
-      (share) => {
-        const value = signs ? 2 * share - 1 : share;
-        const color = signs ? signColor(value, palette) : palette.neutral;
-        return [...rgbOf(color), 255 * Math.abs(value)];
-      },
-      scale.labels,
-      scale.note,
-    ),
+    scale: rampBox(palette, opacityScale(linePlot)),
   };
   return composeFigure(parts, request);
 }

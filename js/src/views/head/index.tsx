@@ -18,10 +18,10 @@ import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
-import { captionsOf, scaleInWords, subtitleOf } from "./captions";
+import { captionsOf, subtitleOf } from "./captions";
 import { LineControls, StrongestList, WindowControls } from "./controls";
-import { figure, linesCsv } from "./figure";
-import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
+import { figure, linesCsv, opacityScale } from "./figure";
+import { type LinePlot, legendOf } from "./line-plot";
 import { HeadPlot, headShortcuts } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore } from "./store";
@@ -136,8 +136,6 @@ function HeadFooter({ store }: { store: HeadStore }) {
   const linePlot = store.linePlot.value;
   if (!caption || !linePlot) return null;
   const { palette } = linePlot;
-  const signs = colorsSigns(linePlot);
-  const scale = scaleInWords(linePlot);
   return (
     <Footer sentence={caption.sentence} coverage={caption.coverage}>
       <HeadLegend store={store} linePlot={linePlot} />
@@ -145,9 +143,7 @@ function HeadFooter({ store }: { store: HeadStore }) {
         <EffectLegend scale={linePlot.effects} palette={palette} where="beside keys" />
       )}
       <ColorLegend
-        {...(signs && { stops: [palette.negative, "transparent", palette.positive] })}
-        labels={scale.labels}
-        quantity={scale.note}
+        scale={opacityScale(linePlot)}
         toggle={fitSwitch(
           "scale to the largest drawn",
           store.scaling,

@@ -1,13 +1,19 @@
 /** Exports of the matrix view: a figure, and a CSV table of the visible cells. */
 
-import { type Captions, composeFigure, type FigureParts, namedColors } from "../../draw/figure";
+import {
+  type Captions,
+  composeFigure,
+  type FigureParts,
+  namedColors,
+  rampBox,
+} from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
-import { quantityInWords, scaleBox } from "../../ui/heat-map/legend";
-import { backMarks, frontMarks, type HeatMap, signsOf } from "../../ui/heat-map/marks";
+import { heatMapScale } from "../../ui/heat-map/legend";
+import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
 import { tokensOf } from "../../ui/heat-map/viewport";
 
 /** Compose the figure. It highlights the pins, but not pointer, cursor and search matches. */
@@ -34,7 +40,7 @@ export function figure(
       backOpacity: 1,
       front: frontMarks(still),
     }),
-    scale: scaleBox({ ...still, signs: signsOf(still) }, quantityInWords(still)),
+    scale: rampBox(still.palette, heatMapScale(still)),
   };
   return composeFigure(parts, request);
 }

@@ -3,19 +3,16 @@
 import { computed, effect, type Signal, signal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { type ColorScale, LOG_FLOOR } from "../../ui/colors/color-scales";
-import { ColorLegend } from "../../ui/colors/legend";
+import type { ColorScale } from "../../ui/colors/color-scales";
 import { Choice } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { coverage, sentence } from "../../ui/heat-map/captions";
-import { quantityInWords, scaleLabels, scaleSwitch, weightStops } from "../../ui/heat-map/legend";
-import { signsOf } from "../../ui/heat-map/marks";
+import { HeatMapLegend } from "../../ui/heat-map/legend";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { WithImage } from "../../ui/image/panel";
 import { sharingRoom } from "../../ui/image/store";
-import { plainNumber } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { RecordState, Selection } from "../../ui/view/record";
 import { assign, type Signals } from "../../ui/view/state";
@@ -167,9 +164,6 @@ function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMa
   const picture = matrix.heatMap.value;
   if (!captions || !picture) return null;
   const { end, scale } = picture;
-  const log = scale === "log";
-  const signs = signsOf(picture);
-  const name = quantityInWords(picture);
   return (
     <div class="av-model-captions">
       <p class="av-muted">{coverage(captions, { scale, end, live: true })}</p>
@@ -183,20 +177,7 @@ function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMa
           ]}
           onChange={(color_scale) => assign(state, { color_scale })}
         />
-        <ColorLegend
-          stops={weightStops(context.theme.value, 17, signs)}
-          labels={
-            signs
-              ? scaleLabels({ ...picture, signs })
-              : [
-                  log ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0",
-                  log ? `${name}, logarithmic` : name,
-                  plainNumber(end),
-                ]
-          }
-          {...(signs && { quantity: name })}
-          toggle={scaleSwitch(matrix, picture)}
-        />
+        <HeatMapLegend store={matrix} heatMap={picture} />
       </div>
     </div>
   );

@@ -12,6 +12,7 @@ import {
   type Box,
   type Captions,
   composeFigure,
+  type LegendScale,
   namedColors,
   rampBox,
   textMark,
@@ -38,7 +39,13 @@ import {
   roleMarks,
 } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
-import { aroundZero, plainNumber, quantityOf, signsInWords } from "../../ui/text/captions";
+import {
+  aroundZero,
+  plainNumber,
+  type Quantity,
+  quantityOf,
+  signsInWords,
+} from "../../ui/text/captions";
 import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
 import { BAR_GAP, BAR_HEIGHT, groupByLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
@@ -135,6 +142,34 @@ function labelMarks(parts: FigureParts, cell: ScoredHead, x: number, y: number):
   ];
 }
 
+/**
+ * Return the legend of the colour scale of thumbnails.
+ *
+ * @param straight whether opacity is proportional to the weight. If false, it is proportional to
+ *   the square root of the weight.
+ */
+export function thumbnailScale(
+  straight: boolean,
+  maximum: number,
+  quantity: Quantity,
+  palette: Palette,
+): LegendScale {
+  const { name, signed } = quantity;
+  const end = plainNumber(Number(maximum.toPrecision(2)));
+  const note = `thumbnails: ${straight ? `opacity = ${name}` : `ink = √${name}`}`;
+  return {
+    color: (position) => {
+      const value = signed ? 2 * position - 1 : position;
+      const size = Math.abs(value);
+      const color = signed ? signColor(value, palette) : palette.neutral;
+      return [...rgbOf(color), 255 * (straight ? size : inkOf(size, 1))];
+    },
+    ...(signed
+      ? { labels: aroundZero(end), quantity: signsInWords(quantity, note) }
+      : { labels: ["0", note, end] }),
+  };
+}
+
 /** Return the legend of a figure: the colours of the effects and the letters of the roles. */
 function legendBox(
   effects: HeadEffects | null | undefined,
@@ -197,22 +232,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const named = (effects || signs.length > 0) && {
     legend: (width: number) => legendBox(effects, signs, palette, width),
   };
-  const end = plainNumber(Number(maximum.toPrecision(2)));
-  const { name, signed } = quantity;
-  const opacityOf = (share: number): number => (straight ? Math.abs(share) : inkOf(share, 1));
-  const note = straight ? `opacity = ${name}` : `ink = √${name}`;
-  const scale = signed
-    ? rampBox(
-        palette,
-        (way) => [...rgbOf(signColor(2 * way - 1, palette)), 255 * opacityOf(2 * way - 1)],
-        aroundZero(end),
-        signsInWords(quantity, note),
-      )
-    : rampBox(palette, (share) => [...rgbOf(palette.neutral), 255 * opacityOf(share)], [
-        "0",
-        note,
-        end,
-      ]);
+  const scale = rampBox(palette, thumbnailScale(straight, maximum, quantity, palette));
   return composeFigure({ palette, captions, picture, scale, ...named }, request);
 }
 

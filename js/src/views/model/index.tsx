@@ -7,9 +7,7 @@ import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
-import { signColor } from "../../ui/colors/color-scales";
 import { ColorLegend } from "../../ui/colors/legend";
-import type { Palette } from "../../ui/colors/palette";
 import { Choice } from "../../ui/controls/fields";
 import { EffectLegend } from "../../ui/effects/bar";
 import { effectsInWords } from "../../ui/effects/effects";
@@ -26,14 +24,7 @@ import headGridCss from "../../ui/head-grid/head-grid.css";
 import { RoleLegend, rolesInWords } from "../../ui/head-grid/head-roles";
 import { BY_PIN } from "../../ui/head-grid/pinned-weights";
 import { pairInWords, pairOf } from "../../ui/pairs";
-import {
-  aroundZero,
-  plainNumber,
-  type Quantity,
-  quantityOf,
-  signsInWords,
-  stackName,
-} from "../../ui/text/captions";
+import { quantityOf, stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH, type Selection } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
@@ -50,11 +41,10 @@ import {
   thumbnailsInWords,
 } from "./captions";
 import { Detail, type DetailCaptions } from "./detail";
-import { figure, headsCsv, loadAll } from "./figure";
+import { figure, headsCsv, loadAll, thumbnailScale } from "./figure";
 import { ModelGrid } from "./grid";
 import type { CellSize, Layout } from "./layout";
 import type { HeadMap } from "./maps";
-import { inkOf } from "./marks";
 import css from "./model.css";
 import { MODEL_DEFAULTS, type ModelState } from "./state";
 import { createModelStore, type ModelStore } from "./store";
@@ -385,11 +375,14 @@ function ModelFooter(props: {
         <EffectLegend scale={effects} palette={context.palette.value} where="below heads" />
       )}
       {store.roleSigns.value.length > 0 && <RoleLegend signs={store.roleSigns.value} />}
-      <InkLegend
-        straight={context.state.thumbnails.value === "lines"}
-        maximum={store.mapProperties.value?.maximum ?? selection.stack.maximum}
-        quantity={quantityOf(selection.stack)}
-        palette={context.palette.value}
+      <ColorLegend
+        name="av-ink-legend"
+        scale={thumbnailScale(
+          context.state.thumbnails.value === "lines",
+          store.mapProperties.value?.maximum ?? selection.stack.maximum,
+          quantityOf(selection.stack),
+          context.palette.value,
+        )}
       />
     </Footer>
   );
@@ -410,37 +403,6 @@ function InSight({ store }: { store: ModelStore }) {
         The rest is left out here. SVG, PNG and PDF files have all heads.
       </span>
     </p>
-  );
-}
-
-/** Colour scale of the thumbnails. */
-function InkLegend(props: {
-  straight: boolean;
-  maximum: number;
-  quantity: Quantity;
-  palette: Palette;
-}) {
-  const { straight, quantity, palette } = props;
-  const { signed, name } = quantity;
-  const steps = signed ? 16 : 8;
-  const stops = Array.from({ length: steps + 1 }, (_, i) => {
-    const share = signed ? (2 * i) / steps - 1 : i / steps;
-    const size = Math.abs(share);
-    const ink = Math.round(255 * (straight ? size : inkOf(size, 1)));
-    const color = signed ? signColor(share, palette) : palette.neutral;
-    return `${color}${ink.toString(16).padStart(2, "0")}`;
-  });
-  const end = plainNumber(Number(props.maximum.toPrecision(2)));
-  const note = straight ? `opacity = ${name}` : `ink = √${name}`;
-  return (
-    <ColorLegend
-      name="av-ink-legend"
-      stops={stops}
-      labels={signed ? aroundZero(end) : ["0", `thumbnails: ${note}`, end]}
-      {...(signed && {
-        quantity: signsInWords(quantity, note),
-      })}
-    />
   );
 }
 

@@ -4,6 +4,7 @@ import {
   type Box,
   type Captions,
   composeFigure,
+  type LegendScale,
   RAMP_WIDTH,
   rampBox,
   textMark,
@@ -11,48 +12,36 @@ import {
 import type { FigureRequest } from "../../draw/figure-request";
 import { type Scene, translate } from "../../draw/marks";
 import { signColorAt } from "../../ui/colors/color-scales";
-import type { Palette } from "../../ui/colors/palette";
 import { csvText, roundedUp } from "../../ui/exports/csv";
 import { type CaptionInput, scaleInWords } from "./captions";
 import { backMarks, type DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";
-import { halfError, type Row, type Scale, sumOf } from "./table";
+import { halfError, type Row, sumOf } from "./table";
 
-/** Return the labels at the ends of a colour scale. */
-export function scaleEnds(scale: Scale): [string, string] {
-  const limit = String(scale.limit);
-  // If some numbers exceed the limit, they have the same colour as the limit.
-  return scale.beyond ? [`≤ −${limit}`, `≥ +${limit}`] : [`−${limit}`, `+${limit}`];
-}
-
-/** Return the colour scale of q and k and the colour scale of their products, with names. */
-export function scalesOf(drawn: DrawnTable): { name: string; scale: Scale }[] {
-  const { table, dimensions } = drawn;
+/** Return the legends of two colour scales: that of q and k, and that of their products. */
+export function scalesOf({ table, dimensions, palette }: DrawnTable): LegendScale[] {
   const cells = table.cellScale;
   const beyond = (row: Row): boolean =>
     row.allowed && Math.abs(sumOf(row.cells, dimensions.others)) > cells.limit;
+  const scaleOf = (name: string, limit: number, hasLarger: boolean): LegendScale => ({
+    color: (position) => signColorAt(2 * position - 1, palette),
+    // Numbers that exceed the limit have the same colour as the limit.
+    labels: hasLarger ? [`≤ −${limit}`, name, `≥ +${limit}`] : [`−${limit}`, name, `+${limit}`],
+  });
   return [
-    { name: "q, k", scale: table.vectorScale },
-    {
-      name: `q × k${scaleInWords(table.vectors.header.scale)}`,
-      scale: { ...cells, beyond: cells.beyond || table.rows.some(beyond) },
-    },
+    scaleOf("q, k", table.vectorScale.limit, table.vectorScale.beyond),
+    scaleOf(
+      `q × k${scaleInWords(table.vectors.header.scale)}`,
+      cells.limit,
+      cells.beyond || table.rows.some(beyond),
+    ),
   ];
-}
-
-function rampOf(palette: Palette, name: string, scale: Scale): Box {
-  const [low, high] = scaleEnds(scale);
-  const color = (share: number): [number, number, number, number] => {
-    const value = 2 * share - 1;
-    return signColorAt(value, palette);
-  };
-  return rampBox(palette, color, [low, name, high]);
 }
 
 /** Compose the figure. It does not contain the highlight of the cells under the pointer. */
 export function figure(drawn: DrawnTable, captions: Captions, request?: FigureRequest): Scene {
   const { palette, layout } = drawn;
-  const boxes = scalesOf(drawn).map(({ name, scale }) => rampOf(palette, name, scale));
+  const boxes = scalesOf(drawn).map((scale) => rampBox(palette, scale));
   const height = 38;
   const scale: Box = {
     width: RAMP_WIDTH,

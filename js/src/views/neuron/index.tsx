@@ -14,7 +14,7 @@ import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { additionOf, type CaptionInput, sentenceOf, subtitleOf } from "./captions";
 import { NeuronControls } from "./controls";
-import { figure, neuronCsv, scaleEnds, scalesOf } from "./figure";
+import { figure, neuronCsv, scalesOf } from "./figure";
 import css from "./neuron.css";
 import { NeuronPlot, neuronShortcuts } from "./plot";
 import { NEURON_DEFAULTS, type NeuronState } from "./state";
@@ -81,20 +81,11 @@ function NeuronFooter({ store }: { store: NeuronStore }) {
   const input = store.captionInput.value;
   const drawn = store.drawnTable.value;
   if (!input || !drawn) return null;
-  const { palette } = drawn;
   return (
     <Footer sentence={sentenceOf(input)} coverage={additionOf(input)}>
-      {scalesOf(drawn).map(({ name, scale }) => {
-        const [low, high] = scaleEnds(scale);
-        return (
-          <ColorLegend
-            key={name}
-            name="av-scale"
-            stops={[palette.negative, "transparent", palette.positive]}
-            labels={[low, name, high]}
-          />
-        );
-      })}
+      {scalesOf(drawn).map((scale) => (
+        <ColorLegend key={scale.labels[1]} name="av-scale" scale={scale} />
+      ))}
     </Footer>
   );
 }

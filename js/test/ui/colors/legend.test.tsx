@@ -1,5 +1,6 @@
 import { signal } from "@preact/signals";
 import { expect, it, vi } from "vitest";
+import type { LegendScale } from "../../../src/draw/figure";
 import type { Scaling } from "../../../src/ui/colors/color-scales";
 import { ColorLegend, fitSwitch } from "../../../src/ui/colors/legend";
 import { scaleLabels } from "../../../src/ui/heat-map/legend";
@@ -9,7 +10,11 @@ import { mount } from "../../dom";
 it("the legend of a colour scale is a labelled switch", () => {
   const onChange = vi.fn();
   const toggle = { label: "scale to the largest drawn", title: "the end", on: true, onChange };
-  const root = mount(<ColorLegend labels={["0", "weight", "1"]} toggle={toggle} />);
+  const scale: LegendScale = {
+    color: (position) => [0, 0, 0, 255 * position],
+    labels: ["0", "weight", "1"],
+  };
+  const root = mount(<ColorLegend scale={scale} toggle={toggle} />);
   const input = root.querySelector<HTMLInputElement>("input[role=switch]");
   expect(input?.getAttribute("aria-label")).toBe("scale to the largest drawn");
   expect([input?.checked, input?.getAttribute("aria-checked")]).toEqual([true, "true"]);

@@ -42,7 +42,7 @@ function labelsOf(colored: Coloring): (string | undefined)[] {
 
 function scaleOf({ legend }: Coloring) {
   if (legend.kind !== "scale") throw new Error("kinds");
-  return legend;
+  return { labels: legend.scale.labels, unknown: legend.unknown, stops: numberColors("light") };
 }
 
 /** Return a corpus whose queries have the given indices of texts, or the given positions. */
@@ -59,8 +59,8 @@ function corpusOf(fields: { text?: number[]; position?: number[] }) {
 describe("colourings", () => {
   it("colour positions from the first to the last", () => {
     const colored = coloring(corpus, "position", LIGHT);
-    const { low, high, stops, log, unknown } = scaleOf(colored);
-    expect([low, high, log, unknown]).toEqual([0, 3, false, null]);
+    const { labels, stops, unknown } = scaleOf(colored);
+    expect([labels, unknown]).toEqual([["0", "position", "3"], null]);
     // The queries have the positions 0, 1, 2, 3, 0 and 2. Position 3 is the end of the scale.
     const expected = [0, 1, 2, 3, 0, 2].map(
       (at) => stops[Math.round(((stops.length - 1) * at) / 3)],
@@ -78,8 +78,8 @@ describe("colourings", () => {
   it("colour by norm, and by kind until norms are loaded", () => {
     const norms = Float32Array.from({ length: 12 }, (_, point) => 2 + point);
     const colored = coloring(corpus, "norm", { ...LIGHT, norms, head: "layer 5, head 2" });
-    const { low, high, stops } = scaleOf(colored);
-    expect([low, high]).toEqual([2, 13]);
+    const { labels, stops } = scaleOf(colored);
+    expect(labels).toEqual(["2", "norm", "13"]);
     expect([colorsOf(colored)[0], colorsOf(colored)[11]]).toEqual([stops[0], stops.at(-1)]);
     expect(colored.note).toBe("Lengths of the vectors of layer 5, head 2.");
     expect(coloring(corpus, "norm", LIGHT).note).toContain("Loading");
@@ -88,8 +88,8 @@ describe("colourings", () => {
   it("colour the frequency of a token on a logarithmic scale", () => {
     const frequency = [1, 10, 100, 50, 1, 100];
     const colored = coloring(corpusWith({ frequency }), "frequency", LIGHT);
-    const { low, high, log, stops } = scaleOf(colored);
-    expect([low, high, log]).toEqual([1, 100, true]);
+    const { labels, stops } = scaleOf(colored);
+    expect(labels).toEqual(["1", "frequency, logarithmic", "100"]);
     // The first four queries have the tokens 0, 1, 2 and 0, so their frequencies are 1, 10, 100 and
     // 1. The middle of a logarithmic scale from 1 to 100 is 10.
     const middle = stops[Math.round((stops.length - 1) / 2)];
@@ -121,8 +121,8 @@ describe("colourings", () => {
 
   it("colour a column of numbers, with unknown values separate", () => {
     const colored = coloring(corpus, "score", LIGHT);
-    const { low, high, stops, unknown } = scaleOf(colored);
-    expect([low, high, unknown?.count]).toEqual([0, 2, 1]);
+    const { labels, stops, unknown } = scaleOf(colored);
+    expect([labels, unknown?.count]).toEqual([["0", "score", "2"], 1]);
     const colors = colorsOf(colored);
     expect(colors[5]).toBe(unknown?.color);
     expect(stops).not.toContain(colors[5]);
@@ -141,10 +141,9 @@ describe("colourings", () => {
   it("exist if all norms are equal or unknown, and for no points", () => {
     const withNorms = (value: number) =>
       coloring(corpus, "norm", { ...LIGHT, norms: new Float32Array(12).fill(value) });
-    expect(scaleOf(withNorms(3))).toMatchObject({ low: 3, high: 3 });
+    expect(scaleOf(withNorms(3))).toMatchObject({ labels: ["3", "norm", "3"] });
     expect(scaleOf(withNorms(Number.NaN))).toMatchObject({
-      low: 0,
-      high: 0,
+      labels: ["0", "norm", "0"],
       unknown: { count: 12 },
     });
     const empty = corpusOf({ position: [] });
