@@ -40,7 +40,7 @@ def kendall_tau(a: Any, b: Any) -> float:
     -------
     float
         1 for the same order, -1 for the opposite order, NaN if all values of a list are equal.
-        Pairs of equal values are treated as in Kendall (1945).
+        Ties are treated as in Kendall (1945).
 
     Raises
     ------
@@ -70,7 +70,7 @@ def kendall_tau(a: Any, b: Any) -> float:
 
 
 class MovableWeight(NamedTuple):
-    """Weights on other keys with which a query gets the same output as with its own weights.
+    """Weights, on other keys if possible, with which a query gets the same output as with its own.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class MovableWeight(NamedTuple):
         Weight that moves to other keys: half the sum of the absolute differences between the
         query's own weights and `weights`. It is from 0 to 1 if the own weights sum to 1.
     weights : ndarray of float64
-        The weights on other keys, (keys,).
+        These weights, (keys,).
 
     Examples
     --------
@@ -91,7 +91,7 @@ class MovableWeight(NamedTuple):
 
 
 def movable_weight(weights: Any, values: Any) -> MovableWeight:
-    """Find weights on other keys with which a query gets the same output.
+    """Find weights, on other keys if possible, with which a query gets the same output.
 
     For weights a and values V, a linear program minimizes the dot product a . b over all weights
     b >= 0 that have the same sum as a and the same output, b V = a V. If there are more keys than

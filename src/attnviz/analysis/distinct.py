@@ -17,15 +17,15 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack
 
-# Maximum number of heads times compared queries times keys. `distinct_head` returns None for a
-# larger stack. 144 heads with 64 queries and 1,820 keys reach this number, which takes a few tenths
-# of a second.
+# Maximum number of weights that are computed: heads times compared queries times keys.
+# `distinct_head` returns None for a larger stack. Computing this many weights, such as those of 144
+# heads with 64 queries and 1,820 keys, takes a few tenths of a second.
 _MAX_WEIGHTS = 1 << 24
 # Maximum number of queries from which the scores of all heads are computed to compare the heads.
 _NUM_QUERIES = 64
-# A pattern is considered only if at least `_MIN_QUERIES` queries, and at least the share
-# `_MIN_SHARE_OF_QUERIES` of all queries, may attend to one of its keys. With fewer queries, a high
-# score may be due to chance, and the pattern is hardly visible in a view of the head.
+# A pattern is considered only if the mask allows a pair of the pattern for at least `_MIN_QUERIES`
+# queries, and for at least the share `_MIN_SHARE_OF_QUERIES` of all queries. With fewer queries, a
+# high score may be due to chance, and the pattern is hardly visible in a view of the head.
 _MIN_QUERIES = 8
 _MIN_SHARE_OF_QUERIES = 0.25
 # Minimum of (score - baseline) / (1 - baseline), where the baseline is the score of uniform
@@ -80,8 +80,9 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     DistinctHead or None
         The head and pattern with the largest (score - baseline) / (1 - baseline). `baseline` is the
         score of uniform attention. The quotient is 0 for uniform attention, and 1 if all weight is
-        on the pattern's pairs. A pattern is considered only if at least 8 queries, and at least a
-        quarter of all queries, may attend to one of its keys. The result is None if
+        on the pattern's pairs. A pattern is considered only if the mask allows a pair of the
+        pattern for at least 8 queries, and for at least a quarter of all queries. The result is
+        None if
 
         - no head and pattern has a quotient of at least 0.5,
         - no pattern is possible, for example because queries and keys are different tokens,

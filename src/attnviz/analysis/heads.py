@@ -43,7 +43,7 @@ _Value = TypeVar("_Value", np.float32, np.float64, np.bool_)
 # one head has more.
 _MAX_ENTRIES = 1 << 21
 # Computing a head with fewer weights takes as long as computing this many. Therefore such a head
-# counts as this many weights if the number of heads that are computed at once is limited.
+# counts as this many weights when `weights_of_some` limits the heads that are computed at once.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
 # The pairs of all measures in a block of rows are the same in all layers. They are stored if the
 # block has at most this many. Otherwise they are computed again for each layer.
@@ -446,7 +446,10 @@ class PairIndices:
 
 
 def stack_of(value: object) -> AttentionStack:
-    """Return a stack itself, or the first stack of a record. Raise TypeError for other values."""
+    """Return `value` if it is a stack, or its first stack if it is a record.
+
+    Raise TypeError for other values.
+    """
     if isinstance(value, AttentionStack):
         return value
     if isinstance(value, AttentionRecord):

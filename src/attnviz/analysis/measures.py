@@ -43,8 +43,8 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Formula = TypeVar("_Formula", bound=Callable[..., Any])
 
-# The parameter `order` of a view is the name of a measure or one of these words. A measure must not
-# have one of these names.
+# The parameter `order` of a view can be the name of a measure, or one of these words. Therefore a
+# measure must not have one of these names.
 _RESERVED = ("number", "pinned", "role")
 
 
@@ -63,8 +63,9 @@ class TokenFacts:
     names : mapping of str to tuple of str
         For each system of classes, the names of its classes.
     frequencies : mapping of int or str to int
-        Number of occurrences of each token in a sample of the corpus. The keys are token ids, or
-        the texts of tokens if the ids are not known.
+        Number of occurrences of each token in a sample of the corpus from which
+        `attnviz.head_statistics` computes scores. Empty for a text without a corpus. The keys are
+        token ids, or the texts of tokens if the ids are not known.
 
     Examples
     --------
@@ -88,11 +89,10 @@ class TokenFacts:
 
     @cached_property
     def codes(self) -> Indices:
-        """Number of each token, (tokens,). Tokens with the same id have the same number.
+        """Integers that identify the tokens, (tokens,): tokens with the same id have the same code.
 
-        If ids are unknown, tokens with the same text have the same number. Each patch of an image
-        has its own number, because models give all patches the same id. The numbers of tokens that
-        are not patches are smaller than the number of tokens.
+        If ids are unknown, tokens with the same text have the same code. Each patch of an image has
+        a separate code, because models give all patches the same id.
         """
         numbers: dict[Hashable, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in self._ids], np.int64)
@@ -143,7 +143,7 @@ class TokenFacts:
 
         Special tokens and image patches are ignored. The rarest tokens are those with the smallest
         count in `frequencies` and, among these, the smallest count in the text. If they are more
-        than half of the tokens, all flags are False, because the text then has no rare tokens.
+        than half of the tokens that are not ignored, no token is rare, and all flags are False.
         """
         counted = ~self.is_kind("special") & ~self.is_kind("patch")
         if not counted.any():
@@ -192,7 +192,8 @@ class Measure:
         positions.
     role : str or None
         Name of the role, such as ``"rare token"``, that `attnviz.head_statistics` assigns to a head
-        with a high score over a corpus. None if the measure indicates no role.
+        whose score over a corpus is significantly above its baseline. None if the measure indicates
+        no role.
     sink : bool
         Whether the keys are attention sinks: tokens that get the attention that a head does not
         need (Clark et al. 2019, section 3.2, and Xiao et al. 2024, arXiv 2309.17453).
