@@ -47,7 +47,7 @@ class _Tried:
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
         self._model = model
-        self._runs = Example.one(model, copy.deepcopy(dict(inputs)), None, None, {})
+        self._runs = Example.one(model, copy.deepcopy(dict(inputs)), None, {})
         with _inputs_of(self._matrices()) as self._plain:
             forward = self._forward(None)
         self._before = forward.outputs

@@ -121,7 +121,7 @@ def cut(
 
     The answer is the difference of the logits of `ids`. If `before`, the cut is before the softmax.
     """
-    runner = Runner(Example.one(model, text, None, None, {"tokenizer": tokenizer}))
+    runner = Runner(Example.one(model, text, None, {"tokenizer": tokenizer}))
     runner.ask(tuple(ids))
     pairs = np.argwhere(pairs_of(len(record.tokens))).tolist()
     copies = [

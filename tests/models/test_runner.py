@@ -27,7 +27,7 @@ CHANGES = (
 
 
 def runner_of(model: Any) -> Runner:
-    runner = Runner(Example.one(model, {"input_ids": IDS}, None, None, {}))
+    runner = Runner(Example.one(model, {"input_ids": IDS}, None, {}))
     runner.ask(ANSWER)
     return runner
 

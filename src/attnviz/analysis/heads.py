@@ -297,9 +297,9 @@ class Scoring:
         sums = _Sums(self.measures, len(heads))
         for rows in self._blocks:
             pairs = self._pairs(rows)
-            sums.count(allowed_pairs(self._stack, layer, heads, rows), pairs)
+            allowed = allowed_pairs(self._stack, layer, heads, rows)
             for subset, weights in weights_of_some(self._stack, layer, heads, rows):
-                sums.add(subset, weights, pairs)
+                sums.add(subset, weights, allowed if len(allowed) == 1 else allowed[subset], pairs)
                 pace.advance(weights.size, len(weights))
         scores, counts = sums.means()
         for number, measure in enumerate(self.measures):
@@ -322,8 +322,7 @@ class Scoring:
             for number, head in enumerate(heads[:1] if shared else heads):
                 allowed = allowed_pairs(self._stack, layer, [head], rows)
                 uniform = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
-                sums.count(allowed, pairs, slice(number, number + 1))
-                sums.add(slice(number, number + 1), uniform, pairs)
+                sums.add(slice(number, number + 1), uniform, allowed, pairs)
         scores, _ = sums.means()
         return np.repeat(scores, len(heads), axis=1) if shared else scores
 
@@ -354,36 +353,29 @@ class _Sums:
         self._sums = np.zeros((len(measures), num_heads))
         self._counts = np.zeros((len(measures), num_heads), np.int64)
 
-    def add(self, heads: slice, weights: NDArray[Any], pairs: Sequence[PairIndices | None]) -> None:
-        """Add the values of the measures in a block of rows to the sums of `heads`.
+    def add(
+        self,
+        heads: slice,
+        weights: NDArray[Any],
+        allowed: NDArray[np.bool_],
+        pairs: Sequence[PairIndices | None],
+    ) -> None:
+        """Add a block of rows to the sums and counts of `heads`, for all measures.
 
-        `weights` has the weights of these heads and rows, (heads, rows, keys). `pairs` has for each
-        measure the indices of its pairs in the block, or None if its kind is not "pairs". For the
-        kind "rows", also add the number of rows that have a value to the counts. For the kind
-        "pairs", `count` does this.
+        `weights` has the weights of these heads and rows, (heads, rows, keys). `allowed` states
+        whether the mask allows each pair, (heads, rows, keys), or (1, rows, keys) if all heads
+        share one mask. `pairs` has for each measure the indices of its pairs in the block, or None
+        if its kind is not "pairs". The counts grow by the number of rows that have an allowed pair
+        (kind "pairs") or a value other than NaN (kind "rows").
         """
         for number, pairs_of_measure in enumerate(pairs):
             if pairs_of_measure is not None:
                 self._sums[number, heads] += pairs_of_measure.sums_of(weights)
+                self._counts[number, heads] += pairs_of_measure.count_rows(allowed)
             elif self._measures[number].kind == "rows":
                 values = values_of(self._measures[number], weights.astype(np.float64))
                 self._sums[number, heads] += np.nansum(values, axis=-1)
                 self._counts[number, heads] += np.count_nonzero(~np.isnan(values), axis=-1)
-
-    def count(
-        self,
-        allowed: NDArray[np.bool_],
-        pairs: Sequence[PairIndices | None],
-        heads: slice = slice(None),
-    ) -> None:
-        """Add the number of rows with an allowed pair of a measure to the counts of `heads`.
-
-        Only measures of the kind "pairs" are counted here. `allowed` is (heads, rows, keys), or (1,
-        rows, keys) if all heads share one mask.
-        """
-        for number, pairs_of_measure in enumerate(pairs):
-            if pairs_of_measure is not None:
-                self._counts[number, heads] += pairs_of_measure.count_rows(allowed)
 
     def means(self) -> tuple[Scores, Counts]:
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -192,7 +192,7 @@ class Measure:
         positions.
     role : str or None
         Name of the role, such as ``"rare token"``, that `attnviz.head_statistics` assigns to a head
-        whose score over a corpus is significantly above its baseline. None if the measure indicates
+        whose score over a corpus significantly exceeds its baselines. None if the measure indicates
         no role.
     sink : bool
         Whether the keys are attention sinks: tokens that get the attention that a head does not

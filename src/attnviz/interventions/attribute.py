@@ -209,7 +209,7 @@ def attribute(
     )
     if method in _MIXED and capture.layers is not None:
         raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
-    example = Example.one(model, inputs, target, None, options)
+    example = Example.one(model, inputs, target, options)
     if method not in ("value norm", "rollout"):
         # Each layer stores at least `_NUM_SAVED` vectors per token and copy for the backward pass.
         # The attribution itself stores three: value, output and gradient.

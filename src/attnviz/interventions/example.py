@@ -62,18 +62,11 @@ class Example:
         self.batch = self._encoded()
 
     @classmethod
-    def one(
-        cls,
-        model: Any,
-        inputs: Any,
-        target: Any,
-        decoder_input_ids: Any,
-        options: RecordOptions,
-    ) -> Example:
+    def one(cls, model: Any, inputs: Any, target: Any, options: RecordOptions) -> Example:
         """Return the only example of `inputs`. Raise ValueError if there are several examples."""
         examples, _ = examples_of(inputs)
         if len(examples) == 1:
-            made, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
+            made, _ = cls.several(model, examples[0], target, None, options)
             if len(made) == 1:
                 return made[0]
         raise ValueError("inputs has several examples. Pass one at a time, such as inputs[0].")

@@ -172,7 +172,7 @@ def head_effects(
         raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
     # Check the memory for all texts before the model runs.
-    texts = [Example.one(model, example, target, None, options) for example in examples]
+    texts = [Example.one(model, example, target, options) for example in examples]
     for text in texts:
         # One vector per token and layer is stored: the output of the layer.
         text.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)

@@ -132,7 +132,7 @@ def permutation_effect(
     ...                       tokenizer=tokenizer).median                          # doctest: +SKIP
     """
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
-    example = Example.one(model, inputs, target, None, options)
+    example = Example.one(model, inputs, target, options)
     # One vector per token and layer is stored: the output of the layer.
     example.check_runs("permuting weights", copies=copies_per_batch, kept=lambda _: 1)
     runner = Runner(example, CaptureOptions())

@@ -59,7 +59,7 @@ class TokenRemover:
             valid = ", ".join(map(repr, get_args(Removal)))
             raise ValueError(f"removal={short_repr(removal)} must be one of {valid}")
         check_options(options, refused=NOT_KEPT)
-        example = Example.one(model, inputs, target, None, options)
+        example = Example.one(model, inputs, target, options)
         virtual = example.loaded.virtual
         if virtual is not None and not virtual.only_keys:
             raise NotImplementedError(

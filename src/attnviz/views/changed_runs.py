@@ -311,7 +311,7 @@ class ChangedRuns:
         ValueError if the tokens are not those of the record.
         """
         model, inputs, target, options = self._source
-        example = Example.one(model, inputs, target, None, options)
+        example = Example.one(model, inputs, target, options)
 
         def keep(call: AttentionCall, projection: nn.Module) -> ProjectedValues | None:
             stored = sum(values.values.nbytes for values in following.found.values())
