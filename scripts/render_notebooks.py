@@ -48,9 +48,9 @@ from attnviz.views.base import View
 
 def _picture(view, **_):
     theme, view.theme = view.theme, "light"
-    drawn = draw_for_notebook(view.to_html())
+    png, title = draw_for_notebook(view.to_html())
     view.theme = theme
-    return {"image/png": drawn.png, "text/plain": drawn.title}, {"image/png": {"alt": drawn.title}}
+    return {"image/png": png, "text/plain": title}, {"image/png": {"alt": title}}
 
 
 View._repr_mimebundle_ = _picture

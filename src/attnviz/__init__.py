@@ -45,17 +45,12 @@ __version__ = "0.1.0"
 _load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-# Names of functions in BertViz, and the names of the same functions in attnviz. The error for the
-# name of a function in BertViz suggests the name in attnviz.
-_OTHER_NAMES = {f"{view}_view": f"show_{view}_view" for view in ("head", "model", "neuron")}
-
-
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return _load(name)
     from attnviz.utils.arguments import did_you_mean
 
-    meant = did_you_mean(name, __all__, _OTHER_NAMES)
+    meant = did_you_mean(name, __all__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{meant}")
 
 

@@ -200,14 +200,8 @@ def example(name: str) -> dict[str, Any]:
         return {"inputs": "the animal did not cross the street because it was too wide so the"}
     if name == "encoder-decoder":
         return {"inputs": "Sunday, 17 November 2019", "target": "2019-11-17"}
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            f"The demo model {name!r} has image input and needs pillow: "
-            "pip install 'attnviz[vision]'",
-            name=error.name,
-        ) from error
+    from PIL import Image
+
     with Image.open(_HERE / name / "example.png") as file:
         picture = file.convert("RGB")
     if name == "vision":

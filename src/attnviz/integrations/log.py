@@ -113,7 +113,7 @@ def log(
         If `view` is not a view, if `to` has another type, or if the target is TensorBoard and
         `view` is an embedding view or an atlas.
     ValueError
-        If `name` or `step` is invalid, if no run is active, if a run has ended, or if the page
+        If `step` or `max_mb` is invalid, if no run is active, if a run has ended, or if the page
         would be larger than `max_mb`.
     OSError
         If a file cannot be written.
@@ -140,8 +140,6 @@ def log(
             "pass a run or a folder, such as log(view, 'attention')."
         )
     entry = Entry(view.file_name if name is None else name, view, step, max_mb)
-    if not entry.path:
-        raise ValueError(f"name={name!r} has no characters for a file name")
     write_entry(entry, targets)
 
 
@@ -179,7 +177,7 @@ def resolve_targets(to: Any) -> list[Any]:
     if run is None or _has_ended(run):
         raise ValueError(
             f"to={short_repr(to)}: no run of {tracker.name} is active, or the run has ended. Pass "
-            f"a run that {tracker.start_code} creates, before its end, or pass a folder."
+            "a run before its end, or a folder."
         )
     return [run]
 
@@ -283,8 +281,6 @@ class _Tracker(NamedTuple):
     ----------
     name : str
         Name of the tracker in error messages.
-    start_code : str
-        Python code that creates a run, for error messages.
     log : callable
         Function that logs an entry to a run.
     active_run : callable
@@ -293,29 +289,19 @@ class _Tracker(NamedTuple):
     """
 
     name: str
-    start_code: str
     log: Callable[[Any, Entry], None]
     active_run: Callable[[Any], Any] = lambda _: None
 
 
-_TENSORBOARD = _Tracker(
-    "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", _log_to_tensorboard
-)
+_TENSORBOARD = _Tracker("TensorBoard", _log_to_tensorboard)
 # Trackers by the name of the top-level package that defines the class of their runs. For
 # TensorBoard, this is "torch" (`torch.utils.tensorboard`) or "tensorboardX".
 _TRACKERS = {
-    "comet_ml": _Tracker(
-        "Comet", "comet_ml.start()", _log_to_comet, lambda comet: comet.get_running_experiment()
-    ),
-    "mlflow": _Tracker(
-        "MLflow", "mlflow.start_run()", _log_to_mlflow, lambda mlflow: mlflow.active_run()
-    ),
-    "wandb": _Tracker(
-        "Weights & Biases", "wandb.init()", _log_to_wandb_or_trackio, lambda wandb: wandb.run
-    ),
+    "comet_ml": _Tracker("Comet", _log_to_comet, lambda comet: comet.get_running_experiment()),
+    "mlflow": _Tracker("MLflow", _log_to_mlflow, lambda mlflow: mlflow.active_run()),
+    "wandb": _Tracker("Weights & Biases", _log_to_wandb_or_trackio, lambda wandb: wandb.run),
     "trackio": _Tracker(
         "Trackio",
-        "trackio.init()",
         _log_to_wandb_or_trackio,
         lambda trackio: trackio.context_vars.current_run.get(),
     ),

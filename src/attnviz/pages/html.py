@@ -164,20 +164,20 @@ def make_page(
     check_mapped(record.mapped_files)
     if "weights" in embeds:
         check_record(record, precision)
-    figure = draw_all_heads(record, displayed_stack(record, state))
+    figure = draw_all_heads(displayed_stack(record, state))
     still = add_title(record.model, view, figure)
     # Encode the vectors first. If they are too large for the page, the error is raised before the
     # scores are computed, which can take minutes.
-    vectors = None
+    vectors: dict[str, Any] = {}
     if "vectors" in embeds:
-        vectors = encode_vectors(record, exact=precision == "exact")
+        vectors = encode_vectors(record, exact=precision == "exact") | {"maps": embed_maps(record)}
     description = describe(record)
     scores = _embed_scores(record, str(state.get("order", ""))) if "scores" in embeds else []
     scored = {(entry["stack"], entry["pattern"]) for entry in scores}
     for entry in description["stacks"]:
         # The page offers only patterns whose scores it contains.
         entry["patterns"] = [name for name in entry["patterns"] if (entry["name"], name) in scored]
-    data: dict[str, Any] = {
+    data = {
         "format": FORMAT,
         "view": view,
         "state": dict(state),
@@ -185,9 +185,8 @@ def make_page(
         "blocks": [],
         "maps": [],
         "scores": scores,
+        **vectors,
     }
-    if vectors is not None:
-        data |= vectors | {"maps": embed_maps(record)}
     if "weights" in embeds:
         data |= _embed_images(record)
 
@@ -233,8 +232,6 @@ def document(
     state: Mapping[str, Any],
     data: Mapping[str, Any],
     still: str = "",
-    *,
-    title: str | None = None,
 ) -> str:
     """Return the HTML document of a page.
 
@@ -248,7 +245,7 @@ def document(
         f"default-src 'none'; script-src {allowed}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    title = title or f"{model or 'Attention'} · {view} view · attnviz"
+    title = f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
     embedded, first, rest = _extract_texts(data, state)

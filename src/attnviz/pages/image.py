@@ -18,7 +18,6 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from xml.etree import ElementTree as ET
@@ -38,15 +37,7 @@ _TIMEOUT_MS = 60_000
 # Width of the browser's window in CSS pixels.
 _WIDTH = 1100
 
-# Width in CSS pixels of the window in which the height of a page is measured. The cells of a
-# notebook have about this width.
-_CELL_WIDTH = 860
-
 _TITLE = "async () => (await document.querySelector('.attnviz').attnviz.figure()).title"
-_HEIGHT = """() => {
-  const { bottom } = document.querySelector(".attnviz").getBoundingClientRect();
-  return Math.ceil(bottom + scrollY);
-}"""
 # If the page raises a FigureError, return its message as a value. If the exception itself reached
 # Python, its message would include the browser's stack trace.
 _WITH_PROBLEM = """async (scale) => {
@@ -118,39 +109,11 @@ def draw(page: str, kind: PictureKind, options: FigureOptions) -> bytes:
     return _in_browser(page, lambda tab: _draw_in_tab(tab, kind, options.scale), options.request)
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Picture of the view in a page, for a notebook.
-
-    Attributes
-    ----------
-    png : bytes
-        Content of the PNG file.
-    title : str
-        Description of the picture in words.
-    height : int
-        Height in pixels that the page needs in a notebook's cell.
-    """
-
-    png: bytes
-    title: str
-    height: int
-
-
-def draw_for_notebook(page: str) -> Picture:
-    """Draw the view of an exported page as a PNG, and measure the height of the page."""
-
-    def draw_and_measure(tab: Page) -> Picture:
-        png = _draw_in_tab(tab, "png", PNG_SCALE)
-        title = str(tab.evaluate(_TITLE))
-        # In a window with a height of less than 600 pixels, the view would have compact controls.
-        tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
-        # Wait until the view has been drawn again, because its height depends on the new width.
-        tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
-        tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
-        return Picture(png, title, int(tab.evaluate(_HEIGHT)))
-
-    return _in_browser(page, draw_and_measure)
+def draw_for_notebook(page: str) -> tuple[bytes, str]:
+    """Draw the view of an exported page as a PNG. Return the PNG and its description in words."""
+    return _in_browser(
+        page, lambda tab: (_draw_in_tab(tab, "png", PNG_SCALE), str(tab.evaluate(_TITLE)))
+    )
 
 
 def _draw_in_tab(tab: Page, kind: PictureKind, scale: float) -> bytes:

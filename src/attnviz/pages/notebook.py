@@ -124,10 +124,10 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
 def show_snapshot(page: Callable[[], str], height: float) -> None:
     """Display a picture of the view, then the interactive page in a frame.
 
-    `page` returns the HTML of the page. A browser draws the picture and measures the height of the
-    page. If this fails, for example because no browser is installed, the small picture that the
-    page contains is displayed, and `height` is the height of the frame in pixels before its page
-    has opened. Raise RuntimeError outside a notebook.
+    `page` returns the HTML of the page, and `height` is the height of the frame in pixels before
+    its page has opened. A browser draws the picture. If this fails, for example because no browser
+    is installed, the small picture that the page contains is displayed. Raise RuntimeError outside
+    a notebook.
     """
     from IPython import get_ipython
     from IPython.display import HTML, Image
@@ -143,19 +143,18 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
         )
     picture: HTML | Image
     try:
-        drawn = draw_for_notebook(document)
+        png, title = draw_for_notebook(document)
     except (ImportError, RuntimeError) as error:
         warn_caller(f"a smaller picture replaces that of the view: {error}")
         picture = HTML(get_still(document))
     else:
-        png = _reduce_colors(drawn.png)
-        picture = Image(png, format="png", retina=True, alt=drawn.title)
+        png = _reduce_colors(png)
+        picture = Image(png, format="png", retina=True, alt=title)
         # Remove the height that IPython set. With a fixed height, Jupyter Book would distort the
         # picture in a narrow column.
         picture.height = None
-        height = drawn.height
         still = (
-            f'<img alt="{html.escape(drawn.title)}" style="width: 100%" '
+            f'<img alt="{html.escape(title)}" style="width: 100%" '
             f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         )
         document = replace_still(document, still)
@@ -166,11 +165,13 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
 def _show_frame(document: str, height: float) -> None:
     from IPython.display import display
 
+    size = min(max(height, _MIN_HEIGHT), _MAX_HEIGHT)
+    # If scripts run, the frame gets the height of its page ("auto"), because a view is higher in a
+    # narrow column than in a wide one. Otherwise it keeps the height `size`.
+    frame = f"{iframe(document, 'auto', size, css_class='attnviz-snapshot')}{_STYLE}"
     # Do not use IPython's `HTML`. It warns about iframes and recommends `IFrame`, which needs a
     # URL.
-    frame = _frame(document, height)
-    data = {"text/html": frame, "text/plain": "<interactive attention view>"}
-    display(data, raw=True)
+    display({"text/html": frame, "text/plain": "<interactive attention view>"}, raw=True)
 
 
 def _reduce_colors(png: bytes) -> bytes:
@@ -188,10 +189,3 @@ def _reduce_colors(png: bytes) -> bytes:
     result = io.BytesIO()
     colours.save(result, "PNG", optimize=True)
     return result.getvalue()
-
-
-def _frame(page: str, height: float) -> str:
-    size = min(max(height, _MIN_HEIGHT), _MAX_HEIGHT)
-    # If scripts run, the frame gets the height of its page ("auto"), because a view is higher in a
-    # narrow column than in a wide one. Otherwise it keeps the height `size`.
-    return f"{iframe(page, 'auto', size, css_class='attnviz-snapshot')}{_STYLE}"

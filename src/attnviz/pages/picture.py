@@ -94,18 +94,6 @@ def draw_heads_picture(stack: AttentionStack, *, side: int = 64) -> NDArray[np.u
     return np.rint(palette).astype(np.uint8)[_join_maps(enlarged)]
 
 
-def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> str:
-    """Draw all heads of a stack. Return HTML of about 8 kB, with a description but without a title.
-
-    If the text has more than 16 queries, the heat maps show only 16 of them, so that long texts
-    take little time. The HTML is cached in `record`, to which `stack` belongs.
-    """
-    key = f"attnviz.pages.picture {stack.name}"
-    if key not in record.computed:
-        record.computed[key] = _draw_heads(stack)
-    return str(record.computed[key])
-
-
 def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
     """Return the stack that a view with this state shows.
 
@@ -124,7 +112,12 @@ def add_title(model: str, view: str, figure: str) -> str:
     return f'<p class="attnviz-title">{title}</p>\n{figure}'
 
 
-def _draw_heads(stack: AttentionStack) -> str:
+def draw_all_heads(stack: AttentionStack) -> str:
+    """Draw all heads of a stack. Return HTML of about 8 kB, with a description but without a title.
+
+    If the text has more than 16 queries, the heat maps show only 16 of them, so that long texts
+    take little time.
+    """
     maps = _maps_of_all_heads(stack, SIDES[0])
     largest = float(np.abs(maps).max(initial=0))
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)

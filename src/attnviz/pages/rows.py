@@ -96,12 +96,6 @@ class Rows:
     mass: float
     error: float
 
-    @property
-    def covered(self) -> float:
-        """Share of the total weight that the embedded keys have, or 1 if all weights are 0."""
-        total = self.mass + float(self.rests.sum())
-        return self.mass / total if total > 0 else 1.0
-
 
 def select_rows(
     weights: NDArray[np.float32],
@@ -224,9 +218,8 @@ def encode_rows(
 ) -> tuple[dict[str, Any], bytes]:
     """Join the runs of the rows of a layer. Return a header of JSON values, and the bytes.
 
-    In the header, ``runs`` has the length of each run in bytes. ``covered`` is the share of the
-    total weight that the embedded keys have. ``error`` is an upper bound of the absolute error of a
-    weight.
+    In the header, ``runs`` has the length of each run in bytes, and ``error`` is an upper bound of
+    the absolute error of a weight.
 
     Parameters
     ----------
@@ -270,7 +263,6 @@ def encode_rows(
         "reach": reach,
         "runs": [len(run) for run in runs],
         "error": max(rows.error, float(errors.max(initial=0))),
-        "covered": rows.covered,
     }
     return header | ({"signed": True} if signed else {}), np.concatenate(runs).tobytes()
 

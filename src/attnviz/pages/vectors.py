@@ -9,7 +9,6 @@ them (`attnviz.record.storage.page_file`).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,20 +96,17 @@ def encode_header(record: AttentionRecord) -> str:
     A page with all weights contains this header in addition to the weights, so that `attnviz.load`
     can create a record from the page.
     """
-
-    def without_weights(stack: AttentionStack) -> dict[int, LayerAttention]:
+    zero = torch.zeros(1, 1, 1)
+    stacks = {}
+    for name, stack in record.stacks.items():
         sides = len(stack.query_tokens), len(stack.key_tokens)
-        zero = torch.zeros(1, 1, 1)
-        return {
+        zeros = {
             layer: StoredWeights(zero.expand(stack.num_heads(layer), *sides))
             for layer in stack.layers
         }
-
-    stacks = {
-        name: _with_layers(stack, without_weights(stack)) for name, stack in record.stacks.items()
-    }
-    bare = _without_images(record, stacks)
-    return packed(header_json(record_to_arrays(bare)[0]).encode())
+        stacks[name] = _with_layers(stack, zeros)
+    header, _ = record_to_arrays(_without_images(record, stacks))
+    return packed(header_json(header).encode())
 
 
 def size_of_vectors(record: AttentionRecord, *, exact: bool = False) -> int:
@@ -242,21 +238,17 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
 
 
 def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
-    """Compress arrays and encode them in base64. Arrays with equal bytes share the text."""
-    texts: dict[bytes, str] = {}
+    """Compress arrays and encode them in base64."""
     encoded = {}
     for done, (name, array) in enumerate(arrays.items()):
         values = array.detach().cpu().contiguous()
         data = values.reshape(-1).view(torch.uint8).numpy().tobytes()
-        # Recognize equal arrays by their digests, which need less memory than the arrays.
-        digest = hashlib.sha256(data).digest()
-        if digest not in texts:
-            with part_of("queries and keys", done, len(arrays), "array"):
-                texts[digest] = packed(data)
+        with part_of("queries and keys", done, len(arrays), "array"):
+            text = packed(data)
         encoded[name] = {
             "dtype": DTYPE_NAMES[values.dtype],
             "shape": list(values.shape),
-            "data": texts[digest],
+            "data": text,
         }
     return encoded
 

@@ -88,8 +88,6 @@ class AttentionRecord:
         # Replace lone surrogates, which cannot be encoded as UTF-8 and saved to a file.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
-        #: Results that other modules cache in the record, by name. `save` omits them.
-        self.computed: dict[str, object] = {}
         #: Files from which arrays of the record are memory-mapped. Empty if there are none.
         self.mapped_files: tuple[MappedFile, ...] = ()
         self.images = tuple(

@@ -380,7 +380,7 @@ class RecordView(PositionedView):
         if self.saves_chosen_heads or not all_heads:
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
         if self.saves_all_heads and all_heads:
-            figures.append(draw_all_heads(self.served_record, stack))
+            figures.append(draw_all_heads(stack))
         return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,9 +86,7 @@ def test_reported_errors_are_true(
         assert difference <= block["error"] * (1 + 1e-4) + 1e-7
         assert (rows.dense * numbers >= 0).all()
         sizes = np.abs(numbers)
-        of_embedded = sizes[rows.embedded].sum()
-        assert block["covered"] == pytest.approx(of_embedded / sizes.sum(), abs=1e-6)
-        mass, total = mass + of_embedded, total + sizes.sum()
+        mass, total = mass + sizes[rows.embedded].sum(), total + sizes.sum()
         error = max(error, block["error"])
     report = data["embedded"]
     assert report["form"] == form
