@@ -389,17 +389,11 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
         return replace(first.a, predictions=())
     special, sequence, labels = [], [], []
     texts = [alignment.text for alignment in alignments]
+    lists = [(first.a, first.a_ends, first.a_lengths)]
+    lists += [(alignment.b, alignment.b_ends, alignment.b_lengths) for alignment in alignments]
     for unit in range(len(first)):
-        # Find a text that has tokens in this unit: `a` or, if `a` has none, the first other text.
-        has = next((alignment for alignment in alignments if not alignment.only_b[unit]), None)
-        side = "a" if has is not None else "b"
-        if has is None:
-            has = next(alignment for alignment in alignments if not alignment.only_a[unit])
-        tokens, ends, lengths = (
-            (has.a, has.a_ends, has.a_lengths)
-            if side == "a"
-            else (has.b, has.b_ends, has.b_lengths)
-        )
+        # Use the first list that has tokens in this unit.
+        tokens, ends, lengths = next(entry for entry in lists if entry[2][unit] > 0)
         start = int(ends[unit] - lengths[unit])
         special.append(tokens.special[start])
         sequence.append(tokens.sequence[start])

@@ -5,7 +5,6 @@ A stack is the attention of one kind in all layers, such as "self" or "cross".
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
 
 import numpy as np
@@ -31,10 +30,7 @@ def largest_changes(
     weights are omitted. Among pairs with equal differences, the order is by layer, head, query and
     key.
     """
-    # `best` is a heap whose first entry has the smallest difference and is dropped first. The
-    # position (layer, head, query, key) is negated, so that among equal differences the pair with
-    # the largest position is first.
-    best: list[tuple[float, tuple[int, ...], Change]] = []
+    best: list[Change] = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
     done, total = 0, sum(map(len, heads.values()))
     for layer in a.layers:
@@ -46,39 +42,29 @@ def largest_changes(
                 )
                 # Select pairs by differences in float32, whose rounding hardly matters. The
                 # returned differences are computed in float64.
-                change = two - one
-                least = best[0][0] if len(best) == top_k else 0.0
-                for row, key in _largest(np.abs(change), top_k, least):
-                    position = (layer, head, int(queries[row]), key)
-                    entry = (
-                        abs(float(change[row, key])),
-                        tuple(-number for number in position),
-                        (
-                            *position,
-                            float(one[row, key]),
-                            float(two[row, key]),
-                            float(two[row, key]) - float(one[row, key]),
-                        ),
-                    )
-                    if len(best) < top_k:
-                        heapq.heappush(best, entry)
-                    else:
-                        heapq.heappushpop(best, entry)
+                is_full = len(best) == top_k
+                least = np.float32(abs(best[-1][-1])) if is_full else np.finfo(np.float32).tiny
+                for row, key in _largest(np.abs(two - one), top_k, least):
+                    weights = float(one[row, key]), float(two[row, key])
+                    position = layer, head, int(queries[row]), key
+                    best.append((*position, *weights, weights[1] - weights[0]))
+                # Sorting keeps the order of pairs with equal differences.
+                best.sort(key=lambda change: -abs(change[-1]))
+                del best[top_k:]
             done += 1
             report("differences", done, total, "head")
-    return [change for _, _, change in sorted(best, reverse=True)]
+    return best
 
 
-def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[tuple[int, int]]:
-    """Yield row and column of the `count` largest positive values that are at least `least`.
+def _largest(
+    sizes: NDArray[np.float32], count: int, least: np.float32
+) -> Iterator[tuple[int, int]]:
+    """Yield row and column of the `count` largest values that are at least `least`.
 
-    If further values are equal to the smallest of these, they are yielded, too.
+    Among equal values, those in the first rows and columns are selected and yielded first.
     """
-    flat = change.ravel()
-    indices = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))
-    if len(indices) > count:
-        large = flat[indices]
-        last = float(np.partition(large, -count)[-count])
-        indices = indices[large >= last]
-    for index in indices.tolist():
-        yield divmod(index, change.shape[1])
+    flat = sizes.ravel()
+    indices = np.flatnonzero(flat >= least)
+    order = np.argsort(-flat[indices], kind="stable")[:count]
+    for index in indices[order].tolist():
+        yield divmod(index, sizes.shape[1])

@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from itertools import repeat
 from pathlib import Path, PurePath
 from typing import Any
@@ -97,8 +96,7 @@ def compare(
                     f"{name} has {len(value)} entries for {len(members)} members. Pass one per "
                     "member."
                 )
-    with _folder_of(options.get("spool")):
-        records, default_names, models = _records(members, inputs, options)
+    records, default_names, models = _records(members, inputs, options)
     all_names = default_names if names is None else tuple(names)
     if len(records) < 2:
         raise TypeError(f"a has {len(records)} models or records. Pass at least two.")
@@ -185,7 +183,9 @@ def _extracted(model: Any, inputs: Any, options: Mapping[str, Any], number: int)
         if isinstance(options.get(name), (tuple, list)):
             own_options[name] = options[name][number]
     if options.get("spool") is not None:
-        own_options["spool"] = Path(options["spool"]) / str(number)
+        folder = Path(options["spool"])
+        folder.mkdir(exist_ok=True)
+        own_options["spool"] = folder / str(number)
     record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **own_options)
     if isinstance(record, AttentionRecord):
         return record
@@ -195,23 +195,3 @@ def _extracted(model: Any, inputs: Any, options: Mapping[str, Any], number: int)
         f"the input has {len(record)} examples, but one example is compared with one. Use "
         "compare(records_a[i], records_b[i])."
     )
-
-
-@contextmanager
-def _folder_of(spool: Any) -> Iterator[None]:
-    """Create the folder `spool` if it does not exist.
-
-    If the code in the ``with`` block raises an error, the folder is removed again, unless it
-    existed before or contains files.
-    """
-    folder = None if spool is None or Path(spool).exists() else Path(spool)
-    if folder is not None:
-        folder.mkdir()
-    try:
-        yield
-    except BaseException:
-        if folder is not None:
-            # If the folder contains records, `rmdir` fails and the folder is kept.
-            with suppress(OSError):
-                folder.rmdir()
-        raise

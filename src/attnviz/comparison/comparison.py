@@ -20,7 +20,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, can_compute_maps, sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import resolve_negative, whole_number
+from attnviz.utils.arguments import existing_name, existing_number, whole_number
 from attnviz.utils.progress import report, show_progress
 
 if TYPE_CHECKING:
@@ -119,20 +119,11 @@ class Comparison:
         --------
         >>> comparison.pair("step 300").distance()     # doctest: +SKIP
         """
+        owner = "the members that can be compared with the first are"
         if isinstance(member, str):
-            if member not in self.names:
-                raise KeyError(
-                    f"member={member!r} does not exist. Pass one of "
-                    f"{', '.join(map(repr, self.names))}."
-                )
-            index = self.names.index(member)
+            index = self.names.index(existing_name("member", member, self.names[1:], owner))
         else:
-            index = resolve_negative(whole_number("member", member, None), range(len(self.members)))
-        if index not in range(1, len(self.members)):
-            raise IndexError(
-                f"member={member!r} must be one of 1 to {len(self.members) - 1} "
-                f"({', '.join(map(repr, self.names[1:]))}). The first member is the reference."
-            )
+            index = existing_number("member", member, range(1, len(self.members)), owner)
         common = self._common
         return Comparison(
             replace(

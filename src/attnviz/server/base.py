@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import reprlib
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -42,7 +41,9 @@ class BaseServer:
 
     def __init__(self, make_page: MakePage | None = None) -> None:
         self.make_page = make_page
-        self.pages = _Pages()
+        #: File names and contents of the pages that are being sent to browsers, by the state of the
+        #: view (`PageRequest.key`). Several tabs may export pages with different states.
+        self.pages: LRUCache[str, tuple[str, bytes]] = LRUCache(MAX_PENDING)
         self.pending_replies = PendingReplies()
 
     @property
@@ -65,49 +66,11 @@ class BaseServer:
         self.pending_replies.cancel(request)
         if isinstance(request, PageRequest):
             # The browser will not request further parts of the page, so free its memory.
-            self.pages.drop(request.state)
+            self.pages.pop(request.key, None)
 
     def close(self) -> None:
         """Stop the computation of all unfinished replies and free its memory."""
         self.pending_replies.close()
-
-
-class _Pages:
-    """Exported pages that are being sent to browsers in parts.
-
-    The key of a page is the state of the view. Several browser tabs may export pages with different
-    states at the same time.
-
-    Examples
-    --------
-    >>> pages = _Pages()
-    >>> pages[{"layer": 0}] = ("view.html", b"...")
-    >>> pages.get({"layer": 0}), pages.get({"layer": 1})
-    (('view.html', b'...'), None)
-    """
-
-    def __init__(self) -> None:
-        self._by_state: LRUCache[str, tuple[str, bytes]] = LRUCache(MAX_PENDING)
-        # The lock is needed because `drop` may be called from another thread than `get`.
-        self._lock = threading.Lock()
-
-    def get(self, state: Mapping[str, Any]) -> tuple[str, bytes] | None:
-        """Return the file name and the content of the page, or None if it is not stored."""
-        with self._lock:
-            return self._by_state.get(_key_of(state))
-
-    def __setitem__(self, state: Mapping[str, Any], page: tuple[str, bytes]) -> None:
-        with self._lock:
-            self._by_state[_key_of(state)] = page
-
-    def drop(self, state: Mapping[str, Any]) -> None:
-        """Remove the page of a state, if it is stored."""
-        with self._lock:
-            self._by_state.pop(_key_of(state), None)
-
-
-def _key_of(state: Mapping[str, Any]) -> str:
-    return json.dumps(state, sort_keys=True)
 
 
 class PageHeader(PartHeader):
@@ -132,18 +95,23 @@ class PageRequest:
     part: int
     state: Mapping[str, Any]
 
+    @property
+    def key(self) -> str:
+        """The state as a string."""
+        return json.dumps(self.state, sort_keys=True)
+
     def answer(self, server: BaseServer) -> Reply:
         """Return a part of the page. Make the page if it is not stored yet."""
         if server.make_page is None:
             raise ValueError("this view has no HTML export")
         if self.part < 0:
             raise ValueError(f"part={reprlib.repr(self.part)} of a page must not be negative")
-        page = server.pages.get(self.state)
+        page = server.pages.get(self.key)
         if page is None:
             name, text = server.make_page(self.state)
-            page = server.pages[self.state] = (name, text.encode())
+            page = server.pages[self.key] = (name, text.encode())
         name, content = page
         piece, parts = get_part(content, self.part, "a page")
         if self.part == parts - 1:
-            server.pages.drop(self.state)
+            server.pages.pop(self.key, None)
         return Reply({"parts": parts, "name": name}, piece)

@@ -157,10 +157,14 @@ _MAX_CHARACTERS = 100_000
 
 
 def describe(record: AttentionRecord) -> Description:
-    stacks: list[dict[str, Any]] = []
+    stacks = []
     for stack in record.stacks.values():
-        described = _describe_stack(stack)
-        stacks.append(described)
+        same = stack.key_tokens is stack.query_tokens
+        tokens = {
+            "query_tokens": _describe_tokens(stack.query_tokens),
+            "key_tokens": None if same else _describe_tokens(stack.key_tokens),
+        }
+        stacks.append({**describe_numbers(stack), **tokens})
     file = file_stem(record.model)
     sizes = [{"height": image.shape[0], "width": image.shape[1]} for image in record.images]
     description: dict[str, Any] = {
@@ -173,19 +177,8 @@ def describe(record: AttentionRecord) -> Description:
     return cast("Description", description)
 
 
-def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
-    numbers = describe_numbers(stack)
-    same = stack.key_tokens is stack.query_tokens
-    return {
-        **numbers,
-        "query_tokens": _describe_tokens(stack.query_tokens),
-        "key_tokens": None if same else _describe_tokens(stack.key_tokens),
-    }
-
-
 def describe_numbers(stack: AttentionStack) -> StackNumbers:
     """Compute the properties of a stack without its tokens."""
-    maximum = find_maximum(stack)
     sampled = num_scored_queries(stack)
     described: dict[str, Any] = {
         "name": stack.name,
@@ -194,7 +187,7 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "normalized": stack.normalized,
         **({"signed": True} if stack.signed else {}),
         **({} if stack.measure == "weight" else {"measure": stack.measure}),
-        "maximum": maximum,
+        "maximum": find_maximum(stack),
         "causal": stack.causal,
         "vectors": stack.has_vectors,
         "patterns": list(measures_of(stack)),

@@ -12,8 +12,6 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.utils.progress import Pace
-
 
 class ImageHeader(TypedDict):
     """Height and width of an image in pixels."""
@@ -51,16 +49,12 @@ def average_image(image: NDArray[np.uint8], max_bytes: int) -> NDArray[np.uint8]
         factor += 1
     if factor == 1:
         return image
-    # Widths of the squares in a row of squares. The last square may be narrower than the others.
-    widths = np.diff(np.append(np.arange(0, width, factor), width))
-    means = np.empty((-(-height // factor), len(widths), 3), np.uint8)
-    pace = Pace("image", image.size)
-    for row in range(len(means)):
-        lines = image[row * factor : (row + 1) * factor]
-        column_sums = lines.sum(axis=0, dtype=np.uint32)
-        column_sums = np.add.reduceat(column_sums, np.arange(0, width, factor), axis=0)
-        means[row] = np.rint(column_sums / (widths * len(lines))[:, None])
-        pace.advance(lines.size)
+    # The squares in the last row and column may be smaller than the others.
+    tops, lefts = np.arange(0, height, factor), np.arange(0, width, factor)
+    sums = np.add.reduceat(image, tops, axis=0, dtype=np.uint32)
+    sums = np.add.reduceat(sums, lefts, axis=1)
+    sizes = np.outer(np.diff(tops, append=height), np.diff(lefts, append=width))
+    means: NDArray[np.uint8] = np.rint(sums / sizes[..., None]).astype(np.uint8)
     return means
 
 

@@ -114,13 +114,10 @@ class KernelChannel:
 def _error_message(error: Exception) -> str:
     # Do not use str() of a KeyError, which puts the message in quotes. If the argument of the
     # KeyError has no space, it is not a message but the missing key. Create a message from it.
+    text = str(error) or type(error).__name__
     if isinstance(error, KeyError) and error.args:
         key = str(error.args[0])
-        return _shorten(key if " " in key else f"{key!r} is missing")
-    return _shorten(str(error) or type(error).__name__)
-
-
-def _shorten(text: str) -> str:
+        text = key if " " in key else f"{key!r} is missing"
     num_cut = len(text) - _MAX_CHARACTERS
     if num_cut <= 0:
         return text
