@@ -55,7 +55,7 @@ def test_invalid_questions_to_a_comparison_are_refused() -> None:
         comparison.to_pandas(top_k=0)
     with pytest.raises(KeyError, match="this record has 'self'"):
         comparison.distance("cross")
-    with pytest.raises(IndexError, match="member=4: .* with the first are 1 to 3"):
+    with pytest.raises(IndexError, match=r"member=4: .* with the first are 1 to 3"):
         comparison.pair(4)
-    with pytest.raises(KeyError, match="member='a': .* with the first are '1', '2', '3'"):
+    with pytest.raises(KeyError, match=r"member='a': .* with the first are '1', '2', '3'"):
         comparison.pair("a")
