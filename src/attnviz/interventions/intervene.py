@@ -366,8 +366,8 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
     """
     by_stack = changes_by_stack(changes, runner.outline)
 
-    # At each step, the layers of a stack run one after the other, with the same numbers of queries
-    # and keys.
+    # One cached stack is enough: at each step, the layers of a stack run one after the other, with
+    # the same numbers of queries and keys.
     @lru_cache(maxsize=1)
     def outline(name: str, queries: int, keys: int) -> AttentionStack:
         return _lengthened(runner.outline.stack(name), queries, keys)

@@ -12,7 +12,7 @@ from attnviz.interventions.changes import ModuleRuns, StackLayer
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 
 #: For each run of an attention module within a forward, the sum of each head's outputs over all
-#: tokens, (heads, value_dim), float64, and the number of tokens.
+#: tokens of an example, (heads, value_dim), float64, and the number of these tokens.
 Sums = Mapping[ModuleRun, tuple[torch.Tensor, int]]
 #: For each run of an attention module, the mean output of each head, (heads, value_dim).
 Means = Mapping[ModuleRun, torch.Tensor]
@@ -28,7 +28,7 @@ def sums_of(example: Example) -> Sums:
 
     def add(call: AttentionCall, module_run: ModuleRun) -> None:
         # A module may call the attention function again in the same run, with the same weights.
-        # Only its first call counts.
+        # Use only its first call, so that each token is counted once.
         if module_run in sums:
             return
         try:

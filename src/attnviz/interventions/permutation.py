@@ -32,7 +32,8 @@ class PermutationEffect:
     values : ndarray of float64
         One number per permutation, (permutations,). By default, the total variation distance
         between the model's predicted distributions before and after the permutation, from 0 to 1.
-        With ``answer=``, or if the model has no logits, the absolute change of the answer.
+        With ``answer=``, or if the model has fewer than two logits, the absolute change of the
+        answer.
     noise : float
         Rounding error of the measurement: the same number if the output of the query is computed
         again from the weights without a permutation.
@@ -81,8 +82,8 @@ def permutation_effect(
 ) -> PermutationEffect:
     """Permute the weights of one query among its keys, and measure the change of the answer.
 
-    If the answer does not change, the model does not depend on which of the keys the head attends
-    to (Jain and Wallace 2019, arXiv 1902.10186, section 4.2).
+    If the answer does not change, it does not depend on which of its keys the query attends to in
+    this head (Jain and Wallace 2019, arXiv 1902.10186, section 4.2).
 
     Parameters
     ----------

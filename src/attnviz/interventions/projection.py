@@ -60,7 +60,7 @@ class ProjectedValues:
 
 
 def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
-    """Return the norm of each key's value after the output projection, (heads, keys), float32.
+    """Return for each attention module the norms as in `ProjectedValues.norms`.
 
     Attention modules are left out if their output projection is not found or not linear.
     """

@@ -27,8 +27,8 @@ Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 class TokenRemover:
     """Measurement of a model's answer to one example after tokens are removed.
 
-    The parameters are those of `attnviz.token_effects`. The errors are raised when an instance is
-    created.
+    The parameters are those of `attnviz.token_effects`. Creating an instance runs the unchanged
+    model, and raises the errors of `attnviz.token_effects`.
 
     Attributes
     ----------
@@ -90,12 +90,15 @@ class TokenRemover:
         self._deletes, self._read_at = removal == "delete", read_at
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> list[float]:
-        """Return the answer without the tokens of each set. `doing` is as in `Progress`."""
+        """Return one answer for each set of positions, without the tokens at these positions.
+
+        `doing` is the name of the computation in reports of the progress.
+        """
         copies = [self._copy(tokens) for tokens in sets]
         return self.runner.answers(copies, self._copy(()), doing=doing, unit="forward")
 
     def _copy(self, tokens: Sequence[int]) -> Copy:
-        """Return a copy of the example without `tokens`."""
+        """Return a copy of the example without the tokens at the positions `tokens`."""
         inputs = partial(self._remove, tokens)
         if not self._deletes:
             return Copy(inputs=inputs)
@@ -159,7 +162,7 @@ def _masking(runner: Runner) -> _Remove:
 
 
 def _averaging(runner: Runner) -> _Remove:
-    """Return the function for ``"mean embedding"``."""
+    """Return the function that removes tokens as ``"mean embedding"`` does."""
     if not _accepts(runner, "inputs_embeds"):
         raise ValueError(
             f'removal="mean embedding": {type(runner.model).__name__} does not accept embeddings. '
@@ -200,7 +203,7 @@ def _deleting(runner: Runner) -> _Remove:
 
 
 def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, range]:
-    """Return the function for ``"mean color"``, and the positions of the patches."""
+    """Return the function that removes patches as ``"mean color"`` does, and their positions."""
     arguments, grids = runner.arguments, tokens.grids
     pixels = arguments.get("pixel_values")
     if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
