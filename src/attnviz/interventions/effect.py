@@ -32,9 +32,10 @@ class Effect:
     before, after : float
         Answer of the unchanged and of the changed run.
     noise : float
-        Rounding error of the measurement: the change of the answer in a run that computes the
-        outputs of the changed queries again from the unchanged weights. A smaller effect is not
-        significant. The noise of `Ablate` is 0, because it does not change weights.
+        Rounding error of the measurement: the change of the answer in a run that computes outputs
+        of heads again from the unchanged weights. A smaller effect is not significant.
+        `attnviz.intervene` computes only the outputs again for which weights are changed, so that
+        the noise of `Ablate` is 0.
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
         the sum of p log(p / q), where p is the unchanged distribution and q the changed one. None
@@ -108,9 +109,9 @@ def share_of(outputs: Any, position: int | None, token: int) -> float:
 def effect_of(runner: Runner, answer: Answer, after: Any, identity: Any) -> Effect:
     """Return the effect of a change. Its fields for generated texts are None.
 
-    `after` are the model's outputs of the changed run. `identity` are those of a run with
-    `identity_of` the change, which measures the noise. Raise ValueError if the answer of the
-    changed run is NaN or infinite.
+    `after` are the model's outputs of the changed run. `identity` are those of a run that computes
+    outputs of heads again from the unchanged weights, which measures the noise. Raise ValueError if
+    the answer of the changed run is NaN or infinite.
     """
     value = answer.value(answer.unchanged)
     noise = abs(answer.value(identity) - value)

@@ -174,7 +174,7 @@ def head_effects(
     # Check the memory for all texts before the model runs.
     texts = [Example.one(model, example, target, options) for example in examples]
     for text in texts:
-        # One vector per token and layer is stored: the output of the layer.
+        # `kept` is 1, because the output of each layer is stored: one vector per token.
         text.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
     with show_progress("head effects", shown=progress):
         return _effects(texts, answers, position, stack, ablate)

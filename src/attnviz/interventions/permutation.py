@@ -134,7 +134,7 @@ def permutation_effect(
     """
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
     example = Example.one(model, inputs, target, options)
-    # One vector per token and layer is stored: the output of the layer.
+    # `kept` is 1, because the output of each layer is stored: one vector per token.
     example.check_runs("permuting weights", copies=copies_per_batch, kept=lambda _: 1)
     runner = Runner(example, CaptureOptions())
     _ask(runner, answer, position)
