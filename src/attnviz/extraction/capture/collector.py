@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -204,7 +204,7 @@ class Collector:
             beside_text=beside_text,
         )
         self._running = RunningModules(self.scan, trace_all=trace_all, skipped=skipped)
-        self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
+        self._unpadded: dict[tuple[str, int, int], list[Positions]] = {}
         self._masks = MaskReader()
         self.check = SelfCheck()
         self._previous: AttentionCall | None = None
@@ -292,34 +292,39 @@ class Collector:
         # and keys, but other values. Only the first call is captured.
         same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
+        read = cache(
+            partial(read_attention, call, unpadded, self._masks, self.check, name=run.name)
+        )
         if same_weights:
             run.positions = None
-            self._change_outputs(call, unpadded, run)
         else:
-            self._capture_call(call, unpadded, run, windows)
+            self._capture_call(call, unpadded, run, windows, read)
+        # Change the output only now, because `read_attention` compares the model's own output.
+        self._change_output(call, unpadded, run, read)
         return run
 
     def _capture_call(
-        self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int
+        self,
+        call: AttentionCall,
+        unpadded: Sequence[Positions],
+        run: Run,
+        windows: int,
+        read: Callable[[], Sequence[Captured]],
     ) -> None:
-        """Add the attention of a call to `run`, and change the output of the call if requested."""
+        """Add the attention of a call, which `read` returns, to `run`."""
         if not run.num_calls:
             run.num_heads = call.num_heads
             run.is_copied = self.is_requested(run.name)
         attentions: list[Captured]
-        read: Sequence[Captured] = ()
         if not run.is_copied:
             attentions = [
                 StoredWeights(torch.empty(0, *_unpadded_size(call, positions)))
                 for positions in unpadded
             ]
         else:
-            read = read_attention(call, unpadded, self._masks, self.check, name=run.name)
             attentions = copy_attention(
-                read, call, self._copier, name=run.name, windows=windows > 1
+                read(), call, self._copier, name=run.name, windows=windows > 1
             )
-        # Change the output only now, because `read_attention` compares the model's own output.
-        self._change_outputs(call, unpadded, run, read)
         run.num_calls += 1
         run.positions = unpadded if windows == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype
@@ -337,30 +342,20 @@ class Collector:
         changes = [change.get((run.name, run.turn)) for change in self._changes]
         return changes if any(change is not None for change in changes) else []
 
-    def _change_outputs(
+    def _change_output(
         self,
         call: AttentionCall,
         unpadded: Sequence[Positions],
         run: Run,
-        attentions: Sequence[Captured] = (),
+        read: Callable[[], Sequence[Captured]],
     ) -> None:
-        """Change the output of a call, if a change was requested.
-
-        `attentions` is the result of `read_attention`, or empty if the call was not read yet.
-        """
+        """Change the output of a call, if a change was requested. `read` returns its attention."""
         changes = self._changes_of(run)
-        if not changes:
-            return
-
-        def read() -> Sequence[Captured]:
-            return attentions or read_attention(
-                call, unpadded, self._masks, self.check, name=run.name
-            )
-
-        module_run = (run.name, run.turn)
-        edited = module_run in self.changed and call.weights is not None
-        change_outputs(call, changes, read, unpadded, run.name, edited=edited)
-        self.changed.add(module_run)
+        if changes:
+            module_run = (run.name, run.turn)
+            edited = module_run in self.changed and call.weights is not None
+            change_outputs(call, changes, read, unpadded, run.name, edited=edited)
+            self.changed.add(module_run)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
         """Change the weights of the innermost running module right after its softmax.
@@ -437,32 +432,33 @@ class Collector:
         )
 
     def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Positions]:
-        query_side = "decoder" if stack in ("decoder", "cross") else "input"
-        key_side = "decoder" if stack == "decoder" else "input"
-        sequences = (
-            self._matching_sequence(query_side, num_queries),
-            self._matching_sequence(key_side, num_keys)
-            or self._matching_sequence(f"{key_side} keys", num_keys),
-        )
+        """Return the queries and keys of each example that are not padding, in a call of a stack.
+
+        Equal arguments give the same list object, because `MaskReader` finds its earlier results by
+        the id of this list.
+        """
+        key = (stack, num_queries, num_keys)
+        if key not in self._unpadded:
+            query_side = "decoder" if stack in ("decoder", "cross") else "input"
+            key_side = "decoder" if stack == "decoder" else "input"
+            queries = self._unpadded_of(stack, num_queries, query_side)
+            keys = self._unpadded_of(stack, num_keys, key_side, f"{key_side} keys")
+            self._unpadded[key] = [Positions(*pair) for pair in zip(queries, keys, strict=True)]
+        return self._unpadded[key]
+
+    def _unpadded_of(self, stack: str, length: int, *names: str) -> list[torch.Tensor | None]:
+        """Return the positions of each example that are not padding, or None for each example.
+
+        They are those of the first token sequence in `names` that has `length` positions.
+        """
         if stack in _WITHOUT_TEXT:
             # The number of patches may equal the length of a text by chance, so ignore texts.
-            sequences = (None, None)
-        # Return the same list object for the same sequences, because `MaskReader` finds its earlier
-        # results by the id of this list.
-        if sequences not in self._unpadded:
-            queries, keys = (
-                [None] * self._batch_size if sequence is None else self.sequences[sequence].unpadded
-                for sequence in sequences
-            )
-            self._unpadded[sequences] = [
-                Positions(*pair) for pair in zip(queries, keys, strict=True)
-            ]
-        return self._unpadded[sequences]
-
-    def _matching_sequence(self, name: str, length: int) -> str | None:
-        """Return `name` if the token sequence with this name has `length` positions, else None."""
-        sequence = self.sequences.get(name)
-        return name if sequence is not None and sequence.length == length else None
+            names = ()
+        for name in names:
+            sequence = self.sequences.get(name)
+            if sequence is not None and sequence.length == length:
+                return sequence.unpadded
+        return [None] * self._batch_size
 
 
 def _unpadded_size(call: AttentionCall, unpadded: Positions) -> tuple[int, int]:

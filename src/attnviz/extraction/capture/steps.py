@@ -115,7 +115,7 @@ class ChangedSteps:
         if step_change is None:
             return
         edited = module_run in self._changed and call.weights is not None
-        if edited and call.weights is not None:
+        if call.weights is not None:
             call = with_four_axes(call, _num_examples(step_change, call.weights))
         block = self._block(step_change.stack, call.num_queries, call.num_keys)
         change = step_change.change_for(block.num_queries, block.num_keys)

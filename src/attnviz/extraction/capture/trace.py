@@ -205,7 +205,7 @@ class FunctionWatch(TorchFunctionMode):
             self._run, self._trace = run, _ModuleTrace(module)
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
-            self._sink(_call_of_sdpa(module, args, kwargs, result))
+            self._sink(_call_of_sdpa(module, _Call(name, args, kwargs, result)))
         elif name == "multi_head_attention_forward":
             self._sink(_call_of_multi_head(module, func, args, kwargs))
         elif isinstance(result, torch.Tensor):
@@ -419,17 +419,14 @@ def _is_blocking(value: Any) -> bool:
     return number is not None and number <= _MAX_BLOCKING
 
 
-def _call_of_sdpa(
-    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: torch.Tensor
-) -> AttentionCall:
+def _call_of_sdpa(module: nn.Module, call: _Call) -> AttentionCall:
     """Convert a call of torch's `scaled_dot_product_attention` into an `AttentionCall`.
 
     Tensors without an axis of heads get such an axis, of size 1.
     """
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-    arguments = dict(zip(names, args, strict=False)) | dict(kwargs)
-    tensors = [arguments["query"], arguments["key"], arguments["value"], output]
-    if output.dim() == 3:
+    tensors = [call.argument(index, name) for index, name in enumerate(("query", "key", "value"))]
+    tensors.append(call.result)
+    if call.result.dim() == 3:
         tensors = [tensor[:, None] for tensor in tensors]
     query, key, value, output = tensors
     return AttentionCall(
@@ -438,8 +435,8 @@ def _call_of_sdpa(
         query,
         key,
         value,
-        arguments.get("attn_mask"),
-        {"scaling": arguments.get("scale"), "is_causal": bool(arguments.get("is_causal"))},
+        call.argument(3, "attn_mask"),
+        {"scaling": call.argument(6, "scale"), "is_causal": bool(call.argument(5, "is_causal"))},
         output.transpose(1, 2),
     )
 
