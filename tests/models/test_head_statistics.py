@@ -175,7 +175,7 @@ def test_a_checkpoint_with_other_settings_is_refused(
     other = make_model("bert")
     with torch.no_grad():
         next(iter(other.parameters())).mul_(2)
-    with pytest.raises(ValueError, match="model's weights is "):
+    with pytest.raises(ValueError, match="weights of the model is "):
         head_statistics(other, SENTENCES, **options)
     with pytest.raises(ValueError, match="made with different texts"):
         head_statistics(model, SENTENCES[::-1], **options)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from attnviz.corpus.statistics_file import read_totals, write_totals
-from attnviz.corpus.totals import Totals
+from attnviz.corpus.totals import Totals, compared_arguments
 from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import as_path, short_repr
 
@@ -130,15 +130,10 @@ class Checkpoint:
                 f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        pairs: dict[str, tuple[Any, Any]]
-        pairs = {name: (call.get(name), value) for name, value in self._arguments.items()}
-        for name in ("edges", "seed", "columns"):
-            pairs[name] = getattr(totals.settings, name), getattr(new.settings, name)
-        if new.weights:
-            # If the hash is "", it is not known yet, because only Ray actors load the model. In
-            # that case `Totals.plus` compares model and hash when the first result is added.
-            pairs["model"] = totals.model, new.model
-            pairs["model's weights"] = totals.weights, new.weights
+        # The hash of the weights is not known yet if only Ray actors load the model. In that case
+        # `Totals.plus` compares it when the first result is added.
+        pairs = compared_arguments(totals, new)
+        pairs |= {name: (call.get(name), value) for name, value in self._arguments.items()}
         for name, (saved, value) in pairs.items():
             if saved != value:
                 raise ValueError(

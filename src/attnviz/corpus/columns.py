@@ -131,8 +131,9 @@ def checked_entry(
             )
     if several and counts and len(values) not in counts:
         of, index = ("the text", "") if text is None else (f"text {text}", f"[{text}]")
+        lengths = " or ".join(map(str, sorted(counts)))
         raise ValueError(
-            f"columns[{name!r}]{index} has {len(values)} values but {of} has {_join_or(counts)} "
+            f"columns[{name!r}]{index} has {len(values)} values but {of} has {lengths} "
             "tokens. Pass one value for each token or one for the whole text."
         )
     return values if several else values[0]
@@ -252,11 +253,6 @@ def _to_python(value: Any) -> Any:
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
         return value
     return value.item()
-
-
-def _join_or(counts: Iterable[int]) -> str:
-    *before, last = map(str, sorted(counts))
-    return f"{', '.join(before)} or {last}" if before else last
 
 
 def category_codes(values: Sequence[Any]) -> tuple[NDArray[np.int32], tuple[str, ...]]:

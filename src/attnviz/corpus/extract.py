@@ -6,6 +6,7 @@ order until the records have enough points.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
@@ -16,7 +17,7 @@ from tqdm.auto import tqdm
 from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.corpus import Corpus
 from attnviz.corpus.points import ChosenTexts, checked_points
-from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
+from attnviz.corpus.reading import BatchSize, checked_target, read_records
 from attnviz.corpus.texts import Texts, notes_on_left_out
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions
@@ -132,7 +133,8 @@ def extract_corpus(
     with bar:
         for text in read_texts:
             if text.record is None:
-                reading.leave_out(text)
+                reading.skipped[text.skip_reason] += 1
+                reading.advice = text.reason or reading.advice
                 continue
             text_columns.check(text.index, text.record)
             if not reading.records:
@@ -161,9 +163,9 @@ def extract_corpus(
         },
         total_texts=len(all_texts),
         text_indices=indices,
-        num_skipped=reading.empty + reading.too_long,
+        num_skipped=reading.skipped.total(),
     )
-    corpus.notes += notes_on_left_out(reading.empty, reading.too_long)
+    corpus.notes += notes_on_left_out(reading.skipped["empty"], reading.skipped["too long"])
     return corpus
 
 
@@ -173,15 +175,15 @@ class _Reading:
 
     `records` maps the index of a text to its record. `chosen` counts the points of these records in
     the stack `stack`. `expected` also counts the estimated points of texts that are about to be
-    read. It is None until `look_ahead` is called, and again after each record. `advice` is a
-    sentence for the error if all texts are left out.
+    read. It is None until `look_ahead` is called, and again after each record. `skipped` has the
+    numbers of texts that were left out, by `ReadText.skip_reason`. `advice` is a sentence for the
+    error if all texts are left out.
     """
 
     chosen: ChosenTexts
     expected: ChosenTexts | None = None
     records: dict[int, AttentionRecord] = field(default_factory=dict)
-    empty: int = 0
-    too_long: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
     advice: str = "Pass texts that contain words."
     stack: str = ""
 
@@ -202,14 +204,6 @@ class _Reading:
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         if self.chosen.add(size):
             self.records[index] = record
-
-    def leave_out(self, text: ReadText) -> None:
-        """Count a text that is empty or too long."""
-        if text.skip_reason == "empty":
-            self.empty += 1
-        else:
-            self.too_long += 1
-            self.advice = text.reason
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

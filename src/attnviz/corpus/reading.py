@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, Unpack
 
 import numpy as np
@@ -166,13 +167,11 @@ def read_records(
         outputs=outputs,
     )
     indices = iter(indices)
-    first = True
-    while True:
-        window = reader.window(indices, ahead, alone=first)
-        if not window:
-            return
-        yield from reader.read(window, done, ordered=ordered)
-        first = first and all(entry.skip_reason for entry in window)
+    alone = True
+    while window := reader.window(indices, ahead, alone=alone):
+        for text in reader.read(window, done, ordered=ordered):
+            alone = alone and text.record is None
+            yield text
 
 
 def checked_batch_size(batch_size: Any) -> BatchSize:
@@ -195,11 +194,12 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 
 @dataclass(eq=False)
 class _Entry:
-    """Text of a window, with its encoded input and its result.
+    """Text of a window, with its encoded input, and its result or error.
 
     `batch` is the encoded input, or None if `extract` has to encode the text. Texts with the same
-    `kind` can be read in one batch. `kind` is None if the text must be read alone. The result is
-    one of `record`, `skip_reason` and `error`. The others are None or "".
+    `kind` can be read in one batch. `kind` is None if the text must be read alone. `result` and
+    `error` are None until the text is read, except that a text that is not read, because it is
+    empty or too long, has its result before.
     """
 
     index: int
@@ -207,9 +207,7 @@ class _Entry:
     target: str | None = None
     batch: Batch | None = None
     kind: tuple[str, ...] | None = None
-    skip_reason: Literal["", "empty", "too long"] = ""
-    reason: str = ""
-    record: AttentionRecord | None = None
+    result: ReadText | None = None
     error: Exception | None = None
 
     @property
@@ -224,15 +222,11 @@ class _Entry:
         sequences = () if self.batch is None else self.batch.sequences.values()
         return max((sequence.length for sequence in sequences), default=0)
 
-    @property
-    def is_read(self) -> bool:
-        return self.record is not None or bool(self.skip_reason)
-
-    def read(self) -> ReadText:
-        """Return the result. Remove the record and the input from `self`, to release memory."""
-        text = ReadText(self.index, self.record, self.skip_reason, self.reason)
-        self.record = self.batch = None
-        return text
+    def take(self) -> Iterator[ReadText]:
+        """Yield the result, if there is one, and remove it from `self` to release memory."""
+        if self.result is not None:
+            result, self.result, self.batch = self.result, None, None
+            yield result
 
 
 class _Reader:
@@ -262,17 +256,14 @@ class _Reader:
         self._title = options.get("name") or name_of(self._model)
         truncation = read_truncation(options.get("truncation", False))
         self._encoder = Encoder(self._loaded, truncation=truncation)
+        on_cpu = self._model.device.type in ("cpu", "meta")
+        self._max_tokens = _MAX_TOKENS_CPU if on_cpu else _MAX_TOKENS_GPU
         self._max_texts = math.inf if batch_size == "auto" else batch_size
         self._auto = batch_size == "auto"
         self._can_batch = batch_size != 1 and options.get("generate") is None
         self._max_length = max_batched_length(self._model.config)
         # Number of batches of several texts so far. The key is whether the batch has padding.
         self._forwards = Counter[bool]()
-
-    @cached_property
-    def _max_tokens(self) -> int:
-        device = self._model.device.type
-        return _MAX_TOKENS_CPU if device in ("cpu", "meta") else _MAX_TOKENS_GPU
 
     @cached_property
     def _padding(self) -> int:
@@ -299,7 +290,7 @@ class _Reader:
             num_tokens += entry.length
             # End the window after a text of unknown length, because it is not known how much memory
             # its record needs.
-            has_length = self._can_batch and (entry.num_tokens or entry.skip_reason)
+            has_length = self._can_batch and (entry.num_tokens or entry.result)
             if entry.error or alone or not has_length:
                 break
             has_full_batch = math.isinf(self._max_texts) or len(window) >= self._max_texts
@@ -307,14 +298,14 @@ class _Reader:
                 break
             if len(window) >= self._max_texts * _BATCHES_PER_WINDOW:
                 break
-            if ahead is not None and not entry.skip_reason and not ahead(entry.num_tokens):
+            if ahead is not None and not entry.result and not ahead(entry.num_tokens):
                 break
         return window
 
     def _make_entry(self, index: int) -> _Entry:
         entry = _Entry(index, self._texts[index])
         if _is_empty(entry.text):
-            entry.skip_reason = "empty"
+            entry.result = ReadText(index, None, "empty")
             return entry
         entry.target = None if self._target is None else self._target[index]
         if self._options.get("generate") is not None:
@@ -338,7 +329,8 @@ class _Reader:
         try:
             yield
         except TooManyTokensError as error:
-            entry.skip_reason, entry.reason = "too long", f"texts[{entry.index}]: {error}"
+            reason = f"texts[{entry.index}]: {error}"
+            entry.result = ReadText(entry.index, None, "too long", reason)
         except Exception as error:  # noqa: BLE001 - raised later
             entry.error = self._with_text_number(entry.index, error)
 
@@ -353,9 +345,6 @@ class _Reader:
         order = {entry: number for number, entry in enumerate(window)}
         first_failed = _first_failed(window)
         num_yielded = 0
-        # Texts that are known to be empty or too long are not in a batch. If not `ordered`, their
-        # results are yielded at the end.
-        at_once = [entry for entry in window if entry.is_read]
         for batch in self._batches(window[:first_failed]):
             if all(order[entry] > first_failed for entry in batch):
                 continue
@@ -366,12 +355,12 @@ class _Reader:
             # If a text of this batch has an error, `first_failed` can become smaller.
             first_failed = _first_failed(window)
             if not ordered:
-                yield from (entry.read() for entry in batch if not entry.error)
-            while ordered and num_yielded < first_failed and window[num_yielded].is_read:
-                yield window[num_yielded].read()
+                yield from chain.from_iterable(entry.take() for entry in batch)
+            while ordered and num_yielded < first_failed and window[num_yielded].result:
+                yield from window[num_yielded].take()
                 num_yielded += 1
-        remaining = window[num_yielded:first_failed] if ordered else at_once
-        yield from (entry.read() for entry in remaining if entry.is_read)
+        # Texts that are empty or too long are in no batch. Their results can be left.
+        yield from chain.from_iterable(entry.take() for entry in window[:first_failed])
         if first_failed < len(window):
             error = window[first_failed].error
             if error is not None:
@@ -385,7 +374,7 @@ class _Reader:
         """
         kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
         for entry in window:
-            if not entry.is_read:
+            if entry.result is None:
                 kinds.setdefault(entry.kind if self._can_batch else None, []).append(entry)
         free = free_memory(self._model.device)
         room = math.inf if free is None else _MAX_SHARE_OF_MEMORY * free
@@ -461,7 +450,7 @@ class _Reader:
         singles = [entry.batch for entry in batch if entry.batch is not None]
         records = self._records(joined_examples(singles, self._padding))
         for entry, record in zip(batch, records, strict=True):
-            entry.record = record
+            entry.result = ReadText(entry.index, record)
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
         count = self._forwards[padded]
@@ -485,9 +474,9 @@ class _Reader:
         return False
 
     def _read_alone(self, entry: _Entry) -> None:
-        entry.record = None
+        entry.result = None
         with self._errors_of(entry):
-            entry.record = self._record_alone(entry)
+            entry.result = ReadText(entry.index, self._record_alone(entry))
         entry.batch = None
 
     def _record_alone(self, entry: _Entry) -> AttentionRecord:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -304,7 +305,20 @@ class Totals:
         Raise ValueError if the two have a common text, or differ in the model, in the layers or
         numbers of heads of a stack, or in a setting except `frequencies`.
         """
-        self._check_same(other)
+        for name, (first, second) in compared_arguments(self, other).items():
+            if first != second:
+                raise ValueError(
+                    f"the statistics or the record differ in {name}: {short_repr(first)} and "
+                    f"{short_repr(second)}. Add only statistics and records with the same {name}."
+                )
+        for name in self.stacks.keys() & other.stacks.keys():
+            first, second = self.stacks[name], other.stacks[name]
+            if (first.layers, first.heads_per_layer) != (second.layers, second.heads_per_layer):
+                raise ValueError(
+                    f"stack {name!r} has layers {format_numbers(first.layers)} with "
+                    f"{first.num_heads} heads, and layers {format_numbers(second.layers)} with "
+                    f"{second.num_heads} heads. Use the same model and layers=."
+                )
         stacks, max_edges = dict(self.stacks), self.settings.edges
         for name, added in other.stacks.items():
             stack = stacks.get(name)
@@ -323,30 +337,21 @@ class Totals:
             stacks,
         )
 
-    def _check_same(self, other: Totals) -> None:
-        pairs = {
-            name: (getattr(self.settings, name), getattr(other.settings, name))
-            for name in ("edges", "seed", "columns")
-        }
-        # Compare the models, and their weights, only if both are known.
-        if self.model and other.model:
-            pairs["model"] = self.model, other.model
-        if self.weights and other.weights:
-            pairs["weights of the model"] = self.weights, other.weights
-        for name, (first, second) in pairs.items():
-            if first != second:
-                raise ValueError(
-                    f"the statistics or the record differ in {name}: {short_repr(first)} and "
-                    f"{short_repr(second)}. Add only statistics and records with the same {name}."
-                )
-        for name in self.stacks.keys() & other.stacks.keys():
-            first, second = self.stacks[name], other.stacks[name]
-            if (first.layers, first.heads_per_layer) != (second.layers, second.heads_per_layer):
-                raise ValueError(
-                    f"stack {name!r} has layers {format_numbers(first.layers)} with "
-                    f"{first.num_heads} heads, and layers {format_numbers(second.layers)} with "
-                    f"{second.num_heads} heads. Use the same model and layers=."
-                )
+
+def compared_arguments(first: Totals, second: Totals) -> dict[str, tuple[Any, Any]]:
+    """Return the arguments that must be equal in two totals of one corpus, as pairs by name.
+
+    The models, and their weights, are compared only if both are known.
+    """
+    pairs: dict[str, tuple[Any, Any]] = {
+        name: (getattr(first.settings, name), getattr(second.settings, name))
+        for name in ("edges", "seed", "columns")
+    }
+    if first.model and second.model:
+        pairs["model"] = first.model, second.model
+    if first.weights and second.weights:
+        pairs["weights of the model"] = first.weights, second.weights
+    return pairs
 
 
 def join_ranges(
