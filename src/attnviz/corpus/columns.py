@@ -155,7 +155,8 @@ class TextColumns:
     def __init__(self, columns: Mapping[str, Any] | Iterable[str] | None, texts: Texts) -> None:
         self._values: dict[str, tuple[Any, list[str] | None]]
         if isinstance(columns, Mapping):
-            checked = _check_columns(columns, len(texts))
+            # The numbers of tokens are not known yet, so any length of an entry is valid.
+            checked = _check_columns(columns, [()] * len(texts))
             self._values = {name: (entries, None) for name, entries in checked.items()}
         else:
             names = [columns] if isinstance(columns, str) else list(columns or ())
@@ -203,19 +204,16 @@ def read_columns(
     `lengths` has two items for each stack: the number of queries of each text, and the number of
     keys of each text.
     """
-    checked = {}
-    for name, entries in _check_columns(columns or {}, num_texts).items():
-        for text, entry in enumerate(entries):
-            checked_entry(name, entry, {counts[text] for counts in lengths.values()}, text)
-        checked[name] = _to_column(entries)
-    return checked
+    counts = [{of_side[text] for of_side in lengths.values()} for text in range(num_texts)]
+    checked = _check_columns(columns or {}, counts)
+    return {name: _to_column(entries) for name, entries in checked.items()}
 
 
-def _check_columns(columns: Any, num_texts: int) -> dict[str, list[Any]]:
+def _check_columns(columns: Any, counts: Sequence[Collection[int]]) -> dict[str, list[Any]]:
     """Return the entries of each column as Python values and lists.
 
     Raise TypeError or ValueError unless `columns` is a mapping of valid names to sequences with one
-    entry for each text. Lengths of entries are not checked.
+    entry for each text. `counts` has the argument `counts` of `checked_entry` for each text.
     """
     if not isinstance(columns, Mapping):
         raise TypeError(
@@ -230,18 +228,19 @@ def _check_columns(columns: Any, num_texts: int) -> dict[str, list[Any]]:
                 f"columns[{name!r}] must be a sequence with a value for each text, not "
                 f"{type(values).__name__}"
             )
-        entries = [checked_entry(name, entry, text=text) for text, entry in enumerate(values)]
-        if len(entries) != num_texts:
+        if len(values) != len(counts):
             raise ValueError(
-                f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts. "
+                f"columns[{name!r}] has {len(values)} values, but there are {len(counts)} texts. "
                 "Pass one value for each text, or one sequence for each text with a value for each "
                 "of its tokens."
             )
-        checked[name] = entries
+        checked[name] = [
+            checked_entry(name, entry, counts[text], text) for text, entry in enumerate(values)
+        ]
     return checked
 
 
-def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
+def _is_sequence(value: Any) -> TypeGuard[Collection[Any]]:
     """Whether `value` is a sequence of values, such as a list, array, tensor or Series."""
     is_scalar = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
     return not is_scalar and hasattr(value, "__len__") and hasattr(value, "__iter__")

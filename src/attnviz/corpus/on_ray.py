@@ -82,12 +82,12 @@ def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
 
     If `engine` is None and `texts` is a Ray dataset, return ``RayEngine()``.
     """
+    if engine is None:
+        return RayEngine() if is_dataset(texts) else None
     if isinstance(engine, RayEngine):
         return engine
-    if engine == "ray" if isinstance(engine, str) else engine is None and is_dataset(texts):
+    if isinstance(engine, str) and engine == "ray":
         return RayEngine()
-    if engine is None:
-        return None
     raise ValueError(f'engine={short_repr(engine)} must be None, "ray" or a RayEngine')
 
 

@@ -359,12 +359,11 @@ class _Reader:
             while ordered and num_yielded < first_failed and window[num_yielded].result:
                 yield from window[num_yielded].take()
                 num_yielded += 1
-        # Texts that are empty or too long are in no batch. Their results can be left.
+        # Yield the remaining results: those of empty and too long texts, which are in no batch.
         yield from chain.from_iterable(entry.take() for entry in window[:first_failed])
-        if first_failed < len(window):
-            error = window[first_failed].error
-            if error is not None:
-                raise error
+        for entry in window:
+            if entry.error is not None:
+                raise entry.error
 
     def _batches(self, window: Sequence[_Entry]) -> Iterator[list[_Entry]]:
         """Divide the texts that have no result yet into batches.

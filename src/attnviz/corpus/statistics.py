@@ -513,13 +513,9 @@ class StackStatistics:
         self.class_systems = tuple(class_systems)
         self._roles: Roles | None = None
         self.offset_labels = OFFSET_LABELS
-        registered = score_names()
-        possible = [*registered, *sorted(set(totals.scores) - set(registered))]
-        self.score_names = tuple(
-            score
-            for score in possible
-            if score in totals.scores and totals.scores[score][0, 0].any()
-        )
+        defined = {score for score, sums in totals.scores.items() if sums[0, 0].any()}
+        others = sorted(defined.difference(score_names()))
+        self.score_names = tuple(score for score in (*score_names(), *others) if score in defined)
 
     def mean(self, score: str) -> list[Numbers]:
         """Return the mean of a score over texts for each head.
