@@ -1,8 +1,8 @@
 """Two tests of whether attention weights explain what a model does.
 
 `kendall_tau` compares the order of two lists of numbers, such as weights and effects of tokens.
-`movable_weight` computes how much of a query's weight could be on other keys without changing the
-output of the head.
+`movable_weight` finds weights of a query that give the same output of the head, but are on other
+keys if possible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Changes of a model's attention: `Ablate`, `Knockout`, `HideTokens` and `SetWeights`.
 
-A change applies to one stack, which is the attention of one kind, such as self-attention, in all
-layers. A `LayerChange` is what a change does in one layer. If the model generates a text, the
-prompt is the text before the first generated token.
+A change applies to one stack. A stack is the attention of one kind, such as self-attention, in all
+layers. A `LayerChange` is what a change does in one of these layers. If the model generates a text,
+the prompt is the text before the first generated token.
 """
 
 from __future__ import annotations
