@@ -162,7 +162,8 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
 def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:
     """Return the index in `scan.modules` of the table of position embeddings of a text, or None.
 
-    If `side` is True or False, the table is in the decoder (True) or in the encoder (False).
+    `side` selects the table of the decoder (True), of the encoder (False), or of a model without
+    these parts (None). Tables of images and sounds do not count.
     """
     for index, (name, module) in enumerate(zip(scan.names, scan.modules, strict=True)):
         parts = name.split(".")

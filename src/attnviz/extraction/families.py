@@ -30,7 +30,7 @@ IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
 #: Arguments with a mask of the feature vectors of sounds. The mask is 0 or False for padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
-#: Arguments that contain a cache of earlier tokens.
+#: Arguments with results of an earlier forward for the same text, such as keys and values.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
 #: Names of entries in a tokenizer's output that are not passed to a model, even if it takes them.
 TOKENIZER_EXTRAS = {
@@ -43,7 +43,7 @@ TOKENIZER_EXTRAS = {
     "special_tokens_mask",
 }
 
-# The constants from `IMAGE_TOKEN_IDS` to `_WIDTH` are names of attributes of configurations.
+# The constants from `IMAGE_TOKEN_IDS` to `_BINS` are names of attributes of configurations.
 
 #: Attributes with the id of tokens whose embeddings are replaced by patches of an image or film.
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
@@ -54,11 +54,15 @@ SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
 # Attributes with the size of a feature vector of a sound.
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
-# Attributes of configurations or attention modules with the sizes of attention.
+
+# The constants from `_NUM_HEADS` to `_WIDTH` are names of attributes with the sizes of attention.
+# Attention modules or configurations have these attributes.
+
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
+
 # Attribute of an image or sound encoder ("tower") with its merge size (see `merge_size`).
 _MERGE_SIZE = "spatial_merge_size"
 
@@ -151,7 +155,7 @@ _FAMILIES = {
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of a configuration. Most families have no special properties."""
+    """Return the family of a configuration, or `_COMMON` if its model type is not known."""
     return _FAMILIES.get(getattr(config, "model_type", None) or "", _COMMON)
 
 
@@ -171,7 +175,7 @@ def _configs_in(config: Any) -> Iterator[Any]:
 def config_values(config: Any, name: str) -> set[Any]:
     """Return the values of an attribute in a configuration and its nested configurations.
 
-    The result contains None if a configuration does not have the attribute.
+    The result contains None if any of these configurations does not have the attribute.
     """
     return {getattr(nested, name, None) for nested in _configs_in(config)}
 

@@ -57,7 +57,7 @@ class Loaded:
 
     @property
     def virtual(self) -> VirtualTokens | None:
-        """Virtual tokens (learned vectors) that the model or its adapter puts before a text."""
+        """Virtual tokens (learned vectors before a text) of the model or its adapter, or None."""
         return virtual_tokens(self.model)
 
 

@@ -1,4 +1,7 @@
-"""Functions that find, cache and call the tokenizers and processors of models."""
+"""Functions that find, cache and call the tokenizers and processors of models.
+
+A processor converts images or sounds, with or without texts, into arguments of a model.
+"""
 
 from __future__ import annotations
 

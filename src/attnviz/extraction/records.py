@@ -45,8 +45,8 @@ def record_batch(
 
     The arguments are as in `records_of_forward`. If there are `spools` (writers to a folder), one
     for each example, queries and keys are written to them. If `options` request the outputs of
-    heads, `outputs` reads them; None creates it. To read output projections only once, pass the
-    same `outputs` for several batches.
+    heads, `outputs` reads them. It is created if it is None. To read output projections only once,
+    pass the same `outputs` for several batches.
     """
     if options.outputs and outputs is None:
         outputs = HeadOutputs(loaded.model)
@@ -162,7 +162,10 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
 
 
 def _add_outputs(layers: StackLayers, outputs: HeadOutputs) -> list[int]:
-    """Add the outputs of heads to a stack. Return the numbers of layers without known outputs."""
+    """Add to a stack what each head adds to the residual stream, as read by `outputs`.
+
+    Return the numbers of the layers whose outputs are not known.
+    """
     by_layer = {
         number: outputs.of_run(run)
         for number, run in zip(layers.examples[0], layers.runs, strict=True)

@@ -1,7 +1,7 @@
 """Class that finds the tokens of stacks of attention layers: text, patches, frames or numbers.
 
 A stack has the layers with the same task, such as an encoder. Its tokens are its queries and keys:
-tokens of a text, patches of images or frames of a sound. All others are named by their index.
+tokens of a text, patches of images or frames of a sound. Other tokens are named by their index.
 
 A picture is the RGB array of an image, or of a frame of a film, that the record shows. A picture
 belongs to a grid of patches among the tokens.
@@ -84,7 +84,10 @@ class RecordTokens:
             self._num_pictures = 0
 
     def pictures(self, index: int) -> list[NDArray[np.uint8]]:
-        """Return the pictures of an example: uint8 (height, width, 3), without known padding."""
+        """Return the pictures of an example, uint8 (height, width, 3).
+
+        Padding is removed if its size is known.
+        """
         images = self._pictures[index * self._num_pictures : (index + 1) * self._num_pictures]
         sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
         if sizes is None:
