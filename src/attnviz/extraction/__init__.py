@@ -201,17 +201,15 @@ def extract(
     if spool is not None and outputs:
         raise ValueError("outputs=True keeps outputs in memory. Do not pass spool.")
     folders = None if spool is None else SpoolFolders(spool, several=is_list)
-    if folders is not None and is_list:
+    if folders is not None:
         folders.check()
     title = name or name_of(loaded.model)
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
     def record_one(example: tuple[Any, Any, Any]) -> list[AttentionRecord]:
         batch = encoder.encode(*example, settings)
-        spool_folders = folders
-        if spool is not None and not is_list:
-            spool_folders = SpoolFolders(spool, several=batch.size > 1)
-            spool_folders.check()
+        if folders is not None:
+            folders.several = is_list or batch.size > 1
         batches = [batch]
         if settings is not None:
             batches = split_examples(batch)
@@ -231,7 +229,7 @@ def extract(
             record
             for single in batches
             for record in _record_batch(
-                loaded, encoder, single, title=title, options=options, folders=spool_folders
+                loaded, encoder, single, title=title, options=options, folders=folders
             )
         ]
 

@@ -63,8 +63,9 @@ _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_d
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
 
-# Attribute of an image or sound encoder ("tower") with its merge size (see `merge_size`).
-_MERGE_SIZE = "spatial_merge_size"
+#: Attribute of an image or sound encoder ("tower") with its merge size n: n x n patches become one
+#: token of the text.
+MERGE_SIZE = "spatial_merge_size"
 
 # The constants from `ATTENTION_CLASS` to `NOT_TEXT` are compared with names of modules, names of
 # their classes, or names in their code.
@@ -294,17 +295,9 @@ def _enclosing(model: nn.Module, name: str) -> Iterator[nn.Module]:
     yield model
 
 
-def merge_size(owner: Any) -> int:
-    """Return the merge size n of an encoder: n x n patches become one token of the text.
-
-    The result is 1 if `owner` is None or has no merge size.
-    """
-    return int(getattr(owner, _MERGE_SIZE, 1))
-
-
 def tower_of(model: nn.Module, name: str) -> Any:
     """Return the encoder that contains the module at path `name` and has a merge size, or None."""
-    return _owner_of(model, name, _MERGE_SIZE)
+    return _owner_of(model, name, MERGE_SIZE)
 
 
 def shifted_windows(model: nn.Module, name: str) -> tuple[Any, tuple[int, int]]:

@@ -6,7 +6,7 @@ examples, which a model processes in one forward.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,8 +154,9 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# For each token sequence, the arguments with one number per token. The value is the number that the
-# argument has for padding, or None for the id of the padding token.
+# For each token sequence, the arguments with one number per token: first the ids, then the mask,
+# then others. The value is the number that the argument has for padding, or None for the id of the
+# padding token.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -166,27 +167,23 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
     """Return the kind of the example in `batch`, or None if it must run alone in a forward.
 
     Examples of the same kind may share a forward. The kind consists of the names and dtypes of the
-    arguments and the names of the token sequences. An example must run alone if it has no input
-    ids, arguments other than those in `_OF_TOKENS` (such as images), or padding, or if `accepted`,
-    the names of the model's arguments, lacks an attention mask. Return None if `batch` has several
-    examples, too.
+    arguments. An example must run alone if it has no input ids, arguments other than those in
+    `_OF_TOKENS` (such as images), or padding, or if `accepted`, the names of the model's arguments,
+    lacks an attention mask. Return None if `batch` has several examples, too.
     """
     if batch.size != 1 or "input" not in batch.sequences:
         return None
-    rows = {name: batch.arguments.get(f"{name}_ids") for name in ("input", "decoder_input")}
-    token_arguments = {name for names in _OF_TOKENS.values() for name in names}
-    for name, value in batch.arguments.items():
-        ids = rows["decoder_input" if name.startswith("decoder_") else "input"]
-        if name not in token_arguments or not isinstance(value, torch.Tensor) or ids is None:
-            return None
-        if value.shape != ids.shape or value.is_floating_point():
-            return None
-    for name, sequence in batch.sequences.items():
-        mask = "attention_mask" if name == "input" else "decoder_attention_mask"
+    kind: list[str] = []
+    for sequence_name, sequence in batch.sequences.items():
+        _, mask, *_ = _OF_TOKENS[sequence_name]
         if sequence.unpadded != [None] or mask not in accepted:
             return None
-    types = (f"{name} {batch.arguments[name].dtype}" for name in batch.arguments)
-    return (*sorted(types), *sorted(batch.sequences))
+        kind += [
+            f"{name} {value.dtype}"
+            for name, value in batch.arguments.items()
+            if name in _OF_TOKENS[sequence_name] and value.shape == (1, sequence.length)
+        ]
+    return tuple(sorted(kind)) if len(kind) == len(batch.arguments) else None
 
 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
@@ -202,9 +199,7 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     for name in first.sequences:
         lengths = [batch.sequences[name].length for batch in batches]
         longest = max(lengths)
-        ids, mask = ("input_ids", "attention_mask")
-        if name == "decoder":
-            ids, mask = f"decoder_{ids}", f"decoder_{mask}"
+        ids, mask, *_ = _OF_TOKENS[name]
         for argument, filler in _OF_TOKENS[name].items():
             if argument not in first.arguments and argument != mask:
                 continue
@@ -289,15 +284,6 @@ def unpadded_positions(
             )
         unpadded.append(None if bool(row.all()) else torch.nonzero(row).flatten())
     return unpadded
-
-
-def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
-    """Return the ``token_type_ids`` of the example at `index`, or None if there are none.
-
-    They are 0 for tokens of the first text of a pair, and 1 for tokens of its second text.
-    """
-    types = arguments.get("token_type_ids")
-    return None if types is None else [int(number) for number in types[index]]
 
 
 def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:

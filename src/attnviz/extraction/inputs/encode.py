@@ -26,7 +26,6 @@ from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
     TokenSequence,
-    pair_numbers,
     produced_text_of,
     selected_tokens,
     tensor_of,
@@ -349,12 +348,14 @@ class Encoder:
             batch.notes.append("No tokenizer was passed: tokens are shown as #id.")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
         batch.tokens[name] = []
+        # The entries are 0 for tokens of the first text of a pair, and 1 for those of the second.
+        texts = batch.arguments.get("token_type_ids") if name == "input" else None
         for index, positions in enumerate(unpadded):
             tokens = display_tokens(
                 ids[index].tolist(),
                 tokenizer=tokenizer,
                 encoding=encodings[index] if encodings else None,
-                sequence=pair_numbers(batch.arguments, index) if name == "input" else None,
+                sequence=None if texts is None else texts[index].tolist(),
             )
             batch.tokens[name].append(
                 tokens if positions is None else selected_tokens(tokens, positions)

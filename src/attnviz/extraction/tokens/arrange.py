@@ -18,7 +18,7 @@ from torch import nn
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import (
     IMAGE_MERGE_SIZES,
-    merge_size,
+    MERGE_SIZE,
     patch_sizes,
     shifted_windows,
     tower_of,
@@ -143,7 +143,7 @@ def _arrange_blocks(
         return None
     tower = tower_of(model, layers.names[0])
     if size is None:
-        size = merge_size(tower)
+        size = int(getattr(tower, MERGE_SIZE, 1))
     if any(height % size or width % size for height, width in images):
         return None
     in_blocks = torch.cat([_block_order(*image, size) for image in images])

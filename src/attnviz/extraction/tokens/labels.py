@@ -255,7 +255,7 @@ class RecordTokens:
             return frame_tokens(arguments, self._model.config, self._processor, count)
         if not self._shows_patches(layers):
             return None
-        return self._patches(layers, count, self._picture_of_runs(pixels))
+        return self._patches(layers, count, self._pictures_of_grids(pixels))
 
     def _patches(
         self, layers: StackLayers, count: int, images: Sequence[int | None]
@@ -275,7 +275,7 @@ class RecordTokens:
         asks = any(NOT_PATCHES.search(name) for name in layers.names)
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
-    def _picture_of_runs(self, pixels: torch.Tensor) -> list[int | None]:
+    def _pictures_of_grids(self, pixels: torch.Tensor) -> list[int | None]:
         """Return, for each grid of patches, the index of its picture in the record.
 
         An image has one grid. In a film, a patch covers the same pixels in several consecutive

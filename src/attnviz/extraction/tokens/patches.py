@@ -109,8 +109,6 @@ def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[s
             if last in TOKENS_BEFORE_PATCHES or last in TOKENS_AFTER_PATCHES:
                 counts.setdefault(last, parameter.shape[-2] if parameter.dim() > 1 else 1)
         family = family_of(getattr(tower, "config", None))
-    if not counts:
-        return (), ()
     before, after = (
         tuple(
             label

@@ -182,7 +182,7 @@ class SpoolFolders:
     def __init__(self, folder: str | os.PathLike[str], *, several: bool) -> None:
         self._outer = Spool(folder)
         self.folder = folder
-        self._several = several
+        self.several = several
         self._next = 0
 
     def check(self) -> None:
@@ -195,7 +195,7 @@ class SpoolFolders:
         When the ``with`` block of `undo` ends, spools without a finished record are discarded.
         """
         spools = [self._outer]
-        if self._several:
+        if self.several:
             numbers = range(self._next, self._next + count)
             self._next += count
             spools = [Spool(Path(self.folder) / str(number)) for number in numbers]
