@@ -124,8 +124,8 @@ def _command_parser(command: str, function: Callable[..., View]) -> argparse.Arg
         parser.add_argument(name, nargs=count, metavar=name.upper(), help=_POSITIONAL[name])
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=_FILE)
     words = _descriptions(function)
-    for name, option in _options(function).items():
-        _add_option(parser, option, words.get(name, ""))
+    for name, (annotation, default) in _options(function).items():
+        _add_option(parser, name, annotation, default, words.get(name, ""))
     return parser
 
 
@@ -134,12 +134,7 @@ def _summary(function: Callable[..., Any]) -> str:
 
 
 def _positional(function: Callable[..., View]) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    ]
+    return inspect.getfullargspec(function).args
 
 
 def _passes_options(function: Callable[..., View]) -> bool:
@@ -147,12 +142,13 @@ def _passes_options(function: Callable[..., View]) -> bool:
     return "options" in inspect.signature(function).parameters
 
 
-def _options(function: Callable[..., View]) -> dict[str, inspect.Parameter]:
-    """Return the options of a command as parameters with a name, an annotation and a default.
+def _options(function: Callable[..., View]) -> dict[str, tuple[Any, Any]]:
+    """Return the annotation and the default of each option of a command.
 
-    They are the keyword arguments of the `show_*` function `function`, those of the view's method
-    `save`, the arguments for figures, the traits of the view, and, if `function` has ``**options``,
-    the options of `attnviz.extract`.
+    The options are the keyword arguments of the `show_*` function `function`, those of the view's
+    method `save`, the arguments for figures, the traits of the view, and, if `function` has
+    ``**options``, the options of `attnviz.extract`. Only the first two kinds have defaults. For the
+    others, the default is None.
     """
     from traitlets import Bool, Unicode
 
@@ -161,7 +157,7 @@ def _options(function: Callable[..., View]) -> dict[str, inspect.Parameter]:
 
     view = _view_of(function)
     options = {
-        name: parameter
+        name: (parameter.annotation, parameter.default)
         for source in (function, view.save)
         for name, parameter in inspect.signature(source).parameters.items()
         # Skip parameters without annotation. They are traits, which are added below.
@@ -175,11 +171,9 @@ def _options(function: Callable[..., View]) -> dict[str, inspect.Parameter]:
         annotations[name] = (
             "bool" if isinstance(trait, Bool) else "str" if isinstance(trait, Unicode) else ""
         )
-    return options | {
-        name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
-        for name, annotation in annotations.items()
-        if name not in options
-    }
+    for name, annotation in annotations.items():
+        options.setdefault(name, (annotation, None))
+    return options
 
 
 def _descriptions(function: Callable[..., View]) -> dict[str, str]:
@@ -200,12 +194,14 @@ def _descriptions(function: Callable[..., View]) -> dict[str, str]:
     return words
 
 
-def _add_option(parser: argparse.ArgumentParser, option: inspect.Parameter, words: str) -> None:
-    if option.default not in (None, False, option.empty):
-        words = f"{words} (default: {option.default})"
-    flag = "--" + option.name.replace("_", "-")
+def _add_option(
+    parser: argparse.ArgumentParser, name: str, annotation: Any, default: Any, words: str
+) -> None:
+    if default not in (None, False, inspect.Parameter.empty):
+        words = f"{words} (default: {default})"
+    flag = "--" + name.replace("_", "-")
     # The annotations of a TypedDict are `ForwardRef` objects. Other annotations are strings.
-    annotation = getattr(option.annotation, "__forward_arg__", option.annotation)
+    annotation = getattr(annotation, "__forward_arg__", annotation)
     common: dict[str, Any] = {"default": argparse.SUPPRESS, "help": words.replace("%", "%%")}
     if annotation == "bool":
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, **common)

@@ -189,7 +189,6 @@ def _then_blocked(look: Any, folder: Path) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"texts": []}, "texts must be"),
         ({"every": 0}, "every"),
         ({"view": "model"}, "view must be a class"),
         ({"to": 7}, "to must be a run"),

@@ -82,10 +82,6 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         **options: Any,
     ) -> None:
         self._texts = [texts] if isinstance(texts, str) else list(texts)
-        if not self._texts or not all(self._texts):
-            raise ValueError(
-                f"texts must be one or more non-empty strings; got {short_repr(texts)}"
-            )
         view_class: Any = view
         if not (isinstance(view_class, type) and issubclass(view_class, RecordView)):
             raise TypeError(
