@@ -164,7 +164,7 @@ def _loaded(kind: Any, folder: Path) -> Any:
 def example(name: str) -> dict[str, Any]:
     """Return an input for a demo model that shows what the model has learned.
 
-    The training data do not contain this pair of nouns, this date and these images.
+    The training data do not contain the pair of nouns, the date and the images of these inputs.
 
     Parameters
     ----------

@@ -90,7 +90,10 @@ Entries = dict[str, Any]
 
 
 def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
-    """Raise ValueError if a record has too many weights for a page with this precision."""
+    """Raise ValueError if a record has too many weights for a page with this precision.
+
+    If the page can have the form "vectors", the limit for ``"exact"`` does not apply.
+    """
     count = limits.count_weights(record)
     if precision == "exact" and count > limits.MAX_WEIGHTS and not _can_compute(record):
         raise ValueError(
@@ -329,7 +332,7 @@ class _Sample:
 
     @property
     def covering(self) -> int:
-        """Highest level with which the embedded weights are at least `COVERED` of the total."""
+        """Highest level with which weights that reach the threshold cover the share `COVERED`."""
         return self._levels[1]
 
     def size(self, level: int) -> float:

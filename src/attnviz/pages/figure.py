@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 
 class FigureArguments(TypedDict, total=False):
-    """Arguments of `save` and `to_svg` for the appearance of a figure."""
+    """Arguments of the methods `save` and `to_svg` of a view for the appearance of a figure."""
 
     width: float | str | None
     font_size: float | str | None
@@ -56,8 +56,8 @@ class FigureOptions(NamedTuple):
     ----------
     request : dict
         Options for the page, which draws the figure, as JSON values.
-        ``js/src/draw/figure-request.ts`` reads them. Lengths are in CSS pixels. An option that is
-        missing does not change the figure from what the screen shows.
+        ``js/src/draw/figure-request.ts`` reads them. Lengths are in CSS pixels. If an option is
+        missing, the figure is drawn as on the screen in this respect.
     scale : float
         Number of PNG pixels per CSS pixel.
     theme : str or None

@@ -41,10 +41,10 @@ Embedded = Literal["weights", "vectors", "scores"]
 FORMAT = 2
 # Number of decimal places of scores in a page. A view shows fewer.
 _SCORE_DIGITS = 6
-# Scores are numbers by which a page can order heads, such as the weight on the previous token. If a
-# record has more weights than this, its page has no scores of the stacks for which a view computes
-# scores from all queries. They would take longer than all other work for the page. For larger
-# stacks, a view and its page compute the scores from sampled queries.
+# Scores are numbers by which a page can order heads, such as the weight on the previous token. They
+# are computed from all queries of a stack, or from sampled queries if the stack is large. If a
+# record has more weights than this limit, its page has only scores from sampled queries, because
+# scores from all queries would take longer than all other work for the page.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
 # The Content-Security-Policy of a page allows three inline scripts by their hashes:

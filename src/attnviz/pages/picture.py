@@ -48,8 +48,8 @@ _WEIGHTS = np.array(
 _LEVELS = 14
 _FINE_LEVELS = 254
 
-#: Possible lengths of a side of a heat map in the PNG of `draw_all_heads`, in pixels. The first
-#: length is used with which the PNG has at most `_MAX_PNG_BYTES` bytes, or else the last length.
+#: Possible lengths of a side of a heat map in the PNG of `draw_all_heads`, in pixels. They are
+#: tried in this order until the PNG has at most `_MAX_PNG_BYTES` bytes.
 SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
 # Maximum size of the PNG in bytes, unless it is larger even with the smallest heat maps.
 _MAX_PNG_BYTES = 6_000
@@ -186,8 +186,8 @@ def draw_grid(
     describe_omitted : callable
         Function of the same length. It returns a sentence about what the picture does not show.
     sides : sequence of int
-        Lengths to try, from the largest to the smallest. The first length is used with which the
-        PNG has at most `_MAX_PNG_BYTES` bytes, or else the last length.
+        Lengths from the largest to the smallest. They are tried in this order until the PNG has at
+        most `_MAX_PNG_BYTES` bytes. If it always has more, the last length is used.
     """
     for side in sides:
         pixels = _join_maps(cells(side))
