@@ -238,7 +238,9 @@ def document(
     `state` has the traits of the view, and `data` has all values that the code of the page reads.
     `still` is HTML, such as a picture, that users see if this code cannot run.
     """
-    scripts = {name: path.read_text(encoding="utf-8") for name, path in _SCRIPTS.items()}
+    scripts = {
+        name: _without_comments(path.read_text(encoding="utf-8")) for name, path in _SCRIPTS.items()
+    }
     code = bundle(f"{view}-page")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
     policy = (
@@ -329,6 +331,11 @@ def replace_still(page: str, still: str) -> str:
     """
     exact = f'<div id="attnviz-still" class="attnviz-exact">\n{still}'
     return page.replace(f"{_STILL[0]}{get_still(page)}", exact, 1)
+
+
+def _without_comments(script: str) -> str:
+    lines = script.splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("//"))
 
 
 @cache
