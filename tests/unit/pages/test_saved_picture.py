@@ -182,5 +182,5 @@ def test_unknown_options_are_refused() -> None:
     for wrong in (0, True, "pictures"):
         with pytest.raises(ValueError, match='must be "picture", "page" or False'):
             options.snapshot = wrong
-    with pytest.raises(AttributeError, match="did you mean 'snapshot'"):
+    with pytest.raises(AttributeError, match="has no setting 'snapshots', only snapshot"):
         options.snapshots = False
