@@ -422,7 +422,7 @@ class QueryKeyAttention(LayerAttention):
 
         Logits are computed for one range of keys after another. Their exponentials are summed
         relative to the largest logit so far (online softmax, Milakov and Gimelshein 2018, arXiv
-        1805.02867). Complete rows of logits are never in memory.
+        1805.02867). Long rows of logits are therefore never completely in memory.
 
         >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
         >>> attention.normalizers([0], slice(0, 2)).exp().round()

@@ -378,7 +378,7 @@ class CutMask(Mask):
         return slice(0, num_keys) if self.base is None else self.base.key_range(rows, num_keys)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether each head, query and key has a flag, and the base fits."""
+        """Whether the flags and `own_keys` have valid dtypes and shapes, and `base` fits."""
         flags = self.heads, self.queries, self.keys
         return (
             all(flag.dtype == torch.bool for flag in flags)
@@ -394,8 +394,8 @@ class CutMask(Mask):
 class DistanceBias(Bias):
     """Bias that depends only on the distance from query to key (T5, ALiBi).
 
-    `values` is float32, (heads or 1, queries + keys - 1). Entry ``[h, (j - i) + queries - 1]`` is
-    added to the logit of query ``i`` and key ``j``.
+    `values` is float32, (heads or 1, num_queries + num_keys - 1). In head ``h``, the logit of query
+    ``i`` and key ``j`` is increased by ``values[h, (j - i) + num_queries - 1]``.
     """
 
     kind = "distance"
@@ -540,7 +540,8 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
 def _find_band(allowed: torch.Tensor) -> BandMask | None:
     """Return the band with the flags `allowed`, (queries, keys), or None if they are not a band.
 
-    The last query and the last key are assumed to be the same token.
+    The last query and the last key are assumed to be the same token. The result is therefore also
+    None if there are more queries than keys.
     """
     num_queries, num_keys = allowed.shape
     offset = num_keys - num_queries

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from attnviz.record.masks import Rows
 
-# Intended maximum number of logits in a tile (16 MiB of float32), which an efficient matrix product
-# needs. A tile has at least one row, even if the row is longer.
+# Maximum number of logits in a tile of several rows (16 MiB of float32). A matrix product of this
+# size is efficient. A single row may have more logits.
 _TILE_ENTRIES = 1 << 22
 # Maximum number of logits in a block on a CPU, where the block fits into the cache.
 _BLOCK_ENTRIES = 1 << 19

@@ -12,9 +12,10 @@ the number of the token's part, such as ``é 1/2``.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate
 from typing import Literal
 
 from attnviz.record.tokens import make_visible
@@ -116,44 +117,27 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
 
     `run` contains, for each token, its index in `texts` and its bytes.
     """
-    data = b"".join(content for _, content in run)
-    starts = [0]
-    for _, content in run:
-        starts.append(starts[-1] + len(content))
-    characters = _characters(data)
-    first = 0
-    for (token_index, _), (start, stop) in zip(run, pairwise(starts), strict=True):
-        while first < len(characters) and characters[first][1] <= start:
-            first += 1
-        parts: list[str] = []
-        complete = ""
-        index = first
-        while index < len(characters) and characters[index][0] < stop:
-            begin, end, glyph = characters[index]
-            if begin >= start and end <= stop:
-                # Collect characters for a single call of `make_visible`, which must see the
-                # characters on both sides of a joiner.
-                complete += glyph
+    # First byte of each token, and the total number of bytes.
+    starts = list(accumulate((len(content) for _, content in run), initial=0))
+    # The text of a token has three pieces, each of which may be empty: a part of a character that
+    # begins in an earlier token, complete characters, and a part of a character that ends later.
+    before, complete, after = [""] * len(run), [""] * len(run), [""] * len(run)
+    for start, stop, glyph in _characters(b"".join(content for _, content in run)):
+        first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
+        if first == last:
+            complete[first] += glyph
+            continue
+        for token in range(first, last + 1):
+            part = f"{make_visible(glyph)} {token - first + 1}/{last - first + 1} "
+            if token == first:
+                after[token] = part
             else:
-                part = f"{make_visible(glyph)}{_part(begin, end, start, starts)}"
-                parts += [make_visible(complete), part] if complete else [part]
-                complete = ""
-            index += 1
-        if complete or not parts:
-            parts.append(make_visible(complete))
-        texts[token_index] = "".join(parts).strip(" ")
-
-
-def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
-    """Return the number of the part of a character that a token has, as a text such as `` 1/2 ``.
-
-    The character has the bytes from `begin` to below `end`. The token begins with the byte `start`.
-    `starts` are the first bytes of all tokens, followed by the total number of bytes.
-    """
-    # Starts of tokens inside the character. Each of them begins a new part.
-    inner = [boundary for boundary in starts[:-1] if begin < boundary < end]
-    number = 1 + sum(boundary <= start for boundary in inner)
-    return f" {number}/{len(inner) + 1} "
+                before[token] = part
+    for token, (index, _) in enumerate(run):
+        # `make_visible` also shows that a token has no text at all.
+        has_parts = before[token] or after[token]
+        visible = "" if has_parts and not complete[token] else make_visible(complete[token])
+        texts[index] = f"{before[token]}{visible}{after[token]}".strip(" ")
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:

@@ -54,7 +54,8 @@ def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
         default = parameters[name].default if name in parameters else None
         if default is inspect.Parameter.empty:
             continue
-        # Compare values only if their types are equal, because arrays are compared by item.
+        # Compare a value only with a default of the same type. No default is an array, for which
+        # the comparison would return an array instead of a bool.
         if value is not default and not (type(value) is type(default) and value == default):
             given[name] = value
     return given

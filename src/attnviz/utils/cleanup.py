@@ -29,7 +29,7 @@ class Cleanup(ExitStack):
     """
 
     def add(self, step: Callable[[], object]) -> None:
-        """Register a step that runs when the block ends."""
+        """Register a step that runs twice when the block ends."""
         self.callback(step)
         self.callback(step)
 

@@ -19,12 +19,12 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-#: Number of computed weights after which `Pace` reports its progress. This takes one core about
-#: 0.05 s.
+#: Number of computed weights after which `Pace` reports its progress. One core computes them in
+#: about 0.05 s.
 STEP = 1 << 22
 # Fixed cost of each call that computes weights. In the same time, this many weights are computed.
 _CALL = 1 << 13
-# Duration of a part of a computation before its progress bar appears.
+# Duration in seconds of a part of a computation before the progress bar of the part appears.
 _SECONDS_WITHOUT_BAR = 1.0
 
 _Result = TypeVar("_Result")
@@ -82,7 +82,7 @@ class Cancelled(Exception):  # noqa: N818 - not an error
 class Pace:
     """Counter of computed weights that reports progress after about equal amounts of computation.
 
-    The reports depend only on the amount of computation, not on the machine.
+    The number of reports depends only on the amount of computation, not on the machine.
 
     Parameters
     ----------

@@ -153,6 +153,7 @@ class ProjectedKeys:
 def as_tokens(tokens: Sequence[str] | Tokens, sentence_b_start: int | None = None) -> Tokens:
     """Convert strings to `Tokens`. Strings that are vocabulary entries are decoded.
 
+    `guess_alphabet` determines whether they are vocabulary entries. `Tokens` are not decoded.
     `sentence_b_start` is the position at which the second text of a pair begins. If it is None,
     `Tokens.sequence` is not changed.
     """
