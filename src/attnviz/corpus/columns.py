@@ -213,7 +213,9 @@ def _check_columns(columns: Any, counts: Sequence[Collection[int]]) -> dict[str,
     """Return the entries of each column as Python values and lists.
 
     Raise TypeError or ValueError unless `columns` is a mapping of valid names to sequences with one
-    entry for each text. `counts` has the argument `counts` of `checked_entry` for each text.
+    entry for each text. `counts` has the possible lengths of a sequence for each text. If these are
+    empty, any length is valid.
+
     """
     if not isinstance(columns, Mapping):
         raise TypeError(

@@ -44,6 +44,11 @@ _MAX_EXACT_FREEDOM = 200
 class Role:
     """Result of the test of one role for one head.
 
+    `low`, `high` and `p_value` are NaN if fewer than five texts define the score, because its
+    standard error is then not reliable.
+
+
+
     Attributes
     ----------
     name : str
