@@ -88,20 +88,12 @@ class MaskReader:
                     f"{call.implementation!r}) cannot be read yet. Load the model with "
                     "attn_implementation='sdpa' or 'eager'."
                 )
-        num_queries, num_keys = call.num_queries, call.num_keys
-        causal = _is_causal(call)
-        window = call.options.get("sliding_window") if _is_flash(call) else None
-        key = (
-            *map(_cache_key, arguments),
-            causal,
-            window,
-            num_queries,
-            num_keys,
-            id(unpadded),
-        )
+        band = _band_of(call)
+        sizes = (call.num_queries, call.num_keys)
+        key = (*map(_cache_key, arguments), band, sizes, id(unpadded))
         if key not in self._read:
             result = [
-                self._read_example(call, arguments, index, positions, causal=causal, window=window)
+                self._read_example(call, arguments, band, index, positions)
                 for index, positions in enumerate(unpadded)
             ]
             self._read[key] = ((arguments, unpadded), result)
@@ -111,17 +103,11 @@ class MaskReader:
         self,
         call: AttentionCall,
         arguments: Sequence[torch.Tensor | BlockMask | None],
+        band: BandMask | None,
         index: int,
         unpadded: Positions,
-        *,
-        causal: bool,
-        window: int | None,
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
-        # A causal mask of flash attention aligns the last query with the last key. The causal masks
-        # of other functions align the first query with the first key.
-        offset = num_keys - num_queries if _is_flash(call) else 0
-        band = BandMask(None if window is None else window - 1, 0, offset)
         allowed: torch.Tensor | None = None
         added: torch.Tensor | None = None
         for tensor in arguments:
@@ -137,11 +123,11 @@ class MaskReader:
             if values is not None:
                 added = values if added is None else added + values
         mask: Mask | None = None
-        if causal and allowed is None and _same_positions(unpadded):
+        if band is not None and allowed is None and _same_positions(unpadded):
             # A `BandMask` has only three numbers, so it is smaller than flags of all pairs.
             mask = band
         else:
-            if causal:
+            if band is not None:
                 flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys))[None]
                 flags = _block_without_padding(flags, unpadded)
                 allowed = flags if allowed is None else allowed.cpu() & flags
@@ -170,20 +156,20 @@ def _shared(earlier: list[_Kind], new: _Kind | None) -> _Kind | None:
     return new
 
 
-def _is_flash(call: AttentionCall) -> bool:
-    return "flash" in (call.implementation or "")
-
-
-def _is_causal(call: AttentionCall) -> bool:
-    """Whether the attention function itself masks later keys, which no mask argument shows."""
+def _band_of(call: AttentionCall) -> BandMask | None:
+    """Return the causal mask that the attention function adds to its mask arguments, or None."""
     # Eager and flex attention receive every mask as an argument.
     if call.implementation in ("eager", "flex_attention"):
-        return False
+        return None
     flag = call.options.get("is_causal")
     causal = bool(getattr(call.module, "is_causal", True) if flag is None else flag)
-    if _is_flash(call):
-        return causal
-    return causal and call.mask is None and call.num_queries > 1
+    if "flash" not in (call.implementation or ""):
+        return BandMask(None, 0) if causal and call.mask is None and call.num_queries > 1 else None
+    # Flash attention aligns the last query with the last key. Other functions align the first query
+    # with the first key. A window of flash attention includes the key of the query itself.
+    window = call.options.get("sliding_window")
+    before = None if window is None else window - 1
+    return BandMask(before, 0, call.num_keys - call.num_queries) if causal else None
 
 
 def _flags_of_block_mask(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
