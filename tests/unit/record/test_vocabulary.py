@@ -108,7 +108,7 @@ def test_an_encoding_needs_no_tokenizer(byte_level: Any) -> None:
 
 
 def test_an_encoding_of_another_length_is_refused(checkpoint: Any) -> None:
-    with pytest.raises(ValueError, match="encoding has 4 tokens but ids has 1"):
+    with pytest.raises(ValueError, match="ids has 1 entries but text has 4 tokens"):
         display_tokens([1], encoding=checkpoint("cat mat").encodings[0])
 
 
