@@ -39,7 +39,10 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
     """Raise TypeError for an unknown option, or for an option in `refused` that is not None."""
     for name, value in options.items():
         if name not in RecordOptions.__annotations__:
-            raise TypeError(f"{name}= is not an argument")
+            raise TypeError(
+                f"{name}= is not an argument of this function. Options of attnviz.extract that it "
+                f"takes are {', '.join(sorted(RecordOptions.__annotations__.keys() - refused))}."
+            )
         if name in refused and value is not None:
             raise TypeError(f"{name}= is not supported. Do not pass it.")
 

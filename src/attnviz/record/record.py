@@ -250,9 +250,9 @@ class AttentionRecord:
             One array per layer, or one array whose first axis is the layers. Queries of a layer are
             (heads, queries, head_dim) and keys are (key heads, keys, head_dim), as the attention
             receives them: after rotary position embedding and normalization. A batch axis of length
-            1 may precede the heads. The dtype is float32, float16 or bfloat16. Lists of numbers
-            become float32. The number of heads may be a multiple of the number of key heads: each
-            key head then belongs to a group of consecutive heads.
+            1 may precede the heads. Arrays of floats keep their dtype, and other numbers become
+            float32. The number of heads may be a multiple of the number of key heads: each key head
+            then belongs to a group of consecutive heads.
         tokens : sequence of str or Tokens, optional
             Tokens of the queries, and of the keys unless `key_tokens` is passed, as in
             `from_weights`. By default, the tokens are named by position: ``[0]``, ``[1]``, ...

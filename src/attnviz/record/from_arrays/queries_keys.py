@@ -27,8 +27,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import whole_number
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
 
 def create_stack(
     name: str,
@@ -123,8 +121,6 @@ def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
         if not hasattr(layer, "dtype"):
             # Convert to float32, because `as_tensor` converts a list of Python floats to float64.
             tensor = tensor.float()
-        elif tensor.dtype not in _DTYPES:
-            raise TypeError(f"{name} is {layer.dtype}. Pass float32, float16 or bfloat16.")
         vectors.append(_finite(without_batch_axis(tensor, name, axes), name))
     return vectors
 
