@@ -120,7 +120,8 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
     # First byte of each token, and the total number of bytes.
     starts = list(accumulate((len(content) for _, content in run), initial=0))
     # The text of a token has three pieces, each of which may be empty: a part of a character that
-    # begins in an earlier token, complete characters, and a part of a character that ends later.
+    # begins in an earlier token, complete characters, and a part of a character that begins in this
+    # token and ends in a later one.
     before, complete, after = [""] * len(run), [""] * len(run), [""] * len(run)
     for start, stop, glyph in _characters(b"".join(content for _, content in run)):
         first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
@@ -134,7 +135,7 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
             else:
                 before[token] = part
     for token, (index, _) in enumerate(run):
-        # `make_visible` also shows that a token has no text at all.
+        # A token without any text becomes ``∅``.
         has_parts = before[token] or after[token]
         visible = "" if has_parts and not complete[token] else make_visible(complete[token])
         texts[index] = f"{before[token]}{visible}{after[token]}".strip(" ")

@@ -39,8 +39,8 @@ def find_words(
 ) -> tuple[int | None, ...] | None:
     """Return the word number of each token, determined from spaces or from WordPiece's ``##``.
 
-    `text` are display texts or vocabulary entries. `special` and `sequence` are as in `Tokens`, and
-    the result is as in `Tokens.words`. The result is None if it is unknown whether adjacent tokens
+    `text` contains display texts or vocabulary entries. `special` and `sequence` are as in `Tokens`,
+    and the result is as in `Tokens.words`. The result is None if it is unknown whether adjacent tokens
     belong to the same word: no token begins or ends with `space` or one of `breaks` (line breaks,
     tabs), and none begins with ``##``.
 

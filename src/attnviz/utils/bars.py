@@ -1,4 +1,4 @@
-"""Progress bars that do not remain in the output of a notebook cell."""
+"""Progress bars that leave nothing in the output of a notebook cell when they are closed."""
 
 from __future__ import annotations
 
