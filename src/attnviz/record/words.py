@@ -39,10 +39,10 @@ def find_words(
 ) -> tuple[int | None, ...] | None:
     """Return the word number of each token, determined from spaces or from WordPiece's ``##``.
 
-    `text` contains display texts or vocabulary entries. `special` and `sequence` are as in `Tokens`,
-    and the result is as in `Tokens.words`. The result is None if it is unknown whether adjacent tokens
-    belong to the same word: no token begins or ends with `space` or one of `breaks` (line breaks,
-    tabs), and none begins with ``##``.
+    `text` contains display texts or vocabulary entries. `special` and `sequence` are as in
+    `Tokens`, and the result is as in `Tokens.words`. The result is None if it is unknown whether
+    adjacent tokens belong to the same word: no token begins or ends with `space` or one of `breaks`
+    (line breaks, tabs), and none begins with ``##``.
 
     A special token belongs to no word and ends the previous word. No word contains tokens of both
     texts of a pair. There are two rules for the beginnings of words:
