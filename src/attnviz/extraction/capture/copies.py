@@ -75,7 +75,9 @@ class Copier:
         """
         device = self._options.device or tensor.device
         dtype = self._options.dtype or tensor.dtype
-        copied = tensor.detach().to(device, dtype, copy=True, memory_format=torch.contiguous_format)
+        copied = tensor.detach().to(device, dtype).contiguous()
+        if copied.data_ptr() == tensor.data_ptr():
+            copied = copied.clone()
         if not narrows(tensor.dtype, dtype):
             return copied
         if what == "weights":
