@@ -3,17 +3,11 @@ export class LruCache<V> {
   readonly #limit: number;
   // Entries in order of their last use. The first entry is dropped first.
   readonly #entries = new Map<string, { value: V; bytes: number }>();
-  readonly #dropped: (key: string) => void;
   #bytes = 0;
 
-  /**
-   * @param limit maximum size in bytes. The newest value is kept even if it alone exceeds the
-   *   limit.
-   * @param dropped called with the key of an entry after the entry was removed or replaced.
-   */
-  constructor(limit: number, dropped: (key: string) => void = () => {}) {
+  /** @param limit maximum size in bytes. The newest value is kept even if it alone exceeds it. */
+  constructor(limit: number) {
     this.#limit = limit;
-    this.#dropped = dropped;
   }
 
   get(key: string): V | undefined {
@@ -39,7 +33,6 @@ export class LruCache<V> {
     if (!entry) return;
     this.#entries.delete(key);
     this.#bytes -= entry.bytes;
-    this.#dropped(key);
   }
 }
 

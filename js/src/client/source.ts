@@ -7,7 +7,6 @@
 
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { bytesPerValue, decodeReply, inflate } from "./codec";
-import { isAbort } from "./kernel";
 import { LruCache } from "./lru-cache";
 import type {
   BlockRequest,
@@ -22,6 +21,7 @@ import type {
   StackDescription,
   TileHeader,
   TileRequest,
+  TokenList,
 } from "./protocol";
 import { withNumber } from "./record-number";
 import { type RecordImage, readImage } from "./requests/images";
@@ -51,10 +51,8 @@ export function countHeads({ heads_per_layer }: Pick<StackDescription, "heads_pe
   return heads_per_layer.reduce((sum, count) => sum + count, 0);
 }
 
-/** Decoded weights, with one matrix for each requested head. */
-export interface WeightBlock {
-  /** Matrices in row-major order, with `rows * columns` values each. */
-  matrices: Float32Array[];
+/** Size and precision of decoded weights. */
+interface WeightProperties {
   rows: number;
   columns: number;
   /** Upper bound of the values, or of their absolute values if some are negative. */
@@ -62,11 +60,26 @@ export interface WeightBlock {
   /** Largest absolute error of a value. */
   error: number;
   /** Query of each row. Undefined unless the rows are a sample of the queries. */
-  sampled?: readonly number[];
-  /** Flat index and value of the largest cell of each map. Defined only for maps from a kernel. */
-  largest?: [number, number][];
+  sampled?: readonly number[] | undefined;
+}
+
+/** Decoded weights, with one matrix for each requested head. */
+export interface WeightBlock extends WeightProperties {
+  /** Matrices in row-major order, with `rows * columns` values each. */
+  matrices: Float32Array[];
   /** Sampling interval n, if only every n-th query was used. Undefined if all were used. */
   samplingInterval?: number;
+}
+
+/** Map of one head: its attention matrix, pooled to few cells. */
+export interface HeadMap extends WeightProperties {
+  /** Cells in row-major order. */
+  values: Float32Array;
+  /**
+   * Index in `values` and exact weight of the cell with the largest weight. Undefined if only
+   * rounded weights are known.
+   */
+  largest?: [number, number] | undefined;
 }
 
 export interface ExportedFile {
@@ -75,68 +88,100 @@ export interface ExportedFile {
 }
 
 /**
- * Default maximum size of each cache in bytes. It is enough for more than 20 layers of 12 heads at
+ * Default maximum size of the cache in bytes. It is enough for more than 40 layers of 12 heads at
  * 256 tokens.
  */
-const CACHE_BYTES = 64_000_000;
+const CACHE_BYTES = 128_000_000;
 
-/** Maximum number of row ranges that are remembered for one head and one range of columns. */
-const MAX_RANGES = 8;
+/**
+ * Maximum number of weights that one request pools to maps. A kernel needs a few tenths of a second
+ * for this.
+ */
+const MAX_POOLED_WEIGHTS = 1 << 24;
 
-interface CachedWeights {
+/** Weights of some rows of one head. */
+interface HeadRows {
+  rows: Range;
   matrix: Float32Array;
   maximum: number;
   error: number;
 }
 
-/** Weights that were requested together, by head. */
-type PendingWeights = Promise<Map<number, CachedWeights>>;
+/** Answers for some heads of a layer, one for each head. */
+interface HeadAnswers<T> {
+  heads: readonly number[];
+  keyOf: (head: number) => string;
+  /** Return the cached answer for a head. */
+  cached: (head: number) => T | undefined;
+  /** Request and cache the answers for some heads. */
+  request: (heads: number[], ended: AbortSignal) => Promise<Map<number, T>>;
+  maxHeadsPerRequest?: number;
+}
+
+/** Requested answer that has not arrived. */
+interface Pending<T> {
+  answer: Promise<T>;
+  /** Number of callers that wait for the answer. */
+  callers: number;
+  cancel: () => void;
+}
 
 /**
- * Split a request by heads, so that each reply has at most `largest` bytes with four bytes per
- * weight. If the rows of one head have more bytes, split by rows as well, with at least one row per
- * request.
+ * Split a request by heads and, if one head has more than `maxRows` rows, by rows. The heads of a
+ * part have at most `maxRows` rows in total, unless a part is one row.
+ *
+ * @param combined whether a part must contain all heads, because their rows are combined.
  */
-export function splitRequest(request: BlockRequest, largest = MAX_REPLY_BYTES): BlockRequest[] {
-  const columns = request.columns[1] - request.columns[0];
-  const rows = request.rows[1] - request.rows[0];
-  const rowBytes = Math.max(1, columns * bytesPerValue("float32"));
-  const headsPerPart = Math.floor(largest / (rowBytes * Math.max(1, rows)));
-  const parts: BlockRequest[] = [];
-  if (headsPerPart >= 1) {
-    for (let i = 0; i < request.heads.length; i += headsPerPart) {
-      parts.push({ ...request, heads: request.heads.slice(i, i + headsPerPart) });
-    }
-    return parts;
-  }
-  const rowsPerPart = Math.max(1, Math.floor(largest / rowBytes));
-  for (const head of request.heads) {
-    for (let start = request.rows[0]; start < request.rows[1]; start += rowsPerPart) {
-      const stop = Math.min(start + rowsPerPart, request.rows[1]);
-      parts.push({ ...request, heads: [head], rows: [start, stop] });
+export function splitRequest<R extends { heads: number[]; rows: Range }>(
+  request: R,
+  maxRows: number,
+  combined = false,
+): R[] {
+  const { heads } = request;
+  const [start, stop] = request.rows;
+  const fittingHeads = combined ? heads.length : Math.floor(maxRows / (stop - start));
+  const headsPerPart = Math.max(1, Math.min(heads.length, fittingHeads));
+  const rowsPerPart = Math.max(1, Math.floor(maxRows / headsPerPart));
+  const parts: R[] = [];
+  for (const headsOfPart of chunksOf(heads, headsPerPart)) {
+    for (let row = start; row < stop; row += rowsPerPart) {
+      const rows: Range = [row, Math.min(row + rowsPerPart, stop)];
+      parts.push({ ...request, heads: headsOfPart, rows });
     }
   }
   return parts;
 }
 
+function chunksOf(heads: readonly number[], size: number): number[][] {
+  const count = Math.ceil(heads.length / size);
+  return Array.from({ length: count }, (_, i) => heads.slice(i * size, (i + 1) * size));
+}
+
 async function readBlock(reply: Reply): Promise<WeightBlock> {
-  const header = reply.header as EncodedHeader & Partial<MapsHeader> & TileHeader;
+  const header = reply.header as EncodedHeader & Pick<Partial<MapsHeader>, "sampled"> & TileHeader;
   const values = await decodeReply(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
     values.subarray(i * rows * columns, (i + 1) * rows * columns),
   );
-  const { maximum, error, sampled, largest, sampling_interval: samplingInterval } = header;
+  const { maximum, error, sampled, sampling_interval: samplingInterval } = header;
   const optional = {
     ...(sampled && { sampled }),
-    ...(largest && { largest }),
     ...(samplingInterval !== undefined && { samplingInterval }),
   };
   return { matrices, rows, columns, maximum, error, ...optional };
 }
 
-function bytesOfBlock({ matrices, rows, columns }: WeightBlock): number {
-  return 4 * matrices.length * rows * columns;
+/** Return the number of weights that are pooled to the map of one head. */
+function pooledWeights(
+  { query_tokens, key_tokens, sampled }: StackDescription,
+  { size, rows, columns }: MapsRequest,
+): number {
+  const lengthOf = (range: Range | undefined, tokens: TokenList): number =>
+    range ? range[1] - range[0] : tokens.text.length;
+  const numRows = lengthOf(rows, query_tokens);
+  const numPooled = sampled === undefined ? numRows : Math.min(numRows, size);
+  return numPooled * lengthOf(columns, key_tokens ?? query_tokens);
 }
 
 /** Weights of one record and other answers about it, from any transport. */
@@ -144,15 +189,13 @@ export class Source {
   readonly transport: Transport;
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
-  readonly #blocks: LruCache<CachedWeights>;
-  /** Row ranges of the cached blocks, by the key of a request without rows (see `keyOf`). */
-  readonly #rows = new Map<string, Range[]>();
+  readonly #cache: LruCache<unknown>;
+  readonly #maxBytesOfHead: number;
   /**
    * Pending answers, by the key of the request. A second caller with the same request waits for the
    * answer to the first request.
    */
-  readonly #pending = new Map<string, Promise<unknown>>();
-  readonly #answers: LruCache<unknown>;
+  readonly #pending = new Map<string, Pending<unknown>>();
   readonly #toDescription: (answer: unknown) => Description;
 
   /** @param toDescription converts the answer to a Description if the transport sends another format. */
@@ -164,8 +207,8 @@ export class Source {
     this.transport = transport;
     this.record = transport.record ?? signal(0);
     this.#toDescription = toDescription;
-    this.#blocks = new LruCache(cacheBytes, (key) => this.#dropRows(key));
-    this.#answers = new LruCache(cacheBytes);
+    this.#cache = new LruCache(cacheBytes);
+    this.#maxBytesOfHead = cacheBytes / 4;
   }
 
   /**
@@ -195,130 +238,194 @@ export class Source {
 
   /** Return the weights of the requested heads, rows and columns of a layer. */
   async block(request: BlockRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    const weightsByHead = new Map<number, CachedWeights>();
-    const takeCached = (heads: number[]): number[] =>
-      heads.filter((head) => {
-        const cached = this.#blocks.get(keyOf(request, head)) ?? this.#cachedRows(request, head);
-        if (cached) weightsByHead.set(head, cached);
-        return !cached;
-      });
-    const collect = async (answer: PendingWeights): Promise<void> => {
-      for (const [head, weights] of await answer) weightsByHead.set(head, weights);
-    };
-    let missing = takeCached(request.heads);
-    while (missing.length > 0) {
-      const unrequested: number[] = [];
-      const waits: Promise<void>[] = [];
-      for (const head of missing) {
-        const pending = this.#pending.get(keyOf(request, head));
-        if (pending) waits.push(collect(pending as PendingWeights).catch(ignoreAbort));
-        else unrequested.push(head);
-      }
-      if (unrequested.length > 0) {
-        const keys = unrequested.map((head) => keyOf(request, head));
-        waits.push(
-          collect(
-            this.#register(keys, this.#requestBlock({ ...request, heads: unrequested }, signal)),
-          ),
-        );
-      }
-      await Promise.all(waits);
-      signal?.throwIfAborted();
-      missing = takeCached(missing.filter((head) => !weightsByHead.has(head)));
-    }
-    const rows = request.rows[1] - request.rows[0];
-    const columns = request.columns[1] - request.columns[0];
-    const results = request.heads.map((head) => weightsByHead.get(head) as CachedWeights);
+    const results = await this.#byHead<HeadRows>(
+      {
+        heads: request.heads,
+        keyOf: (head) => `${blockKey(request, head)} ${request.rows}`,
+        cached: (head) => this.#cachedRows(request, head),
+        request: (heads, ended) => this.#requestBlock({ ...request, heads }, ended),
+      },
+      signal,
+    );
     return {
       matrices: results.map((result) => result.matrix),
-      rows,
-      columns,
+      rows: request.rows[1] - request.rows[0],
+      columns: request.columns[1] - request.columns[0],
       maximum: Math.max(0, ...results.map((result) => result.maximum)),
       error: Math.max(0, ...results.map((result) => result.error)),
     };
   }
 
-  /** Register a pending answer under `keys`, so that other callers can wait for it. */
-  #register<T>(keys: readonly string[], answer: Promise<T>): Promise<T> {
-    const pending = answer.finally(() => {
-      for (const key of keys) this.#pending.delete(key);
+  /**
+   * Return one answer for each head: from the cache, from a pending request, or from a new request.
+   *
+   * @param onArrival called whenever the answers of one request have arrived.
+   */
+  async #byHead<T>(
+    { heads, keyOf, cached, request, maxHeadsPerRequest = heads.length }: HeadAnswers<T>,
+    signal?: AbortSignal,
+    onArrival = () => {},
+  ): Promise<T[]> {
+    const answers = new Map<number, T>();
+    const waits = new Set<Pending<Map<number, T>>>();
+    const missing = heads.filter((head) => {
+      const answer = cached(head);
+      const pending = this.#pending.get(keyOf(head)) as Pending<Map<number, T>> | undefined;
+      if (answer) answers.set(head, answer);
+      else if (pending) waits.add(pending);
+      return !answer && !pending;
     });
+    for (const chunk of chunksOf(missing, maxHeadsPerRequest))
+      waits.add(this.#send(chunk.map(keyOf), (ended) => request(chunk, ended)));
+    const arrivals = [...waits].map(async (pending) => {
+      for (const [head, answer] of await this.#join(pending, signal)) answers.set(head, answer);
+      onArrival();
+    });
+    await Promise.all(arrivals);
+    return heads.map((head) => answers.get(head) as T);
+  }
+
+  /** Send a request, and register it under `keys`, so that other callers can wait for its answer. */
+  #send<T>(keys: readonly string[], request: (ended: AbortSignal) => Promise<T>): Pending<T> {
+    const controller = new AbortController();
+    const remove = (): void => {
+      for (const key of keys) if (this.#pending.get(key) === pending) this.#pending.delete(key);
+    };
+    const pending: Pending<T> = {
+      answer: request(controller.signal).finally(remove),
+      callers: 0,
+      cancel: () => {
+        remove();
+        controller.abort();
+      },
+    };
     for (const key of keys) this.#pending.set(key, pending);
     return pending;
   }
 
+  /** Wait for a pending answer. Its request is cancelled when all of its callers have cancelled. */
+  async #join<T>(pending: Pending<T>, signal?: AbortSignal): Promise<T> {
+    pending.callers++;
+    const leave = (): void => {
+      pending.callers--;
+      // A view that cancels a question often asks the next one at once, and needs the same answer.
+      queueMicrotask(() => {
+        if (pending.callers === 0) pending.cancel();
+      });
+    };
+    if (signal?.aborted) leave();
+    else signal?.addEventListener("abort", leave);
+    try {
+      const answer = await pending.answer;
+      signal?.throwIfAborted();
+      return answer;
+    } finally {
+      signal?.removeEventListener("abort", leave);
+    }
+  }
+
   /** Request weights, in several requests if they are too large for one reply, and cache them. */
-  async #requestBlock(request: BlockRequest, signal?: AbortSignal): PendingWeights {
+  async #requestBlock(request: BlockRequest, signal: AbortSignal): Promise<Map<number, HeadRows>> {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
+    const rowBytes = Math.max(1, columns * bytesPerValue("float32"));
     // The replies of a page have no size limit, so the rows of a head are not split.
     const largest = this.transport.live ? MAX_REPLY_BYTES : Math.max(MAX_REPLY_BYTES, 4 * length);
-    const parts = splitRequest(request, largest);
-    const received = new Map<number, CachedWeights>();
+    const received = new Map<number, HeadRows>();
     await Promise.all(
-      parts.map(async (part) => {
+      splitRequest(request, largest / rowBytes).map(async (part) => {
         const reply = await this.transport.request("block", part, signal);
-        const header = reply.header as EncodedHeader;
-        const values = await decodeReply(header, dataOf(reply));
+        const { maximum, error } = reply.header as EncodedHeader;
+        const values = await decodeReply(reply.header as EncodedHeader, dataOf(reply));
         const size = (part.rows[1] - part.rows[0]) * columns;
         part.heads.forEach((head, i) => {
           const weights = values.subarray(i * size, (i + 1) * size);
-          const { maximum, error } = header;
-          const target = received.get(head) ?? {
-            matrix: size === length ? weights : new Float32Array(length),
-            ...{ maximum, error },
-          };
-          received.set(head, target);
-          if (size < length) target.matrix.set(weights, (part.rows[0] - request.rows[0]) * columns);
+          const matrix =
+            size === length ? weights : (received.get(head)?.matrix ?? new Float32Array(length));
+          received.set(head, { rows: request.rows, matrix, maximum, error });
+          if (size < length) matrix.set(weights, (part.rows[0] - request.rows[0]) * columns);
         });
       }),
     );
-    for (const [head, entry] of received) {
-      this.#blocks.set(keyOf(request, head), entry, entry.matrix.byteLength);
-      this.#noteRows(request, head);
-    }
+    for (const [head, rows] of received) this.#cacheRows(blockKey(request, head), rows);
     return received;
   }
 
-  /**
-   * Return the requested rows from a cached block of the same columns. Return undefined if no block
-   * contains all of these rows.
-   */
-  #cachedRows(request: BlockRequest, head: number): CachedWeights | undefined {
+  /** Return the requested rows of a head, if cached rows of the same columns contain all of them. */
+  #cachedRows(request: BlockRequest, head: number): HeadRows | undefined {
     const [start, stop] = request.rows;
     const columns = request.columns[1] - request.columns[0];
-    for (const rows of this.#rows.get(keyOf({ ...request, rows: null }, head)) ?? []) {
-      if (rows[0] > start || rows[1] < stop) continue;
-      const cached = this.#blocks.get(keyOf({ ...request, rows }, head));
-      if (!cached) continue;
-      const bounds = [start, stop].map((row) => (row - rows[0]) * columns);
-      return { ...cached, matrix: cached.matrix.subarray(...bounds) };
-    }
-    return undefined;
+    const all = this.#cache.get(blockKey(request, head)) as HeadRows[] | undefined;
+    const containing = all?.find(({ rows }) => rows[0] <= start && rows[1] >= stop);
+    if (!containing) return undefined;
+    const bounds = [start, stop].map((row) => (row - containing.rows[0]) * columns);
+    return { ...containing, rows: request.rows, matrix: containing.matrix.subarray(...bounds) };
   }
 
-  #noteRows(request: BlockOfHead & { rows: Range }, head: number): void {
-    const key = keyOf({ ...request, rows: null }, head);
-    const ranges = this.#rows.get(key) ?? [];
-    this.#rows.set(key, [request.rows, ...ranges].slice(0, MAX_RANGES));
-  }
-
-  /** Remove the row range of a block that was dropped from the cache. */
-  #dropRows(block: string): void {
-    const [stack, layer, head, rows, columns] = JSON.parse(block) as KeyParts;
-    const key = keyOf({ stack, layer, rows: null, columns }, head);
-    const isOther = ([start, stop]: Range): boolean => start !== rows[0] || stop !== rows[1];
-    const remaining = (this.#rows.get(key) ?? []).filter(isOther);
-    if (remaining.length > 0) this.#rows.set(key, remaining);
-    else this.#rows.delete(key);
+  /** Cache rows of a head beside its other rows of the same columns, of which the oldest are dropped. */
+  #cacheRows(key: string, newest: HeadRows): void {
+    let bytes = 0;
+    const others = (this.#cache.get(key) as HeadRows[] | undefined) ?? [];
+    const kept = [newest, ...others].filter(({ matrix }, i) => {
+      bytes += matrix.byteLength;
+      return i === 0 || bytes <= this.#maxBytesOfHead;
+    });
+    this.#cache.set(
+      key,
+      kept,
+      kept.reduce((sum, { matrix }) => sum + matrix.byteLength, 0),
+    );
   }
 
   /**
    * Return the maps of heads of a layer. A map is an attention matrix that is pooled to few cells.
    * The value of a cell is the largest weight in it, or the number with the largest absolute value.
+   *
+   * @param onArrival called whenever the maps of some heads have arrived.
    */
-  async maps(request: MapsRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    return this.fetch("maps", request, readBlock, bytesOfBlock, signal);
+  async maps(
+    stack: StackDescription,
+    request: MapsRequest & { heads: number[] },
+    signal?: AbortSignal,
+    onArrival?: () => void,
+  ): Promise<HeadMap[]> {
+    const { size } = request;
+    const maxHeads = Math.min(
+      MAX_REPLY_BYTES / size ** 2,
+      MAX_POOLED_WEIGHTS / pooledWeights(stack, request),
+    );
+    return this.#byHead<HeadMap>(
+      {
+        heads: request.heads,
+        keyOf: (head) => mapKey(request, head),
+        cached: (head) => this.cachedMap(request, head),
+        request: (heads, ended) => this.#requestMaps({ ...request, heads }, ended),
+        maxHeadsPerRequest: Math.max(1, Math.floor(maxHeads)),
+      },
+      signal,
+      onArrival,
+    );
+  }
+
+  async #requestMaps(
+    request: MapsRequest & { heads: number[] },
+    signal: AbortSignal,
+  ): Promise<Map<number, HeadMap>> {
+    const reply = await this.transport.request("maps", request, signal);
+    const { largest } = reply.header as Partial<MapsHeader>;
+    const { matrices, ...properties } = await readBlock(reply);
+    const maps = new Map<number, HeadMap>();
+    request.heads.forEach((head, i) => {
+      const values = matrices[i] as Float32Array;
+      maps.set(head, { values, ...properties, largest: largest?.[i] });
+      this.#cache.set(mapKey(request, head), maps.get(head), values.byteLength);
+    });
+    return maps;
+  }
+
+  /** Return the cached map of a head. */
+  cachedMap(request: Omit<MapsRequest, "heads">, head: number): HeadMap | undefined {
+    return this.#cache.get(mapKey(request, head)) as HeadMap | undefined;
   }
 
   /**
@@ -326,7 +433,13 @@ export class Source {
    * of the queries.
    */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<WeightBlock> {
-    return this.fetch("tile", request, readBlock, bytesOfBlock, signal);
+    const bytesOf = ({ rows, columns }: WeightBlock): number => 4 * rows * columns;
+    return this.fetch("tile", request, readBlock, bytesOf, signal);
+  }
+
+  /** Return a tile if it is cached. Pass the fields of the request in the order of `tile`. */
+  cachedTile(request: TileRequest): WeightBlock | undefined {
+    return this.#cache.get(this.#keyOf("tile", request)) as WeightBlock | undefined;
   }
 
   /** Return the scores of all heads of a stack for a pattern, by layer. */
@@ -355,21 +468,16 @@ export class Source {
     signal?: AbortSignal,
   ): Promise<T> {
     const key = this.#keyOf(name, request);
-    const send = async (): Promise<T> => {
-      const answer = await read(await this.transport.request(name, request, signal));
+    const cached = this.#cache.get(key) as T | undefined;
+    if (cached !== undefined) return cached;
+    const pending = this.#pending.get(key) as Pending<T> | undefined;
+    const send = async (ended: AbortSignal): Promise<T> => {
+      const answer = await read(await this.transport.request(name, request, ended));
       const bytes = bytesOf(answer);
-      if (bytes !== null) this.#answers.set(key, answer, bytes);
+      if (bytes !== null) this.#cache.set(key, answer, bytes);
       return answer;
     };
-    for (;;) {
-      const cached = this.#answers.get(key) as T | undefined;
-      if (cached !== undefined) return cached;
-      const pending = this.#pending.get(key) as Promise<T> | undefined;
-      if (!pending) return this.#register([key], send());
-      const answer = await pending.catch(ignoreAbort);
-      signal?.throwIfAborted();
-      if (answer !== undefined) return answer;
-    }
+    return this.#join(pending ?? this.#send([key], send), signal);
   }
 
   #keyOf(name: string, request: object): string {
@@ -395,24 +503,11 @@ export class Source {
   }
 }
 
-/**
- * Return undefined if another caller aborted the shared request, and rethrow any other error.
- * Callers that still wait then send the request again.
- */
-function ignoreAbort(reason: unknown): undefined {
-  if (!isAbort(reason)) throw reason;
-  return undefined;
+/** Return the cache key of the weights of a head in some columns. Their rows are not part of it. */
+function blockKey({ stack, layer, columns }: Omit<BlockRequest, "heads">, head: number): string {
+  return JSON.stringify(["block", stack, layer, head, columns]);
 }
 
-type KeyParts = [string, number, number, Range, Range];
-
-/**
- * Fields of a block request that identify a cached block of one head. `rows` is null if the rows do
- * not matter.
- */
-type BlockOfHead = Omit<BlockRequest, "rows" | "heads"> & { rows: Range | null };
-
-function keyOf(request: BlockOfHead, head: number): string {
-  const { stack, layer, rows, columns } = request;
-  return JSON.stringify([stack, layer, head, rows, columns]);
+function mapKey({ stack, layer, size, rows, columns }: MapsRequest, head: number): string {
+  return JSON.stringify(["maps", stack, layer, head, size, rows, columns]);
 }

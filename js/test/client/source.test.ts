@@ -3,15 +3,16 @@
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../src/client/page";
-import type { BlockRequest, Description, TileRequest } from "../../src/client/protocol";
-import { Source, splitRequest } from "../../src/client/source";
-import { pageOf, pieceOf, transportOf } from "../builders";
+import type { BlockRequest, Description, Range, TileRequest } from "../../src/client/protocol";
+import { type HeadMap, Source, splitRequest } from "../../src/client/source";
+import { pageOf, pieceOf, stackOf, transportOf } from "../builders";
 
 describe("the transport of a page", () => {
   const layer = { stack: "cross", layer: 4 };
   // The codes of two heads, three queries and two keys are 100 * head + 10 * query + key.
   const codes = [0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121];
   const block = pieceOf([2, 3, 2], codes, layer);
+  const stack = stackOf({ name: "cross" });
   const sourceOf = (fields: Partial<PageData> = {}): Source =>
     new Source(new PageTransport(pageOf({ blocks: [block], maps: [block], ...fields })));
   const close = (...codes: number[]) => codes.map((code) => expect.closeTo((code / 255) ** 2, 6));
@@ -27,24 +28,25 @@ describe("the transport of a page", () => {
     const small = pieceOf([2, 1, 1], [121, 121], layer);
     const source = sourceOf({ maps: [small] });
     const mapOf = async (request: object) => {
-      const { matrices } = await source.maps({ ...layer, size: 1, ...request });
-      return [...(matrices[0] as Float32Array)];
+      const [map] = await source.maps(stack, { ...layer, size: 1, heads: [0], ...request });
+      return [...(map as HeadMap).values];
     };
     expect(await mapOf({})).toEqual(close(121));
     // The map has two rows: row 0 of the weights, and the maximum of rows 1 and 2.
-    expect(await mapOf({ size: 2, heads: [0] })).toEqual(close(0, 1, 20, 21));
+    expect(await mapOf({ size: 2 })).toEqual(close(0, 1, 20, 21));
     expect(await mapOf({ heads: [1], rows: [0, 2], columns: [0, 1] })).toEqual(close(110));
     // A page with only the strongest keys returns its own maps, even if another size is requested.
     // Maps that are pooled from the strongest keys would be less exact.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
     const sparse = sourceOf({ maps: [small], embedded });
-    expect((await sparse.maps({ ...layer, size: 2 })).rows).toBe(1);
+    const [map] = await sparse.maps(stack, { ...layer, size: 2, heads: [0] });
+    expect(map?.rows).toBe(1);
   });
 
   it("names what it does not contain, and an unknown format", async () => {
     const source = sourceOf();
     await expect(source.scores("cross", "induction")).rejects.toThrow("scores for “induction”");
-    const missing = source.maps({ stack: "self", layer: 9, size: 32 });
+    const missing = source.maps(stack, { stack: "self", layer: 9, size: 32, heads: [0] });
     await expect(missing).rejects.toThrow(/layer 9.*“self”/);
     expect(() => sourceOf({ format: 3 } as unknown as PageData)).toThrow(/format 3/);
   });
@@ -57,12 +59,12 @@ describe("large requests", () => {
   };
 
   it("are split by heads, and by rows if one head is too large", () => {
-    // A head has 100 weights of 4 bytes, so two heads fit into 1,000 bytes.
-    const byHead = splitRequest(request, 1000).map((part) => part.heads);
-    expect(byHead).toEqual([[0, 1], [2, 3], [4]]);
-    // A row has 10 weights of 4 bytes, so four rows fit into 170 bytes.
-    const byRow = splitRequest({ ...request, heads: [7] }, 170).map((part) => part.rows);
-    expect(byRow.join(" ")).toBe("10,14 14,18 18,20");
+    const partsOf = (maxRows: number, combined = false) =>
+      splitRequest(request, maxRows, combined).map(({ heads, rows }) => `${heads}: ${rows}`);
+    expect(partsOf(25)).toEqual(["0,1: 10,20", "2,3: 10,20", "4: 10,20"]);
+    expect(partsOf(6).slice(0, 3)).toEqual(["0: 10,16", "0: 16,20", "1: 10,16"]);
+    // Heads that are combined are in the same part.
+    expect(partsOf(25, true)).toEqual(["0,1,2,3,4: 10,15", "0,1,2,3,4: 15,20"]);
   });
 
   it.each([
@@ -113,7 +115,8 @@ describe("large requests", () => {
       const size = shape.reduce((a, b) => a * b, 1);
       const start = 1000 * requests.push(request);
       const data = Float32Array.from({ length: size }, (_, i) => start + i);
-      return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+      const largest = heads.map((head) => [0, head]);
+      return { header: { shape, encoding: "float32", maximum: 1, error: 0, largest }, data };
     });
     const source = new Source(transport, cacheBytes);
     const blockOf = (changed: Partial<BlockRequest>) =>
@@ -154,6 +157,19 @@ describe("large requests", () => {
     await blockOf({ heads: [0], rows: [5, 7] });
     await blockOf({ heads: [2], rows: [3, 5] });
     expect(requests).toHaveLength(4);
+  });
+
+  it("have maps of each head, which are cached for each part and size", async () => {
+    const { source, requests } = counting();
+    const stack = stackOf({ name: "self" });
+    const where = { stack: "self", layer: 0, size: 2 };
+    await source.maps(stack, { ...where, heads: [0, 1] });
+    await source.maps(stack, { ...where, heads: [1, 2] });
+    expect(requests.map(({ heads }) => heads)).toEqual([[0, 1], [2]]);
+    expect(source.cachedMap(where, 1)?.values[0]).toBe(1004);
+    expect(source.cachedMap(where, 2)?.largest).toEqual([0, 2]);
+    for (const other of [{ size: 1 }, { layer: 1 }, { stack: "cross" }, { rows: [0, 1] as Range }])
+      expect(source.cachedMap({ ...where, ...other }, 1)).toBeUndefined();
   });
 
   it("are dropped from a full cache, the oldest first", async () => {
@@ -204,19 +220,26 @@ describe("requests whose answers have not come yet", () => {
   });
 
   it.each(["weights", "scores"])(
-    "are sent again, once, when the first caller of %s cancels",
+    "are cancelled when all callers of %s have cancelled",
     async (kind) => {
       const { requests, headsOf, scoresOf } = paused();
-      const ask = async (signal?: AbortSignal) =>
+      const ask = async (signal: AbortSignal) =>
         String(kind === "weights" ? await headsOf([1], signal) : await scoresOf("a", signal));
-      const controller = new AbortController();
-      const [first, ...others] = [ask(controller.signal), ask(), ask()];
-      controller.abort();
-      await expect(first).rejects.toThrow(aborted);
-      await expect.poll(() => requests).toHaveLength(2);
-      requests[1]?.answer();
-      expect(await Promise.all(others)).toEqual(["1", "1"]);
-      expect(requests).toHaveLength(2);
+      const [first, second, third] = Array.from({ length: 3 }, () => new AbortController());
+      const answers = [first, second].map((caller) => ask((caller as AbortController).signal));
+      first?.abort();
+      // A question that replaces another one at once takes over its request.
+      second?.abort();
+      const next = ask((third as AbortController).signal);
+      await Promise.resolve();
+      expect(requests).toHaveLength(1);
+      requests[0]?.answer();
+      expect(await next).toBe("1");
+      for (const answer of answers) await expect(answer).rejects.toThrow(aborted);
+      const fourth = new AbortController();
+      const other = headsOf([5], fourth.signal);
+      fourth.abort();
+      await expect(other).rejects.toThrow(aborted);
     },
   );
 

@@ -12,7 +12,7 @@
 
 import { asBytes } from "../codec";
 import type { Range, StrongestHeader, StrongestRequest, TokenList } from "../protocol";
-import type { Source } from "../source";
+import { type Source, splitRequest } from "../source";
 import { MAX_REPLY_BYTES, type Reply } from "../transport";
 
 /** Strongest keys of each row of one matrix. */
@@ -57,35 +57,9 @@ const MAX_ENTRIES = 1 << 23;
  * row.
  */
 export function splitStrongest(request: StrongestRequest, numKeys: number): StrongestRequest[] {
-  const { heads, rows } = request;
-  const isSeparate = request.combine === "separate";
-  const numRows = rows[1] - rows[0];
   const rowBytes = 8 * request.k + 12;
-  const fittingHeads = Math.min(
-    MAX_ENTRIES / (numRows * numKeys),
-    MAX_REPLY_BYTES / (numRows * rowBytes),
-  );
-  const headsPerPart = isSeparate
-    ? Math.min(heads.length, Math.max(1, Math.floor(fittingHeads)))
-    : heads.length;
-  const rowsPerPart =
-    headsPerPart > 1 && isSeparate
-      ? numRows
-      : Math.max(
-          1,
-          Math.floor(Math.min(MAX_ENTRIES / (headsPerPart * numKeys), MAX_REPLY_BYTES / rowBytes)),
-        );
-  const parts: StrongestRequest[] = [];
-  for (let head = 0; head < heads.length; head += headsPerPart) {
-    for (let row = rows[0]; row < rows[1]; row += rowsPerPart) {
-      parts.push({
-        ...request,
-        heads: heads.slice(head, head + headsPerPart),
-        rows: [row, Math.min(rows[1], row + rowsPerPart)],
-      });
-    }
-  }
-  return parts;
+  const maxRows = Math.min(MAX_ENTRIES / numKeys, MAX_REPLY_BYTES / rowBytes);
+  return splitRequest(request, maxRows, request.combine !== "separate");
 }
 
 function noKeys(numRows: number, k: number): StrongestKeys {

@@ -5,13 +5,14 @@
  */
 
 import { useEffect, useRef } from "preact/hooks";
+import type { HeadMap } from "../../client/source";
 import { type Ink, inkColor } from "../colors/color-scales";
 import { headColor, type Palette, rgbOf } from "../colors/palette";
 import { EffectBar, EffectNote } from "../effects/bar";
 import { type EffectScale, effectText, errorText, shortEffectText } from "../effects/effects";
 import type { HeadRole } from "../head-grid/head-roles";
 import { formatNumber, formatWeight } from "../text/captions";
-import type { HeadMaps, HeadOrder } from "../view/record";
+import type { HeadOrder } from "../view/record";
 import { runKey } from "./keys";
 
 export interface HeadStripProps {
@@ -22,7 +23,7 @@ export interface HeadStripProps {
   /** Chosen heads, in the order in which the reader chose them. */
   chosen: readonly number[];
   /** Small maps, or null until they are loaded. */
-  maps: HeadMaps | null;
+  maps: ReadonlyMap<number, HeadMap> | null;
   palette: Palette;
   /** Whether the maps show signed numbers, which have one colour per sign. */
   signed?: boolean | undefined;
@@ -91,21 +92,19 @@ export function mapPixels(
   return pixels;
 }
 
-function HeadMap(props: { maps: HeadMaps | null; head: number; ink: Ink; size: number }) {
+function MapCanvas({ map, ink, size }: { map: HeadMap | undefined; ink: Ink; size: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { maps, head, ink, size } = props;
   useEffect(() => {
-    const matrix = maps?.matrices[maps.heads.indexOf(head)];
     const context = canvas.current?.getContext("2d");
-    if (!maps || !matrix || !context) return;
-    const pixels = mapPixels(matrix, maps.maximum, ink);
-    context.putImageData(new ImageData(pixels, maps.columns, maps.rows), 0, 0);
-  }, [maps, head, ink]);
+    if (!map || !context) return;
+    const pixels = mapPixels(map.values, map.maximum, ink);
+    context.putImageData(new ImageData(pixels, map.columns, map.rows), 0, 0);
+  }, [map, ink]);
   return (
     <canvas
       ref={canvas}
-      width={maps?.columns ?? 1}
-      height={maps?.rows ?? 1}
+      width={map?.columns ?? 1}
+      height={map?.rows ?? 1}
       style={{ width: `${size}px`, height: `${size}px` }}
     />
   );
@@ -198,9 +197,8 @@ export function HeadStrip(props: HeadStripProps) {
             ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head), effects.errorOf(head))}`
             : "";
           const choiceIndex = chosen.indexOf(head);
-          const from = props.maps?.sampled
-            ? ` (map from a sample of ${props.maps.sampled.length} queries)`
-            : "";
+          const map = props.maps?.get(head);
+          const from = map?.sampled ? ` (map from a sample of ${map.sampled.length} queries)` : "";
           // If the numbers are signed and one head is chosen, the plot shows the colours of the
           // signs, so the head needs no colour.
           const hasOwnColor = choiceIndex >= 0 && !(props.signed && chosen.length === 1);
@@ -233,12 +231,7 @@ export function HeadStrip(props: HeadStripProps) {
               onFocus={() => props.onHover(head)}
               onBlur={() => props.onHover(null)}
             >
-              <HeadMap
-                maps={props.maps}
-                head={head}
-                ink={props.signed ? palette : color}
-                size={size}
-              />
+              <MapCanvas map={map} ink={props.signed ? palette : color} size={size} />
               {effects && (
                 <EffectBar
                   value={effects.of(head)}

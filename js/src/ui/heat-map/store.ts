@@ -29,7 +29,7 @@ import {
   composeGrid,
   type Grid,
   isLarge,
-  Tiles,
+  loadTiles,
   tileLevel,
   tileSetOf,
   tilesOf,
@@ -115,7 +115,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const cursor = signal<TokensAt | null>(null);
   const search = signal("");
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
-  const tiles = new Tiles(source);
   // Count of tile arrivals. Signals that read it are computed again when tiles arrive.
   const arrivals = signal(0);
 
@@ -155,7 +154,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     source.transport.live ? wantedTiles(now) : tilesOf(now);
   const tileRequests = computed(() => viewport.value && tilesIn(viewport.value));
   record.answer(tileRequests, (requests, ended) =>
-    tiles.load(requests, ended, () => {
+    loadTiles(source, requests, ended, () => {
       arrivals.value++;
     }),
   );
@@ -166,7 +165,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     arrivals.value;
     const next = layout.value;
     if (!next) return null;
-    const grid = composeGrid(next.viewport, tiles);
+    const grid = composeGrid(next.viewport, source);
     const cells = grid.rows * grid.columns;
     if (grid.missing === cells) return last;
     last = { layout: next, grid };

@@ -3,7 +3,6 @@
  * attention matrix. At level n, each of its cells covers 2^n × 2^n tokens.
  */
 
-import { LruCache } from "../../client/lru-cache";
 import { TILE } from "../../client/page/tiles";
 import type { Pooled, TileRequest } from "../../client/protocol";
 import { cellValue } from "../../client/signs";
@@ -49,6 +48,12 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
   );
 }
 
+/** Return the level at which one tile covers the whole matrix. */
+function wholeLevel({ queries, keys }: Viewport): number {
+  const longest = Math.max(queries.text.length, keys.text.length);
+  return Math.max(0, Math.ceil(Math.log2(longest / TILE)));
+}
+
 /** Number of weights above which a complete matrix is estimated from a sample of queries. */
 const MAX_EXACT_WEIGHTS = 1 << 24;
 
@@ -69,9 +74,7 @@ export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
 export function wantedTiles(viewport: Viewport): TileRequest[] {
   const tiles = tilesOf(viewport);
   if (!isLarge(viewport)) return tiles;
-  const longest = Math.max(viewport.queries.text.length, viewport.keys.text.length);
-  const level = Math.max(0, Math.ceil(Math.log2(longest / TILE)));
-  const whole = { ...tileSetOf(viewport), level, row: 0, column: 0 };
+  const whole = { ...tileSetOf(viewport), level: wholeLevel(viewport), row: 0, column: 0 };
   const span = TILE * 2 ** tileLevel(viewport);
   const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
   const [row, column] = [middle(viewport.rows), middle(viewport.columns)];
@@ -104,7 +107,6 @@ export interface Grid {
   every?: number;
 }
 
-const CACHE_BYTES = 64_000_000;
 /**
  * Number of simultaneous requests. With two, the next request is ready when the kernel finishes
  * one. More would block other requests.
@@ -112,72 +114,54 @@ const CACHE_BYTES = 64_000_000;
 const MAX_REQUESTS = 2;
 /** Delay in milliseconds in which arriving tiles are collected for one redraw. */
 const REDRAW_DELAY_MS = 30;
-/** Coarsest level of tiles. It is sufficient for any text that fits in memory. */
-const MAX_LEVEL = 24;
 
-function keyOf(set: TileSet, level: number, row: number, column: number): string {
-  return JSON.stringify([set.stack, set.layer, set.heads, set.pooled, level, row, column]);
+/** Load tiles. Call `onArrival` when tiles arrive and at the end. */
+export async function loadTiles(
+  source: Source,
+  requests: readonly TileRequest[],
+  signal: AbortSignal,
+  onArrival: () => void,
+): Promise<void> {
+  // Tiles that arrive within `REDRAW_DELAY_MS` milliseconds are drawn together.
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const queue = requests.filter((request) => !source.cachedTile(request));
+  const lane = async (): Promise<void> => {
+    for (let request = queue.shift(); request; request = queue.shift()) {
+      await source.tile(request, signal);
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        onArrival();
+      }, REDRAW_DELAY_MS);
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: MAX_REQUESTS }, lane));
+  } finally {
+    // If a request failed, the other lane stops after its current request.
+    queue.length = 0;
+    clearTimeout(timer);
+    onArrival();
+  }
 }
 
-/** Cache of loaded tiles. */
-export class Tiles {
-  readonly #source: Source;
-  readonly #cached = new LruCache<WeightBlock>(CACHE_BYTES);
-  #coarsest = 0;
-
-  constructor(source: Source) {
-    this.#source = source;
+/**
+ * Return the finest cached tile that covers a query and a key, and its level. Levels finer than
+ * `finest` are not searched.
+ */
+function coveringTile(
+  source: Source,
+  viewport: Viewport,
+  finest: number,
+  query: number,
+  key: number,
+): [WeightBlock, number] | null {
+  for (let level = finest; level <= Math.max(finest, wholeLevel(viewport)); level++) {
+    const span = TILE * 2 ** level;
+    const [row, column] = [Math.floor(query / span), Math.floor(key / span)];
+    const piece = source.cachedTile({ ...tileSetOf(viewport), level, row, column });
+    if (piece) return [piece, level];
   }
-
-  /** Load the tiles that are not cached. Call `onArrival` when tiles arrive and at the end. */
-  async load(
-    requests: readonly TileRequest[],
-    signal: AbortSignal,
-    onArrival: () => void,
-  ): Promise<void> {
-    // Tiles that arrive within `REDRAW_DELAY_MS` milliseconds are drawn together.
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let failed = false;
-    const queue = requests.filter((tile) => !this.get(tile, tile.level, tile.row, tile.column));
-    const lane = async (): Promise<void> => {
-      for (let request = queue.shift(); request && !failed; request = queue.shift()) {
-        const piece = await this.#source.tile(request, signal);
-        const key = keyOf(request, request.level, request.row, request.column);
-        this.#coarsest = Math.max(this.#coarsest, request.level);
-        this.#cached.set(key, piece, 4 * piece.rows * piece.columns);
-        timer ??= setTimeout(() => {
-          timer = undefined;
-          onArrival();
-        }, REDRAW_DELAY_MS);
-      }
-    };
-    try {
-      await Promise.all(Array.from({ length: MAX_REQUESTS }, lane));
-    } catch (error) {
-      failed = true;
-      throw error;
-    } finally {
-      clearTimeout(timer);
-      onArrival();
-    }
-  }
-
-  get(set: TileSet, level: number, row: number, column: number): WeightBlock | undefined {
-    return this.#cached.get(keyOf(set, level, row, column));
-  }
-
-  /**
-   * Return the finest cached tile that covers a query and a key, and its level. Levels finer than
-   * `level` are not searched.
-   */
-  covering(set: TileSet, level: number, query: number, key: number): [WeightBlock, number] | null {
-    for (let at = level; at <= Math.min(MAX_LEVEL, this.#coarsest); at++) {
-      const span = TILE * 2 ** at;
-      const piece = this.get(set, at, Math.floor(query / span), Math.floor(key / span));
-      if (piece) return [piece, at];
-    }
-    return null;
-  }
+  return null;
 }
 
 /** Return the first token of every cell, and finally the end of the window. */
@@ -191,9 +175,8 @@ function starts(window: readonly [number, number], tokensPerCell: number): numbe
  * Compute the grid of a viewport from the cached tiles. Cells without a tile of the requested level
  * get values from a coarser tile, or NaN.
  */
-export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
+export function composeGrid(viewport: Viewport, source: Source): Grid {
   const base = tileLevel(viewport);
-  const set = tileSetOf(viewport);
   const rowStarts = starts(viewport.rows.window, 2 ** viewport.rows.level);
   const columnStarts = starts(viewport.columns.window, 2 ** viewport.columns.level);
   const [rows, columns] = [viewport.rows.cells, viewport.columns.cells];
@@ -214,7 +197,7 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     for (const [left, right] of across) {
       const query = rowStarts[top] as number;
       const key = columnStarts[left] as number;
-      const tile = tiles.covering(set, base, query, key);
+      const tile = coveringTile(source, viewport, base, query, key);
       if (!tile) {
         grid.missing += (bottom - top) * (right - left);
         grid.fine = false;

@@ -12,7 +12,7 @@ import {
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, StackDescription, TokenList } from "../../client/protocol";
-import { headsOf, type Scores, type Source, type WeightBlock } from "../../client/source";
+import { type HeadMap, headsOf, type Scores, type Source } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
 import type { ThemeName } from "../colors/palette";
@@ -234,14 +234,6 @@ export interface Answer<Q, A> {
   answer: A;
 }
 
-/**
- * Small maps of heads, in the order of `heads`. A small map is an attention matrix that is pooled
- * to few cells.
- */
-export interface HeadMaps extends WeightBlock {
-  heads: number[];
-}
-
 /** Export of a page, for which the reader waits. */
 export interface Job {
   /** Description of the job and its progress. */
@@ -255,12 +247,6 @@ export interface Job {
 const MAP_SIZE = 32;
 /** Maximum time in milliseconds for which other requests wait for the first picture. */
 const PICTURED_WITHIN_MS = 1_000;
-/**
- * Maximum number of weights in one request for small maps. The kernel computes them in a few tenths
- * of a second.
- */
-const WEIGHTS_AT_ONCE = 1 << 25;
-
 export function createRecordStore(
   source: Source,
   state: Signals<RecordState>,
@@ -427,25 +413,15 @@ export function createRecordStore(
   const at = computed(() => {
     const current = mapsWanted.value ? selection.value : null;
     if (!current) return null;
-    const { stack, layer, allHeads, queries, keys } = current;
-    const longest = Math.max(queries.text.length, keys.text.length);
-    // For long texts, request the maps of a few heads at a time. The kernel can then handle other
-    // requests between them.
-    const together = Math.max(1, Math.floor(WEIGHTS_AT_ONCE / (MAP_SIZE * longest)));
-    return { stack: stack.name, layer, heads: allHeads, together };
+    const { stack, layer, allHeads } = current;
+    return { stack, layer, heads: allHeads };
   });
-  const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
-    const size = MAP_SIZE;
+  const maps = answer(at, async ({ stack, layer, heads }, signal) => {
     // A kernel handles one request at a time, and the picture has priority.
     await pictured(signal);
-    if (heads.length <= together)
-      return { heads, ...(await source.maps({ ...where, size }, signal)) };
-    const chunks = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));
-    const pieces = await Promise.all(
-      chunks.map((chunk) => source.maps({ ...where, size, heads: chunk }, signal)),
-    );
-    const matrices = pieces.flatMap((piece) => piece.matrices);
-    return { heads, ...(pieces[0] as WeightBlock), matrices };
+    const request = { stack: stack.name, layer, heads, size: MAP_SIZE };
+    const headMaps = await source.maps(stack, request, signal);
+    return new Map(heads.map((head, i) => [head, headMaps[i] as HeadMap]));
   });
 
   const roles = computed(() => {
@@ -538,7 +514,7 @@ export function createRecordStore(
     error,
     selection,
     /**
-     * Small maps of all heads of the layer, or null. They are requested after the first call of
+     * Small maps of all heads of the layer, by head, or null. They are requested after the first call of
      * `wantMaps`.
      */
     maps: computed(() => maps.value?.answer ?? null),

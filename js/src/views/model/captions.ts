@@ -6,6 +6,7 @@
  */
 
 import type { StackDescription } from "../../client/protocol";
+import type { HeadMap } from "../../client/source";
 import { scoreText } from "../../ui/controls/heads";
 import {
   effectText,
@@ -43,14 +44,7 @@ import {
 } from "../../ui/text/captions";
 import type { Selection } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
-import {
-  coveredRange,
-  type HeadMap,
-  type MapProperties,
-  type Part,
-  queriesOf,
-  strongestCell,
-} from "./maps";
+import { coveredRange, type Part, queriesOf, strongestCell } from "./maps";
 import { MIN_LINE_OPACITY, maxLinesFor } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
@@ -252,7 +246,7 @@ function partInWords(name: string, numbers: readonly number[], [start, stop]: [n
  */
 export function thumbnailsInWords(
   part: Part,
-  map: Pick<MapProperties, "rows" | "columns" | "maximum" | "sampled"> | null,
+  map: Pick<HeadMap, "rows" | "columns" | "maximum" | "sampled"> | null,
   cell: number,
   thumbnails: ModelState["thumbnails"],
   live: boolean,

@@ -6,7 +6,7 @@
  */
 
 import type { StackDescription } from "../../client/protocol";
-import type { Source } from "../../client/source";
+import type { HeadMap, Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import {
   type Box,
@@ -49,15 +49,7 @@ import {
 import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
 import { BAR_GAP, BAR_HEIGHT, groupByLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
-import {
-  coveredRange,
-  type HeadMap,
-  HeadMaps,
-  type MapSet,
-  type Part,
-  queriesOf,
-  strongestCell,
-} from "./maps";
+import { coveredRange, loadMaps, type MapSet, type Part, queriesOf, strongestCell } from "./maps";
 import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./marks";
 import type { ModelState } from "./state";
 
@@ -95,15 +87,12 @@ export async function loadAll(
   stack: StackDescription,
   onProgress: (done: number) => void,
 ): Promise<(cell: HeadIndex) => HeadMap | undefined> {
-  // Use a separate cache: when the reader scrolls, the view's cache cancels its requests.
-  const maps = new HeadMaps(source, () => stack);
   const all = new Map<string, HeadMap>();
-  for (const [layer, heads] of groupByLayer(grid.rows.flat())) {
-    await maps.load({ ...set, layers: [[layer, heads]] });
-    for (const head of heads) {
-      const map = maps.get(set, layer, head);
-      if (map) all.set(`${layer} ${head}`, map);
-    }
+  for (const layer of groupByLayer(grid.rows.flat())) {
+    const maps = await loadMaps(source, set, stack, layer);
+    layer[1].forEach((head, i) => {
+      all.set(`${layer[0]} ${head}`, maps[i] as HeadMap);
+    });
     onProgress(all.size);
   }
   return ({ layer, head }) => all.get(`${layer} ${head}`);

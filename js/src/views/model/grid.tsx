@@ -69,7 +69,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
           : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
       hint={(cell, shownGrid) => hintOf(store, cell, shownGrid)}
       painting={{
-        follows: [store.mapSet, store.drawnId, store.maps.arrivals],
+        follows: [store.mapSet, store.drawnId, store.arrivals],
         sources: (cells) => [
           ...cells.map((cell) => (cell ? store.map(cell) : null)),
           palette,

@@ -7,6 +7,7 @@ import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import type { HeadMap } from "../../client/source";
 import { ColorLegend } from "../../ui/colors/legend";
 import { Choice } from "../../ui/controls/fields";
 import { EffectLegend } from "../../ui/effects/bar";
@@ -44,7 +45,6 @@ import { Detail, type DetailCaptions } from "./detail";
 import { figure, headsCsv, loadAll, thumbnailScale } from "./figure";
 import { ModelGrid } from "./grid";
 import type { CellSize, Layout } from "./layout";
-import type { HeadMap } from "./maps";
 import css from "./model.css";
 import { MODEL_DEFAULTS, type ModelState } from "./state";
 import { createModelStore, type ModelStore } from "./store";
@@ -84,7 +84,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const map = await loadAllMaps(context, store, busy);
       const captions = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(selection, grid, store.mapProperties.value?.error ?? null),
+        subtitle: subtitleOf(selection, grid, store.anyMap.value?.error ?? null),
         sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, selection, grid, false),
         coverage: coverageOf(context, store, grid, firstMap(grid, map)),
       };
@@ -132,7 +132,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
 
   const summary = useComputed(() => {
     const [selection, grid] = [store.selection.value, store.grid.value];
-    store.maps.arrivals.value;
+    store.arrivals.value;
     if (!selection || !grid) return "";
     const layers = layersInWords(selection.stack);
     const opened = detailCaptions.value
@@ -151,9 +151,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       context={context}
       name="Model view"
       subtitle={
-        selection && grid
-          ? subtitleOf(selection, grid, store.mapProperties.value?.error ?? null)
-          : ""
+        selection && grid ? subtitleOf(selection, grid, store.anyMap.value?.error ?? null) : ""
       }
       summary={summary}
       exports={entries}
@@ -342,7 +340,7 @@ function coverageOf(
     pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
       store.part.value,
-      drawn ?? store.mapProperties.value,
+      drawn ?? store.anyMap.value,
       cell,
       thumbnails.value,
       drawn === undefined,
@@ -362,7 +360,7 @@ function ModelFooter(props: {
 }) {
   const { context, store } = props;
   const [selection, grid] = [store.selection.value, store.grid.value];
-  store.maps.arrivals.value;
+  store.arrivals.value;
   if (!selection || !grid) return null;
   const effects = store.effects.value;
   return (
@@ -379,7 +377,7 @@ function ModelFooter(props: {
         name="av-ink-legend"
         scale={thumbnailScale(
           context.state.thumbnails.value === "lines",
-          store.mapProperties.value?.maximum ?? selection.stack.maximum,
+          store.anyMap.value?.maximum ?? selection.stack.maximum,
           quantityOf(selection.stack),
           context.palette.value,
         )}

@@ -2,12 +2,12 @@
 
 import type { Range } from "../../client/protocol";
 import { larger } from "../../client/signs";
+import type { HeadMap } from "../../client/source";
 import { paintMarks } from "../../draw/canvas";
 import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
 import { type Ink, inkColor } from "../../ui/colors/color-scales";
 import { type Palette, pinColor, rgbOf } from "../../ui/colors/palette";
 import type { Layout } from "./layout";
-import type { HeadMap } from "./maps";
 import type { ModelState } from "./state";
 
 /** Position of a thumbnail. */

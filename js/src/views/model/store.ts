@@ -7,6 +7,8 @@
  */
 
 import { batch, computed, signal } from "@preact/signals";
+import type { StackDescription } from "../../client/protocol";
+import type { HeadMap } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import {
   chunkOf,
@@ -35,7 +37,7 @@ import {
   layOut,
   mapSizeFor,
 } from "./layout";
-import { HeadMaps, type MapSet, type Part } from "./maps";
+import { cachedMap, loadMaps, type MapSet, type Part } from "./maps";
 import { rowOnMap } from "./marks";
 import type { ModelState } from "./state";
 
@@ -165,11 +167,10 @@ export function createModelStore(context: ViewContext<ModelState>) {
     return stackScores !== undefined || stack.value.patterns.includes(name);
   });
 
-  const maps = new HeadMaps(source, (name) =>
-    record.description.peek()?.stacks.find((item) => item.name === name),
-  );
-  context.ended.addEventListener("abort", () => maps.end());
-
+  // Number of arrivals of maps. Its change makes the grid repaint.
+  const arrivals = signal(0);
+  // Any map of the latest arrival. It has the same size and precision as the others.
+  const latestMap = signal<{ stack: string; map: HeadMap } | null>(null);
   const mapsRequest = computed(() => {
     const headGrid = grid.value;
     const sight = heads.sight.value;
@@ -180,7 +181,15 @@ export function createModelStore(context: ViewContext<ModelState>) {
       for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
     return { ...mapSet.value, layers: groupByLayer(cells) };
   });
-  record.answer(mapsRequest, (request) => maps.load(request));
+  record.answer(mapsRequest, ({ layers, ...set }, ended) => {
+    const now = stack.peek() as StackDescription;
+    return Promise.all(
+      layers.map(async (heads) => {
+        const [map] = await loadMaps(source, set, now, heads, ended, () => arrivals.value++);
+        if (map) latestMap.value = { stack: now.name, map };
+      }),
+    );
+  });
   const toShow = signal<HeadIndex | null>(null);
   const moveTo = ({ layer, head }: HeadIndex): void => {
     heads.cursor.value = { layer, head };
@@ -225,13 +234,13 @@ export function createModelStore(context: ViewContext<ModelState>) {
       state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
     ),
     mapSet,
-    maps,
-    /** Properties of the maps of this stack, or null before the first reply. */
-    mapProperties: computed(() => {
-      const properties = maps.properties.value;
-      return properties?.stack === stack.value?.name ? properties : null;
+    arrivals,
+    /** Any map of this stack, or null before the first reply. */
+    anyMap: computed(() => {
+      const latest = latestMap.value;
+      return latest?.stack === stack.value?.name ? (latest?.map ?? null) : null;
     }),
-    map: ({ layer, head }: HeadIndex) => maps.get(mapSet.peek(), layer, head),
+    map: ({ layer, head }: HeadIndex) => cachedMap(source, mapSet.peek(), layer, head),
     opened,
     showsDetail,
     beside,

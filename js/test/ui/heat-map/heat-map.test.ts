@@ -7,7 +7,7 @@ import { Source } from "../../../src/client/source";
 import { cellAt, layOut } from "../../../src/ui/heat-map/layout";
 import { borders } from "../../../src/ui/heat-map/marks";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
-import { composeGrid, Tiles, tilesOf } from "../../../src/ui/heat-map/tiles";
+import { composeGrid, loadTiles, tilesOf } from "../../../src/ui/heat-map/tiles";
 import {
   MAX_CELL,
   tokensOf,
@@ -98,10 +98,9 @@ describe("the grid from the cached tiles", () => {
     async (_name, numQueries, numKeys, state) => {
       const matrix = random(numQueries, numKeys);
       const { source } = served(matrix);
-      const tiles = new Tiles(source);
       const now = viewport(numQueries, numKeys, state, {}, { width: 90, height: 70 });
-      await tiles.load(tilesOf(now), new AbortController().signal, () => undefined);
-      const grid = composeGrid(now, tiles);
+      await loadTiles(source, tilesOf(now), new AbortController().signal, () => undefined);
+      const grid = composeGrid(now, source);
       expect([grid.missing, grid.fine]).toEqual([0, true]);
       const cells = expected(now, matrix).map((cell) => expect.closeTo(cell, 6));
       expect([...grid.values]).toEqual(cells);
@@ -111,27 +110,26 @@ describe("the grid from the cached tiles", () => {
   it("uses coarser tiles until finer ones arrive, and is never blank", async () => {
     const matrix = random(1200, 1200);
     const { source, request } = served(matrix);
-    const tiles = new Tiles(source);
     const signal = new AbortController().signal;
     const far = viewport(1200);
-    await tiles.load(tilesOf(far), signal, () => undefined);
+    await loadTiles(source, tilesOf(far), signal, () => undefined);
     const near = viewport(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
-    const before = composeGrid(near, tiles);
+    const before = composeGrid(near, source);
     expect([before.missing, before.fine]).toEqual([0, false]);
     // Until the fine tiles are loaded, a cell shows the value of the coarse cell that contains it.
     // A coarse cell has 2 x 2 tokens, so token 200 is in coarse cell 100.
-    const coarse = composeGrid(far, tiles);
+    const coarse = composeGrid(far, source);
     const at = (row: number, column: number): number => row * coarse.columns + column;
     expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
     expect(before.values[101]).toBe(coarse.values[at(100, 100)]);
     expect(before.values[102]).toBe(coarse.values[at(100, 101)]);
     request.mockClear();
-    await tiles.load(tilesOf(near), signal, () => undefined);
-    expect(composeGrid(near, tiles).fine).toBe(true);
+    await loadTiles(source, tilesOf(near), signal, () => undefined);
+    expect(composeGrid(near, source).fine).toBe(true);
     const levels = request.mock.calls.map(([, args]) => (args as TileRequest).level);
     expect(levels).toEqual([0, 0, 0, 0]);
     // The coarse tiles are still cached.
-    await tiles.load(tilesOf(far), signal, () => undefined);
+    await loadTiles(source, tilesOf(far), signal, () => undefined);
     expect(request).toHaveBeenCalledTimes(4);
   });
 });

@@ -8,7 +8,7 @@ import type { Reply } from "../../../src/client/transport";
 import { coverage, nothingInWords, sumInSight } from "../../../src/ui/heat-map/captions";
 import {
   composeGrid,
-  Tiles,
+  loadTiles,
   tileLevel,
   tilesOf,
   wantedTiles,
@@ -40,8 +40,8 @@ class Kernel extends FakeKernel {
   }
 }
 
-const load = (tiles: Tiles, requests: TileRequest[], signal = new AbortController().signal) =>
-  tiles.load(requests, signal, () => undefined);
+const load = (source: Source, requests: TileRequest[], signal = new AbortController().signal) =>
+  loadTiles(source, requests, signal, () => undefined);
 
 const unpinned = { token: null, key: null, row: null, column: null };
 
@@ -67,12 +67,12 @@ describe("tiles of a long matrix", () => {
 
   it("are requested once, two at a time, and have their sampling interval", async () => {
     const kernel = new Kernel();
-    const tiles = new Tiles(new Source(kernel));
+    const source = new Source(kernel);
     const whole = long();
-    await load(tiles, tilesOf(whole));
+    await load(source, tilesOf(whole));
     expect(kernel.maxPending).toBe(2);
     expect(kernel.asked).toHaveLength(4);
-    const grid = composeGrid(whole, tiles);
+    const grid = composeGrid(whole, source);
     expect([grid.missing, grid.fine, grid.every]).toEqual([0, true, 128]);
     const words = (live: boolean) =>
       coverage({ viewport: whole, grid, ...unpinned }, { scale: "linear", end: 1, live });
@@ -83,7 +83,7 @@ describe("tiles of a long matrix", () => {
     // A reply encodes a weight as round(255 * sqrt(weight / maximum)). The tiles have the `maximum`
     // 0.01, so weights below 0.01 * (0.5 / 255)^2 are encoded as 0.
     expect(nothingInWords(grid)).toBe("less than 0.00000004");
-    await load(tiles, tilesOf(whole));
+    await load(source, tilesOf(whole));
     expect(kernel.asked).toHaveLength(4);
   });
 
@@ -91,7 +91,7 @@ describe("tiles of a long matrix", () => {
     const kernel = new Kernel();
     const controller = new AbortController();
     kernel.held = () => true;
-    const loading = load(new Tiles(new Source(kernel)), tilesOf(long()), controller.signal);
+    const loading = load(new Source(kernel), tilesOf(long()), controller.signal);
     await expect.poll(() => kernel.waiting).toHaveLength(2);
     controller.abort();
     await expect(loading).rejects.toThrow("cancelled");
@@ -100,13 +100,13 @@ describe("tiles of a long matrix", () => {
 
   it("stop at the first failure, and continue on retry", async () => {
     const kernel = new Kernel();
-    const tiles = new Tiles(new Source(kernel));
+    const source = new Source(kernel);
     kernel.failing = { tile: "The kernel was interrupted." };
-    await expect(load(tiles, tilesOf(long()))).rejects.toThrow("interrupted");
+    await expect(load(source, tilesOf(long()))).rejects.toThrow("interrupted");
     // Two requests are sent at a time. Both failed, so no other request was sent.
     expect(kernel.asked).toHaveLength(2);
     kernel.failing = {};
-    await load(tiles, tilesOf(long()));
-    expect(composeGrid(long(), tiles).missing).toBe(0);
+    await load(source, tilesOf(long()));
+    expect(composeGrid(long(), source).missing).toBe(0);
   });
 });
