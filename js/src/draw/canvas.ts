@@ -6,17 +6,23 @@ import {
   fontOf,
   type ImageMark,
   type Mark,
-  OPACITY_STEPS,
-  opacityStep,
   type RectMark,
   type Scene,
   type TextMark,
 } from "./marks";
 
+/**
+ * Number of opacity steps. Curves are painted in the order of their steps, so that strong curves
+ * lie on top.
+ */
+const OPACITY_STEPS = 192;
+
 function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: number): void {
   const buckets = new Map<number, number[]>();
   for (let i = 0; i < mark.count; i++) {
-    const step = opacityStep(mark.opacity[i] as number);
+    // The step is at least 1, so that weak curves are visible.
+    const exact = Math.round((mark.opacity[i] as number) * OPACITY_STEPS);
+    const step = Math.min(OPACITY_STEPS, Math.max(1, exact));
     const bucket = buckets.get(step);
     if (bucket) bucket.push(i);
     else buckets.set(step, [i]);

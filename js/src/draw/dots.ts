@@ -6,10 +6,8 @@
  * computed once for each radius and for each position of the dot's centre within a pixel.
  */
 
-import type { DotsMark, DotsPainter, ImageMark, Mark } from "./marks";
-
-/** Maximum number of dots that an SVG contains as shapes. Editors become slow with more shapes. */
-export const MAX_SHAPE_DOTS = 20_000;
+import type { DotsMark, DotsPainter, ImageMark } from "./marks";
+import { element, opacityText, rounded } from "./svg";
 
 /**
  * Number of steps of a pixel's covered share. Step 0 is not covered, and step `LEVELS` is
@@ -26,18 +24,16 @@ const DEPTHS = 8;
 /** Half the side of a square with the area of a disc of radius 1. */
 const HALF_SIDE = /* @__PURE__ */ Math.sqrt(Math.PI) / 2;
 
-/** Return the number of dots in lists of marks. */
-export function countDots(...lists: readonly (readonly Mark[])[]): number {
-  return lists.flat().reduce((sum, mark) => sum + (mark.kind === "dots" ? mark.count : 0), 0);
+/** Return the radius and opacity of the dots of a mark at a depth step, or of all dots for null. */
+function styleAt({ radius, opacity }: DotsMark, depth: number | null) {
+  if (depth === null) return { radius, opacity };
+  const near = (depth + 0.5) / DEPTHS;
+  return { radius: radius * (0.65 + 0.7 * near), opacity: opacity * (0.3 + 0.7 * near) };
 }
 
-/** Return the radius and opacity of a dot at depth `near`, from 0 (most distant) to 1 (nearest). */
-export function atDepth(
-  radius: number,
-  opacity: number,
-  near: number,
-): { radius: number; opacity: number } {
-  return { radius: radius * (0.65 + 0.7 * near), opacity: opacity * (0.3 + 0.7 * near) };
+/** Return the depth step of a dot, from 0 (most distant), or null without depths. */
+function depthOf({ near }: DotsMark, i: number): number | null {
+  return near ? ((near[i] as number) * DEPTHS) >> 8 : null;
 }
 
 /** Pixels with premultiplied colours, red in the lowest byte and opacity in the highest byte. */
@@ -45,10 +41,6 @@ interface Raster {
   width: number;
   height: number;
   pixels: Uint32Array;
-}
-
-export function makeRaster(width: number, height: number): Raster {
-  return { width, height, pixels: new Uint32Array(width * height) };
 }
 
 function clamp(value: number): number {
@@ -117,47 +109,26 @@ function stampsOf(shape: number, exactRadius: number, exactRing: number): Stamps
   return stamps;
 }
 
-/** Return red, green and blue of "#rrggbb". */
-function rgbOf(color: string): [number, number, number] {
-  const value = Number.parseInt(color.slice(1, 7), 16);
-  return [(value >> 16) & 255, (value >> 8) & 255, value & 255];
-}
-
 /**
- * Return premultiplied pixels for each colour and opacity step, with `steps + 1` entries per
- * colour. `alphas` has the opacity of each step, from 0 to 256 * `opacity`.
+ * Return premultiplied pixels for each colour and step of a pixel's covered share, with
+ * `LEVELS + 1` entries per colour. `alphas` has the opacity of each step, from 0 to 256 * `opacity`.
  *
  * Values are rounded down, so that painting over a pixel many times never overflows a byte.
  */
-export function sourcePixels(
-  colors: readonly string[],
-  opacity: number,
-  steps: number,
-): { words: Uint32Array; alphas: Uint16Array } {
-  const alphas = new Uint16Array(steps + 1);
-  for (let step = 0; step <= steps; step++)
-    alphas[step] = Math.round(256 * clamp(opacity) * (step / steps));
-  const words = new Uint32Array(colors.length * (steps + 1));
-  colors.forEach((color, i) => {
-    const [red, green, blue] = rgbOf(color);
-    for (let step = 0; step <= steps; step++) {
-      const alpha = alphas[step] as number;
-      const part = (value: number): number => Math.floor((value * alpha) / 256);
-      words[i * (steps + 1) + step] =
-        (part(red) | (part(green) << 8) | (part(blue) << 16) | (part(255) << 24)) >>> 0;
-    }
+function sourcePixels(colors: readonly string[], opacity: number) {
+  const steps = Array.from({ length: LEVELS + 1 }, (_, step) => step);
+  const alphas = steps.map((step) => Math.round(256 * clamp(opacity) * (step / LEVELS)));
+  const words = colors.flatMap((color) => {
+    const value = Number.parseInt(color.slice(1, 7), 16);
+    return alphas.map((alpha) => {
+      const part = (byte: number): number => Math.floor(((byte & 255) * alpha) / 256);
+      return (
+        (part(value >> 16) | (part(value >> 8) << 8) | (part(value) << 16) | (part(255) << 24)) >>>
+        0
+      );
+    });
   });
-  return { words, alphas };
-}
-
-/**
- * Paint the premultiplied pixel `source` with opacity `alpha`, 0 to 256, over the pixel `below`.
- */
-export function blend(below: number, source: number, alpha: number): number {
-  const remaining = 256 - alpha;
-  const even = ((Math.imul(below & 0xff00ff, remaining) + 0x800080) >>> 8) & 0xff00ff;
-  const odd = (Math.imul((below >>> 8) & 0xff00ff, remaining) + 0x800080) & 0xff00ff00;
-  return (source + (even | odd)) >>> 0;
+  return { words: Uint32Array.from(words), alphas: Uint16Array.from(alphas) };
 }
 
 /**
@@ -167,37 +138,28 @@ export function blend(below: number, source: number, alpha: number): number {
  * @param left left edge of the raster, in pixels of the mark.
  * @param top top edge of the raster, in pixels of the mark.
  */
-export function paintInto(
-  raster: Raster,
-  mark: DotsMark,
-  scale: number,
-  left: number,
-  top: number,
-): void {
-  if (!mark.near) {
-    paintDepth(raster, mark, scale, left, top, -1);
-    return;
-  }
-  for (let depth = 0; depth < DEPTHS; depth++) paintDepth(raster, mark, scale, left, top, depth);
+function paintInto(raster: Raster, mark: DotsMark, scale: number, left: number, top: number): void {
+  const depths = mark.near ? Array.from({ length: DEPTHS }, (_, depth) => depth) : [null];
+  for (const depth of depths) paintDepth(raster, mark, scale, left, top, depth);
 }
 
-/** Paint the dots of one depth step. If `depth` is -1, paint all dots. */
+/** Paint the dots of one depth step, or all dots if `depth` is null. */
 function paintDepth(
   raster: Raster,
   mark: DotsMark,
   scale: number,
   left: number,
   top: number,
-  depth: number,
+  depth: number | null,
 ): void {
   const { width, height, pixels } = raster;
-  const { x, y, color, shape, near } = mark;
-  const style = depth < 0 ? mark : atDepth(mark.radius, mark.opacity, (depth + 0.5) / DEPTHS);
+  const { x, y, color, shape } = mark;
+  const style = styleAt(mark, depth);
   const ring = (mark.ring ?? 0) * scale;
   const stamps = [0, 1].map((shapeCode) => stampsOf(shapeCode, style.radius * scale, ring));
-  const { words, alphas } = sourcePixels(mark.colors, style.opacity, LEVELS);
+  const { words, alphas } = sourcePixels(mark.colors, style.opacity);
   for (let i = 0; i < mark.count; i++) {
-    if (depth >= 0 && near && ((near[i] as number) * DEPTHS) >> 8 !== depth) continue;
+    if (depthOf(mark, i) !== depth) continue;
     const centerX = ((x[i] as number) - left) * scale;
     const centerY = ((y[i] as number) - top) * scale;
     const { side, before, levels } = stamps[shape[i] === 1 ? 1 : 0] as Stamps;
@@ -222,8 +184,7 @@ function paintDepth(
         if (level === 0 || column < 0 || column >= width) continue;
         const remaining = 256 - (alphas[level] as number);
         const below = pixels[pixelIndex] as number;
-        // This is the body of `blend`. A function call for each pixel would take a third of the
-        // frame's time.
+        // Paint the dot over the pixel. Each operation handles two of the four bytes.
         const even = ((Math.imul(below & 0xff00ff, remaining) + 0x800080) >>> 8) & 0xff00ff;
         const odd = (Math.imul((below >>> 8) & 0xff00ff, remaining) + 0x800080) & 0xff00ff00;
         pixels[pixelIndex] = (words[base + level] as number) + (even | odd);
@@ -235,15 +196,10 @@ function paintDepth(
 const OPAQUE = 0xff000000;
 
 /**
- * Return the pixels of a raster with colours that are not premultiplied, as a canvas needs them.
- *
- * @param into bytes to write the pixels to. They must have the size of the raster.
+ * Write the pixels of a raster to `into` with colours that are not premultiplied, as a canvas needs
+ * them.
  */
-export function unpremultiply(
-  raster: Raster,
-  into = new Uint8ClampedArray(4 * raster.pixels.length),
-): Uint8ClampedArray<ArrayBuffer> {
-  const { pixels } = raster;
+function unpremultiply({ pixels }: Raster, into: Uint8ClampedArray): void {
   const out = new Uint32Array(into.buffer);
   for (let i = 0; i < pixels.length; i++) {
     const pixel = pixels[i] as number;
@@ -258,23 +214,17 @@ export function unpremultiply(
     const blue = Math.min(255, ((pixel >>> 16) & 255) * factor + 0.5);
     out[i] = (red | (green << 8) | (blue << 16) | (alpha << 24)) >>> 0;
   }
-  return into;
 }
 
 /** Paint dots to an image of the mark's area, with `scale` image pixels per pixel of the mark. */
-export function dotPixels(
-  mark: DotsMark,
-  scale: number,
-): { pixels: Uint8ClampedArray<ArrayBuffer>; columns: number; rows: number } {
+export function dotPixels(mark: DotsMark, scale: number) {
   const columns = Math.max(1, Math.ceil(mark.area.width * scale));
   const rows = Math.max(1, Math.ceil(mark.area.height * scale));
-  const raster = makeRaster(columns, rows);
+  const raster = { width: columns, height: rows, pixels: new Uint32Array(columns * rows) };
   paintInto(raster, mark, scale, mark.area.x, mark.area.y);
-  return { pixels: unpremultiply(raster), columns, rows };
-}
-
-function formatNumber(value: number): string {
-  return String(Math.round(value * 100) / 100);
+  const pixels = new Uint8ClampedArray(4 * columns * rows);
+  unpremultiply(raster, pixels);
+  return { pixels, columns, rows };
 }
 
 /**
@@ -286,45 +236,37 @@ const NUM_PATHS = 12;
 /** Return the dots in the area of a mark as SVG paths. */
 export function dotPaths(mark: DotsMark): string {
   const { area, ring = 0 } = mark;
-  const groups = new Map<
-    string,
-    { color: number; shape: number; depth: number; paths: string[] }
-  >();
+  const paths = new Map<string, { index: number; parts: string[] }>();
   for (let i = 0; i < mark.count; i++) {
     const x = mark.x[i] as number;
     const y = mark.y[i] as number;
     const isInside =
       x >= area.x && y >= area.y && x <= area.x + area.width && y <= area.y + area.height;
     if (!isInside) continue;
-    const depth = mark.near ? ((mark.near[i] as number) * DEPTHS) >> 8 : -1;
-    const [color, shape] = [mark.color[i] as number, mark.shape[i] === 1 ? 1 : 0];
-    // Groups are painted in the order of their keys. Distant dots come first, so that nearer dots
+    // Paths are painted in the order of their keys. Distant dots come first, so that nearer dots
     // are over them.
-    const order = String(depth + 1).padStart(2, "0");
-    const batch = String(Math.floor((i * NUM_PATHS) / mark.count)).padStart(2, "0");
-    const groupKey = `${order} ${batch} ${String(color).padStart(3, "0")} ${shape}`;
-    const group = groups.get(groupKey);
-    const path = dotPath(x, y, shape, ring > 0 ? mark.radius : 0);
-    if (group) group.paths.push(path);
-    else groups.set(groupKey, { color, shape, depth, paths: [path] });
+    const batch = Math.floor((i * NUM_PATHS) / mark.count);
+    const key = [depthOf(mark, i) ?? 0, batch, mark.color[i], mark.shape[i]]
+      .map((number) => String(number).padStart(3, "0"))
+      .join(" ");
+    const path = paths.get(key) ?? { index: i, parts: [] };
+    path.parts.push(dotPath(x, y, mark.shape[i] as number, ring > 0 ? mark.radius : 0));
+    paths.set(key, path);
   }
-  const paths = [...groups.keys()].sort().map((groupKey) => {
-    const group = groups.get(groupKey) as {
-      color: number;
-      shape: number;
-      depth: number;
-      paths: string[];
-    };
-    const { color, shape, depth, paths } = group;
-    const style = depth < 0 ? mark : atDepth(mark.radius, mark.opacity, (depth + 0.5) / DEPTHS);
-    const width = ring > 0 ? ring : style.radius * 2 * (shape === 1 ? HALF_SIDE : 1);
-    return (
-      `<path d="${paths.join("")}" stroke="${mark.colors[color] ?? "none"}"` +
-      ` stroke-width="${formatNumber(width)}" stroke-linecap="${shape === 1 ? "square" : "round"}"` +
-      ` opacity="${Math.round(style.opacity * 1000) / 1000}"/>`
-    );
+  const elements = [...paths.keys()].sort().map((key) => {
+    // All dots of a path have the style of its first dot.
+    const { index, parts } = paths.get(key) as { index: number; parts: string[] };
+    const style = styleAt(mark, depthOf(mark, index));
+    const isSquare = mark.shape[index] === 1;
+    return element("path", {
+      d: parts.join(""),
+      stroke: mark.colors[mark.color[index] as number] ?? "none",
+      "stroke-width": ring > 0 ? ring : style.radius * 2 * (isSquare ? HALF_SIDE : 1),
+      "stroke-linecap": isSquare ? "square" : "round",
+      opacity: opacityText(style.opacity),
+    });
   });
-  return `<g fill="none">${paths.join("")}</g>`;
+  return element("g", { fill: "none" }, elements.join(""));
 }
 
 /**
@@ -332,22 +274,18 @@ export function dotPaths(mark: DotsMark): string {
  * a disc or square. Otherwise it is the outline of the dot.
  */
 function dotPath(x: number, y: number, shape: number, radius: number): string {
-  if (radius === 0) return `M${formatNumber(x)} ${formatNumber(y)}h0`;
-  const half = formatNumber(radius * HALF_SIDE);
-  const side = formatNumber(2 * radius * HALF_SIDE);
-  if (shape === 1)
-    return `M${formatNumber(x)} ${formatNumber(y)}m-${half} -${half}h${side}v${side}h-${side}z`;
-  const [r, d] = [formatNumber(radius), formatNumber(2 * radius)];
-  return `M${formatNumber(x - radius)} ${formatNumber(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
+  const start = `M${rounded(x)} ${rounded(y)}`;
+  if (radius === 0) return `${start}h0`;
+  const [half, side] = [rounded(radius * HALF_SIDE), rounded(2 * radius * HALF_SIDE)];
+  if (shape === 1) return `${start}m-${half} -${half}h${side}v${side}h-${side}z`;
+  const [r, d] = [rounded(radius), rounded(2 * radius)];
+  return `M${rounded(x - radius)} ${rounded(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }
 
-// Kept for the next painting of the same size, because dragging a plot paints it many times.
+/** Canvas and raster of the last painting. They are reused, because dragging paints many times. */
 let buffer: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
 
-/**
- * Return an empty raster of this size, with a canvas and an image of the same size, which copy the
- * raster to the screen.
- */
+/** Return an empty raster, with a canvas and an image that copy it to the screen. */
 function bufferOf(width: number, height: number): NonNullable<typeof buffer> {
   if (buffer?.raster.width === width && buffer.raster.height === height) {
     buffer.raster.pixels.fill(0);
@@ -356,7 +294,8 @@ function bufferOf(width: number, height: number): NonNullable<typeof buffer> {
   const canvas = buffer?.canvas ?? document.createElement("canvas");
   canvas.width = width;
   canvas.height = height;
-  buffer = { canvas, raster: makeRaster(width, height), image: new ImageData(width, height) };
+  const raster = { width, height, pixels: new Uint32Array(width * height) };
+  buffer = { canvas, raster, image: new ImageData(width, height) };
   return buffer;
 }
 

@@ -44,14 +44,16 @@ export interface Box {
   marks: Mark[];
 }
 
+export type Picture = Pick<Scene, "width" | "height" | "back" | "backOpacity" | "front">;
+
 export interface FigureParts {
   palette: FigureColors;
   captions: Captions;
   /** Return the legend above the picture for an available width. */
   legend?: (width: number) => Box;
-  picture: Pick<Scene, "width" | "height" | "back" | "backOpacity" | "front">;
-  /** Colour scale at the right of the captions, or below them if space is limited. */
-  scale?: Box;
+  picture: Picture;
+  /** Colour scales at the right of the captions, or below them if space is limited. */
+  scales?: readonly LegendScale[];
 }
 
 /** Text sizes and distances around a picture, in layout pixels. */
@@ -189,7 +191,7 @@ export function namedColors(
 }
 
 /** Width of a colour scale in pixels. */
-export const RAMP_WIDTH = 196;
+const RAMP_WIDTH = 196;
 /** Number of intervals between the colours of a ramp. */
 const RAMP_STEPS = 24;
 
@@ -225,105 +227,75 @@ export function rampBox(palette: FigureColors, { color, labels, quantity }: Lege
   };
 }
 
-interface Sides {
-  left: number;
-  top: number;
-  right: number;
-  bottom: number;
-}
-
-function sidesOf(xs: Iterable<number>, ys: Iterable<number>): Sides {
+/** Return the smallest box around all visible marks, or null if all are invisible. */
+function extentOf(marks: readonly Mark[]) {
   const sides = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
-  for (const x of xs) {
+  const add = (x: number, y: number): void => {
     sides.left = Math.min(sides.left, x);
     sides.right = Math.max(sides.right, x);
-  }
-  for (const y of ys) {
     sides.top = Math.min(sides.top, y);
     sides.bottom = Math.max(sides.bottom, y);
-  }
-  return sides;
-}
-
-/** Return the area that a mark covers, or null if it is invisible. */
-function extent(mark: Mark): Sides | null {
-  switch (mark.kind) {
-    case "rect":
-    case "image":
-    case "dots": {
-      if (mark.kind === "rect" && !mark.fill && !mark.stroke && !mark.ramp) return null;
-      const { x, y, width, height } = mark.kind === "dots" ? mark.area : mark;
-      return sidesOf([x, x + width], [y, y + height]);
-    }
-    case "line":
-      return sidesOf([mark.x0, mark.x1], [mark.y0, mark.y1]);
-    case "curves":
-      return sidesOf([...mark.x0, ...mark.x1], [...mark.y0, ...mark.y1]);
-    case "text": {
+  };
+  for (const mark of marks) {
+    if (mark.kind === "text") {
       const width = measureText(mark.text, fontOf(mark));
       const turn = ((mark.rotate ?? 0) * Math.PI) / 180;
       const [cos, sin] = [Math.cos(turn), Math.sin(turn)];
       const start = { start: 0, middle: -width / 2, end: -width }[mark.align ?? "start"];
-      const half = mark.size / 2;
-      const corners = [start, start + width].flatMap((along) =>
-        [-half, half].map((across) => [along * cos - across * sin, along * sin + across * cos]),
-      ) as [number, number][];
-      return sidesOf(
-        corners.map(([x]) => mark.x + x),
-        corners.map(([, y]) => mark.y + y),
-      );
+      for (const along of [start, start + width])
+        for (const across of [-mark.size / 2, mark.size / 2])
+          add(mark.x + along * cos - across * sin, mark.y + along * sin + across * cos);
+    } else if (mark.kind === "line") {
+      add(mark.x0, mark.y0);
+      add(mark.x1, mark.y1);
+    } else if (mark.kind === "curves") {
+      for (let i = 0; i < mark.count; i++) {
+        add(mark.x0[i] as number, mark.y0[i] as number);
+        add(mark.x1[i] as number, mark.y1[i] as number);
+      }
+    } else if (mark.kind !== "rect" || mark.fill || mark.stroke || mark.ramp) {
+      const { x, y, width, height } = mark.kind === "dots" ? mark.area : mark;
+      add(x, y);
+      add(x + width, y + height);
     }
   }
-}
-
-/** Return the smallest box around all visible marks, or null if all are invisible. */
-export function extentOf(marks: readonly Mark[]): Sides | null {
-  const extents = marks.map(extent).filter((sides) => sides !== null);
-  if (extents.length === 0) return null;
-  return sidesOf(
-    extents.flatMap(({ left, right }) => [left, right]),
-    extents.flatMap(({ top, bottom }) => [top, bottom]),
-  );
-}
-
-/** Remove the blank areas at the left and right of a picture with the layout for the screen. */
-function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
-  const visible = extentOf([...picture.back, ...picture.front]);
-  if (!visible) return picture;
-  const left = Math.max(0, Math.floor(visible.left) - 1);
-  const right = Math.min(picture.width, Math.ceil(visible.right) + 1);
-  return movePicture(picture, -left, 0, { width: right - left, height: picture.height });
+  return sides.left === Infinity ? null : sides;
 }
 
 /**
- * Remove the blank areas above and below a picture with the layout for print. On the screen they
- * leave space for tooltips.
+ * Remove the blank areas of a picture: on the screen those at the left and right, in print those
+ * above and below, where the screen has tooltips.
  */
-function withoutEnds(picture: FigureParts["picture"]): FigureParts["picture"] {
+function withoutBlankAreas(picture: Picture, printed: boolean): Picture {
   const visible = extentOf([...picture.back, ...picture.front]);
   if (!visible) return picture;
-  const { top, bottom } = visible;
-  return movePicture(picture, 0, -top, { width: picture.width, height: bottom - top });
-}
-
-function movePicture(
-  picture: FigureParts["picture"],
-  dx: number,
-  dy: number,
-  size: { width: number; height: number },
-): FigureParts["picture"] {
-  const { back, front } = picture;
+  const left = printed ? 0 : Math.max(0, Math.floor(visible.left) - 1);
+  const right = printed ? picture.width : Math.min(picture.width, Math.ceil(visible.right) + 1);
+  const [top, bottom] = printed ? [visible.top, visible.bottom] : [0, picture.height];
   return {
     ...picture,
-    ...size,
-    back: translate(back, dx, dy),
-    front: translate(front, dx, dy),
+    width: right - left,
+    height: bottom - top,
+    back: translate(picture.back, -left, -top),
+    front: translate(picture.front, -left, -top),
   };
 }
 
 /** Set all texts of a printed figure to the same size. Its layout leaves space for this size. */
 function inOneSize(marks: Mark[]): Mark[] {
   return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_FONT_SIZE } : mark));
+}
+
+/** Draw color scales below each other. */
+function stackedRamps(palette: FigureColors, scales: readonly LegendScale[]): Box {
+  const marks: Mark[] = [];
+  let height = 0;
+  for (const ramp of scales.map((scale) => rampBox(palette, scale))) {
+    const top = height === 0 ? 0 : height + 8;
+    marks.push(...translate(ramp.marks, 0, top));
+    height = top + ramp.height;
+  }
+  return { width: RAMP_WIDTH, height, marks };
 }
 
 /**
@@ -337,124 +309,94 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   checkFonts(request);
   const printed = isPrinted(request);
   const spacing = printed ? IN_PRINT : ON_SCREEN;
-  const { pad } = spacing;
-  const { captions, scale } = parts;
-  const picture = printed ? withoutEnds(parts.picture) : withoutSides(parts.picture);
-  const palette = parts.palette;
+  const { pad, leading, gap } = spacing;
+  const { captions, palette } = parts;
+  const picture = withoutBlankAreas(parts.picture, printed);
   const innerWidth = request?.width
     ? request.width / figureScale(request) - 2 * pad
     : Math.max(MIN_SCREEN_WIDTH, picture.width);
   if (picture.width > Math.ceil(innerWidth)) throw tooNarrowError(request, picture.width + 2 * pad);
-  const marks: Mark[] = [];
-  const measureIn = (size: number, bold = false) => {
-    const font = fontOf({ size, font: "text", bold });
-    return (text: string): number => measureText(text, font);
-  };
-  /** Write the lines of a paragraph from `y`, and return the y of the next line. */
-  const writeParagraph = (
-    text: string,
-    style: { y: number; size: number; fill: string; bold?: boolean; width?: number },
-  ): number => {
-    let { y } = style;
-    const { size, fill, width = innerWidth, bold } = style;
-    // Leave 3% of the width free, because other programs draw the same text slightly wider.
-    for (const line of wrap(text, 0.97 * width, measureIn(size, bold))) {
-      marks.push(textMark(line, pad, y, fill, size, bold ? { bold } : {}));
-      y += size + spacing.leading;
-    }
-    return y;
-  };
-  let top = spacing.top;
+
+  // Other programs draw the same text slightly wider, so 3% of the width stays free.
+  const fitting = (width: number): number => 0.97 * width;
+  const widthOf = (text: string, size: number, bold = false): number =>
+    measureText(text, fontOf({ size, font: "text", bold }));
+  let y = spacing.top;
+  /** Return the lines of a paragraph that begins at `y`, and move `y` below it. */
+  const paragraph = (text: string, size: number, fill: string, width: number, bold = false) =>
+    wrap(text, fitting(width), (line) => widthOf(line, size, bold)).map((line) => {
+      const mark = textMark(line, pad, y, fill, size, { bold });
+      y += size + leading;
+      return mark;
+    });
+
   const title = request?.title ?? captions.title;
-  const hasCaption = request?.caption ?? true;
-  const { subtitle } = captions;
+  let titleMarks: Mark[] = [];
+  const marks: Mark[] = [];
   if (title !== "") {
-    const titleWidth = measureIn(spacing.title, true)(title);
-    const subtitleWidth = measureIn(spacing.subtitle)(subtitle);
+    const { subtitle } = captions;
+    const subtitleLeft = widthOf(title, spacing.title, true) + 10;
     // Write the subtitle beside the title if both fit into one line, else below it.
-    if (titleWidth + 10 + subtitleWidth <= 0.97 * innerWidth) {
-      marks.push(textMark(title, pad, top, palette.ink, spacing.title, { bold: true }));
-      const x = pad + titleWidth + 10;
-      marks.push(textMark(subtitle, x, top, palette.muted, spacing.subtitle));
-      top += spacing.title + spacing.leading;
-    } else {
-      top = writeParagraph(title, { y: top, size: spacing.title, fill: palette.ink, bold: true });
-      top = writeParagraph(subtitle, { y: top, size: spacing.subtitle, fill: palette.muted });
-    }
-    top += printed ? spacing.gap - spacing.leading : 4;
+    const beside = subtitleLeft + widthOf(subtitle, spacing.subtitle) <= fitting(innerWidth);
+    const { muted } = palette;
+    if (beside) marks.push(textMark(subtitle, pad + subtitleLeft, y, muted, spacing.subtitle));
+    titleMarks = paragraph(title, spacing.title, palette.ink, innerWidth, true);
+    if (!beside) marks.push(...paragraph(subtitle, spacing.subtitle, muted, innerWidth));
+    y += printed ? gap - leading : 4;
   }
   const hasLegend = request?.legend ?? true;
   const legend = hasLegend ? parts.legend?.(innerWidth) : undefined;
   if (legend) {
-    marks.push(...translate(legend.marks, pad, top));
-    top += legend.height;
+    marks.push(...translate(legend.marks, pad, y));
+    y += legend.height;
   }
-  const pictureTop = title === "" && !legend ? pad : top;
-  marks.push(...translate(picture.front, pad, pictureTop));
-  let bottom = pictureTop + picture.height;
-  const shownScale = hasLegend ? scale : undefined;
-  const paragraphs = hasCaption
-    ? [
-        captions.sentence,
-        [title === "" ? subtitle : "", captions.coverage].filter(Boolean).join(". "),
-      ]
-    : [];
-  if (paragraphs.length > 0 || shownScale) {
-    top = bottom + spacing.gap;
-    if (paragraphs.length > 0) {
-      marks.push({
-        kind: "line",
-        x0: pad,
-        y0: top,
-        x1: pad + innerWidth,
-        y1: top,
-        stroke: palette.rule,
-      });
-      top += 2 * spacing.gap;
-    }
-    const isScaleBelow = !shownScale || innerWidth - shownScale.width - 30 < MIN_CAPTION_WIDTH;
-    const width = shownScale && !isScaleBelow ? innerWidth - shownScale.width - 30 : innerWidth;
-    let y = top;
-    paragraphs.forEach((text, i) => {
-      const size = i === 0 ? spacing.sentence : spacing.coverage;
-      y = writeParagraph(text, { y, size, fill: i === 0 ? palette.ink : palette.muted, width }) + 2;
+  if (title === "" && !legend) y = pad;
+  const back = translate(picture.back, pad, y);
+  marks.push(...translate(picture.front, pad, y));
+  y += picture.height;
+
+  const hasCaption = request?.caption ?? true;
+  const subtitleBelow = title === "" ? `${captions.subtitle}. ` : "";
+  const scale = stackedRamps(palette, hasLegend ? (parts.scales ?? []) : []);
+  if (hasCaption) {
+    y += gap;
+    marks.push({
+      kind: "line",
+      ...{ x0: pad, y0: y, x1: pad + innerWidth, y1: y },
+      stroke: palette.rule,
     });
-    bottom = y;
-    if (shownScale) {
-      const scaleTop = isScaleBelow ? y + (paragraphs.length > 0 ? 4 : 0) : top - 6;
-      const left = isScaleBelow ? pad : pad + innerWidth - shownScale.width;
-      marks.push(...translate(shownScale.marks, left, scaleTop));
-      bottom = Math.max(bottom, scaleTop + shownScale.height);
-    }
+    y += 2 * gap;
+  } else if (scale.height > 0) y += gap;
+  const top = y;
+  const besideScale = innerWidth - scale.width - 30;
+  const isScaleBelow = besideScale < MIN_CAPTION_WIDTH;
+  if (hasCaption) {
+    const width = isScaleBelow || scale.height === 0 ? innerWidth : besideScale;
+    marks.push(...paragraph(captions.sentence, spacing.sentence, palette.ink, width));
+    y += 2;
+    const coverage = subtitleBelow + captions.coverage;
+    marks.push(...paragraph(coverage, spacing.coverage, palette.muted, width));
+    y += 2;
   }
-  const back = translate(picture.back, pad, pictureTop);
+  if (scale.height > 0) {
+    const scaleTop = isScaleBelow ? y + (hasCaption ? 4 : 0) : top - 6;
+    const left = isScaleBelow ? pad : pad + innerWidth - scale.width;
+    marks.push(...translate(scale.marks, left, scaleTop));
+    y = Math.max(y, scaleTop + scale.height);
+  }
   const scene: Scene = {
     width: innerWidth + 2 * pad,
-    height: bottom + (printed ? pad : 14),
+    height: y + (printed ? pad : 14),
     background: request?.background === "transparent" ? null : palette.background,
     back: printed ? inOneSize(back) : back,
     backOpacity: picture.backOpacity,
-    front: printed ? inTitleSize(marks, title, spacing) : marks,
+    front: [...titleMarks, ...(printed ? inOneSize(marks) : marks)],
     // If the figure has no visible captions, its file contains them as a description.
-    ...(hasCaption
-      ? {}
-      : { description: `${subtitle}. ${captions.sentence} ${captions.coverage}` }),
+    ...(!hasCaption && {
+      description: `${captions.subtitle}. ${captions.sentence} ${captions.coverage}`,
+    }),
   };
   return printed ? scaled(scene, figureScale(request)) : scene;
-}
-
-/**
- * Set all texts of a printed figure to the same size, except for the lines of the title, which are
- * the first marks.
- */
-function inTitleSize(marks: Mark[], title: string, spacing: Spacing): Mark[] {
-  if (title === "") return inOneSize(marks);
-  const isTitle = (mark: Mark): boolean =>
-    mark.kind === "text" && mark.bold === true && mark.size === spacing.title;
-  const firstOther = marks.findIndex((mark) => !isTitle(mark));
-  return firstOther < 0
-    ? marks
-    : [...marks.slice(0, firstOther), ...inOneSize(marks.slice(firstOther))];
 }
 
 function tooNarrowError(request: FigureRequest | undefined, needed: number): FigureError {

@@ -121,17 +121,6 @@ export interface CurvesMark {
 }
 
 /**
- * Number of opacity steps. Curves are painted in the order of their steps, so that strong curves
- * lie on top.
- */
-export const OPACITY_STEPS = 192;
-
-/** Return the opacity step of a curve. It is at least 1, so that weak curves are visible. */
-export function opacityStep(opacity: number): number {
-  return Math.min(OPACITY_STEPS, Math.max(1, Math.round(opacity * OPACITY_STEPS)));
-}
-
-/**
  * Functions that draw dots. A mark contains them, so that the bundle of a view without dots does
  * not contain their code.
  */
@@ -210,35 +199,20 @@ export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): 
 }
 
 /**
- * Return the share of the distance between the two columns that a curve has crossed at parameter t,
- * 0 to 1.
- */
-function crossingAt(t: number): number {
-  // Both control points are halfway between the columns.
-  return 1.5 * t * (1 - t) + t * t * t;
-}
-
-/**
- * Return the share of its total shift along the columns that a curve has made at parameter t, 0 to
- * 1.
- */
-function shiftAt(t: number): number {
-  return t * t * (3 - 2 * t);
-}
-
-/**
- * Return the share of its total shift that a curve has made where it has crossed the share
- * `crossing` of the distance between the columns.
+ * Return the share of its total shift along the columns that a curve has made where it has crossed
+ * the share `crossing` of the distance between the columns.
  */
 export function shiftAfter(crossing: number): number {
-  let low = 0;
-  let high = 1;
+  // Search for the parameter t of the Bézier curve. Both control points are halfway between the
+  // columns.
+  let [low, high] = [0, 1];
   for (let i = 0; i < 24; i++) {
-    const middle = (low + high) / 2;
-    if (crossingAt(middle) < crossing) low = middle;
-    else high = middle;
+    const t = (low + high) / 2;
+    if (1.5 * t * (1 - t) + t ** 3 < crossing) low = t;
+    else high = t;
   }
-  return shiftAt((low + high) / 2);
+  const t = (low + high) / 2;
+  return t * t * (3 - 2 * t);
 }
 
 function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: number): number {
@@ -274,13 +248,10 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: numbe
  * curve within `maxDistance` pixels. Return null if neither exists.
  */
 export function hitTest(marks: Mark[], x: number, y: number, maxDistance = 4): Meaning | null {
-  for (let m = marks.length - 1; m >= 0; m--) {
-    const mark = marks[m] as Mark;
-    if (mark.kind === "rect" && mark.meaning) {
-      const inside =
-        x >= mark.x && x < mark.x + mark.width && y >= mark.y && y < mark.y + mark.height;
-      if (inside) return mark.meaning;
-    }
+  for (const mark of [...marks].reverse()) {
+    if (mark.kind !== "rect" || !mark.meaning) continue;
+    const [across, down] = [x - mark.x, y - mark.y];
+    if (across >= 0 && across < mark.width && down >= 0 && down < mark.height) return mark.meaning;
   }
   let best: Meaning | null = null;
   let bestOpacity = 0;
@@ -295,12 +266,8 @@ export function hitTest(marks: Mark[], x: number, y: number, maxDistance = 4): M
   return best;
 }
 
-/** Return whether XML allows a character. */
-function isLegalInXml(code: number): boolean {
-  if (code < 0x20) return code === 0x9 || code === 0xa || code === 0xd;
-  return !(code >= 0xd800 && code <= 0xdfff) && code !== 0xfffe && code !== 0xffff;
-}
-
+/** Characters that XML forbids, including halves of surrogate pairs. */
+const FORBIDDEN = /[^\t\n\r -\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
 /** Control characters that change the direction of the text after them. */
 const TURNS_DIRECTION = /[\u202a-\u202e\u2066-\u2069]/g;
 
@@ -309,19 +276,9 @@ const TURNS_DIRECTION = /[\u202a-\u202e\u2066-\u2069]/g;
  * U+FFFD. Characters that would change the direction of the text around them become visible names.
  */
 export function printable(text: string): string {
-  let out = "";
-  // Iterate over code points, so that valid surrogate pairs are not split.
-  for (const character of text) {
-    out += isLegalInXml(character.codePointAt(0) as number) ? character : "\uFFFD";
-  }
-  return out.replace(
-    TURNS_DIRECTION,
-    (mark) => `‹U+${(mark.codePointAt(0) as number).toString(16).toUpperCase()}›`,
-  );
-}
-
-function shifted(values: Float32Array, distance: number): Float32Array {
-  return values.map((value) => value + distance);
+  return text
+    .replace(FORBIDDEN, "\uFFFD")
+    .replace(TURNS_DIRECTION, (mark) => `‹U+${mark.charCodeAt(0).toString(16).toUpperCase()}›`);
 }
 
 const SWAPPED: Record<string, string> = {
@@ -336,91 +293,42 @@ export function transposed<Shape extends object>(shape: Shape, swap: boolean): S
   return Object.fromEntries(entries) as Shape;
 }
 
-/** Return marks moved by (dx, dy). */
-export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
-  return marks.map((mark) => {
-    switch (mark.kind) {
-      case "line":
-        return { ...mark, x0: mark.x0 + dx, x1: mark.x1 + dx, y0: mark.y0 + dy, y1: mark.y1 + dy };
-      case "curves":
-        return {
-          ...mark,
-          x0: shifted(mark.x0, dx),
-          x1: shifted(mark.x1, dx),
-          y0: shifted(mark.y0, dy),
-          y1: shifted(mark.y1, dy),
-        };
-      case "dots":
-        return {
-          ...mark,
-          x: shifted(mark.x, dx),
-          y: shifted(mark.y, dy),
-          area: { ...mark.area, x: mark.area.x + dx, y: mark.area.y + dy },
-        };
-      default:
-        return { ...mark, x: mark.x + dx, y: mark.y + dy };
-    }
+/** Fields of marks that are lengths or positions. A position moves along the named axis. */
+const GEOMETRY: Record<string, "x" | "y" | "length"> = {
+  ...{ x: "x", x0: "x", x1: "x", y: "y", y0: "y", y1: "y" },
+  ...{ width: "length", height: "length", size: "length" },
+  ...{ radius: "length", ring: "length", strokeWidth: "length" },
+};
+
+/** Return a mark, or the area of a mark, enlarged by a factor and then moved by (dx, dy). */
+function transform<Shape extends object>(shape: Shape, factor: number, dx = 0, dy = 0): Shape {
+  const distances = { x: dx, y: dy, length: 0 };
+  const entries = Object.entries(shape).map(([field, value]) => {
+    if (field === "area") return [field, transform(value, factor, dx, dy)];
+    const kind = GEOMETRY[field];
+    if (kind === undefined || value === undefined) return [field, value];
+    const change = (number: number): number => number * factor + distances[kind];
+    return [field, typeof value === "number" ? change(value) : value.map(change)];
   });
+  return Object.fromEntries(entries) as Shape;
 }
 
-function scaledMark(mark: Mark, factor: number): Mark {
-  switch (mark.kind) {
-    case "rect":
-      return {
-        ...mark,
-        x: mark.x * factor,
-        y: mark.y * factor,
-        width: mark.width * factor,
-        height: mark.height * factor,
-        strokeWidth: (mark.strokeWidth ?? 1) * factor,
-        radius: (mark.radius ?? 0) * factor,
-      };
-    case "line":
-      return {
-        ...mark,
-        x0: mark.x0 * factor,
-        y0: mark.y0 * factor,
-        x1: mark.x1 * factor,
-        y1: mark.y1 * factor,
-        strokeWidth: (mark.strokeWidth ?? 1) * factor,
-      };
-    case "text":
-      return { ...mark, x: mark.x * factor, y: mark.y * factor, size: mark.size * factor };
-    case "image":
-      return {
-        ...mark,
-        x: mark.x * factor,
-        y: mark.y * factor,
-        width: mark.width * factor,
-        height: mark.height * factor,
-      };
-    case "curves": {
-      const times = (values: Float32Array): Float32Array => values.map((value) => value * factor);
-      const { x0, y0, x1, y1, width } = mark;
-      const [left, top, right, bottom] = [times(x0), times(y0), times(x1), times(y1)];
-      return { ...mark, x0: left, y0: top, x1: right, y1: bottom, width: times(width) };
-    }
-    case "dots": {
-      const { x, y, width, height } = mark.area;
-      return {
-        ...mark,
-        x: mark.x.map((value) => value * factor),
-        y: mark.y.map((value) => value * factor),
-        radius: mark.radius * factor,
-        ...(mark.ring === undefined ? {} : { ring: mark.ring * factor }),
-        area: { x: x * factor, y: y * factor, width: width * factor, height: height * factor },
-      };
-    }
-  }
+/** Return marks moved by (dx, dy). */
+export function translate(marks: readonly Mark[], dx: number, dy: number): Mark[] {
+  return marks.map((mark) => transform(mark, 1, dx, dy));
 }
 
 /** Return a scene enlarged by a factor. */
 export function scaled(scene: Scene, factor: number): Scene {
+  const enlarge = (mark: Mark): Mark =>
+    // An outline without a stated width is one pixel wide.
+    transform("stroke" in mark ? { strokeWidth: 1, ...mark } : mark, factor);
+  const { width, height } = scene;
   return {
     ...scene,
-    width: scene.width * factor,
-    height: scene.height * factor,
-    back: scene.back.map((mark) => scaledMark(mark, factor)),
-    front: scene.front.map((mark) => scaledMark(mark, factor)),
+    width: width * factor,
+    height: height * factor,
+    back: scene.back.map(enlarge),
+    front: scene.front.map(enlarge),
   };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { composeFigure, type FigureParts, rampBox, wrap } from "../../src/draw/figure";
+import { composeFigure, type FigureParts, wrap } from "../../src/draw/figure";
 import type { FigureRequest } from "../../src/draw/figure-request";
 import type { Mark, RectMark, Scene, TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
@@ -16,10 +16,7 @@ function partsOf(width: number, front: Mark[]): FigureParts {
       ...{ sentence: "What is seen.", coverage: "What is left out." },
     },
     picture: { width, height: 100, back: [], backOpacity: 1, front },
-    scale: rampBox(PALETTES.light, {
-      color: (position) => [0, 0, 0, 255 * position],
-      labels: ["0", "weight", "1"],
-    }),
+    scales: [{ color: (position) => [0, 0, 0, 255 * position], labels: ["0", "weight", "1"] }],
   };
 }
 

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import type { ReplyProgress } from "../../client/protocol";
 import type { ExportedFile } from "../../client/source";
 import { toPng } from "../../draw/canvas";
-import type { Figure } from "../../draw/figure";
+import { type Captions, composeFigure, type Figure, type FigureParts } from "../../draw/figure";
 import { toSvg } from "../../draw/svg";
 import type { MenuEntry } from "../controls/menu";
 import { laterInWords } from "../text/captions";
@@ -56,6 +56,32 @@ function dataAddress(content: Blob): Promise<string> {
     reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(content);
   });
+}
+
+/** Parts of a figure that a view provides. The title of the figure is the name of the model. */
+export type ViewFigure = Omit<FigureParts, "palette" | "captions"> & {
+  captions: Omit<Captions, "title">;
+};
+
+/** Compose the figure of a view. */
+export function viewFigure<S extends RecordState>(
+  { record, palette, figure }: ViewContext<S>,
+  parts: ViewFigure,
+): Figure {
+  const title = record.description.peek()?.model || "attention";
+  const captions = { ...parts.captions, title };
+  const scene = composeFigure({ ...parts, palette: palette.peek(), captions }, figure);
+  return { scene, title: `${title}, ${captions.subtitle}. ${captions.sentence}` };
+}
+
+/**
+ * Return what a view has drawn.
+ *
+ * @throws Error if nothing is drawn yet.
+ */
+export function drawnYet<T>(drawn: T | null | undefined): T {
+  if (!drawn) throw new Error("Nothing is drawn yet, so there is nothing to export.");
+  return drawn;
 }
 
 /** Attach the export functions to the root of a view, and return its export menu's entries. */

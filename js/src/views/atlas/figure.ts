@@ -1,10 +1,10 @@
 /** Exports of the atlas: a figure of all heads, and a CSV table of all heads. */
 
 import { measureText } from "../../draw/canvas";
-import { type Box, composeFigure, type Figure, rampBox, textMark, wrap } from "../../draw/figure";
-import { fontOf, type Mark, translate } from "../../draw/marks";
+import { type Box, type Figure, textMark, wrap } from "../../draw/figure";
+import { fontOf, type Mark, sceneOf, translate } from "../../draw/marks";
 import { csvText } from "../../ui/exports/csv";
-import type { Exports } from "../../ui/exports/exports";
+import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
 import { isSameHead } from "../../ui/head-grid/grid";
 import { roleBox } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
@@ -27,7 +27,6 @@ import type { AtlasStore } from "./store";
 
 type Context = ViewContext<AtlasState>;
 
-const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
 /** Sentence in the caption that names the parts of the view that the figure omits. */
 const OMISSIONS =
   "Not shown: the head’s other statistics, its mean weights by class of token, and its edges.";
@@ -43,8 +42,9 @@ const MIN_HEAD = 290;
 
 /** Draw the grid: all cells with their labels and a frame around the chosen head. */
 function gridBox(context: Context, store: AtlasStore): Box {
-  const [grid, layout, coloring] = [store.grid.peek(), store.layout.peek(), store.coloring.peek()];
-  if (!grid || !layout || !coloring) throw new Error(NOTHING);
+  const grid = drawnYet(store.grid.peek());
+  const layout = drawnYet(store.layout.peek());
+  const coloring = drawnYet(store.coloring.peek());
   const palette = context.palette.peek();
   const { cell, across, down, width, height } = layout;
   const current = store.head.peek();
@@ -68,8 +68,8 @@ function gridBox(context: Context, store: AtlasStore): Box {
 
 /** Draw the panel of the chosen head: roles with their evidence, and mean weights by offset. */
 function headBox(context: Context, store: AtlasStore, width: number): Box {
-  const [table, head] = [store.table.peek(), store.head.peek()];
-  if (!table || !head) throw new Error(NOTHING);
+  const table = drawnYet(store.table.peek());
+  const head = drawnYet(store.head.peek());
   const palette = context.palette.peek();
   const marks: Mark[] = [textMark(headTitle(head), 0, 8, palette.ink, 13, { bold: true })];
   let y = 30;
@@ -104,14 +104,9 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
 
 /** Return the figure: the grid of all heads, and the panel of the chosen head beside or below. */
 export function atlasFigure(context: Context, store: AtlasStore): Figure {
-  const [atlas, stack, table, head, coloring] = [
-    store.atlas.peek(),
-    store.stack.peek(),
-    store.table.peek(),
-    store.head.peek(),
-    store.coloring.peek(),
-  ];
-  if (!atlas || !stack || !table || !head || !coloring) throw new Error(NOTHING);
+  const atlas = drawnYet(store.atlas.peek());
+  const stack = drawnYet(store.stack.peek());
+  const { legend } = drawnYet(store.coloring.peek());
   const palette = context.palette.peek();
   const room = context.figure?.width === undefined ? undefined : context.width.peek();
   const grid = gridBox(context, store);
@@ -124,11 +119,9 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
       ? translate(chosen.marks, grid.width + GAP, 0)
       : translate(chosen.marks, 0, grid.height + GAP)),
   ];
-  const { legend } = coloring;
   const captions = {
-    title: atlas.model || "attention",
     subtitle: subtitleOf(atlas, stack),
-    sentence: sentenceOf(table, head),
+    sentence: sentenceOf(drawnYet(store.table.peek()), drawnYet(store.head.peek())),
     coverage: `${coverageOf(atlas, stack)} ${OMISSIONS}`,
   };
   const size = beside
@@ -137,20 +130,13 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
         height: Math.max(grid.height, chosen.height),
       }
     : { width: Math.max(grid.width, chosen.width), height: grid.height + GAP + chosen.height };
-  const scene = composeFigure(
-    {
-      palette,
-      captions,
-      picture: { ...size, back: [], backOpacity: 1, front: marks },
-      ...(legend.kind === "roles"
-        ? { legend: (width: number) => roleBox(legend.entries, palette, width) }
-        : {
-            scale: rampBox(palette, legendScale(legend)),
-          }),
-    },
-    context.figure,
-  );
-  return { scene, title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}` };
+  return viewFigure(context, {
+    captions,
+    picture: sceneOf(size, [], marks),
+    ...(legend.kind === "roles"
+      ? { legend: (width: number) => roleBox(legend.entries, palette, width) }
+      : { scales: [legendScale(legend)] }),
+  });
 }
 
 /**
@@ -158,8 +144,8 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
  * a search if one is active.
  */
 export function headsCsv(store: AtlasStore): string {
-  const [table, result] = [store.table.peek(), store.result.peek()];
-  if (!table) throw new Error(NOTHING);
+  const table = drawnYet(store.table.peek());
+  const result = store.result.peek();
   const { stack } = table;
   const rows = everyHead(stack).map(({ layer, head }) => {
     const first = table.roles(layer, head)[0];

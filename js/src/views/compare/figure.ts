@@ -4,11 +4,12 @@
  */
 
 import type { Source } from "../../client/source";
-import { type Box, type Captions, composeFigure, rampBox, textMark } from "../../draw/figure";
+import { type Box, textMark } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
-import { type Mark, type Scene, translate } from "../../draw/marks";
+import { type Mark, sceneOf, translate } from "../../draw/marks";
 import { pinColor } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
+import type { ViewFigure } from "../../ui/exports/exports";
 import type { GridLayout, HeadGrid } from "../../ui/head-grid/grid";
 import { gridMarks } from "../../ui/head-grid/marks";
 import { formatSmall } from "../../ui/text/captions";
@@ -22,7 +23,6 @@ export interface GridFigure {
   style: CellStyle;
   /** Distances of the chosen head from the same head of the first member, one for each member. */
   trend: readonly (number | null)[];
-  captions: Captions;
   /** Width of the panes below the grid. Captions may be as wide as the panes. */
   width: number;
 }
@@ -73,12 +73,12 @@ function trendBox({ selection, style, trend }: GridFigure): Box | null {
 /** Space in pixels at the left and right of a figure without a requested width. */
 const PADDING = 24;
 
-/**
- * Return the upper part of the figure: grid, chart and captions. The captions also describe the
- * panes below.
- */
-export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
-  const { layout, style, captions } = parts;
+/** Return the parts of the upper figure: grid, chart and colour scale. The panes are below it. */
+export function gridFigure(
+  parts: GridFigure,
+  request?: FigureRequest,
+): Omit<ViewFigure, "captions"> {
+  const { layout, style } = parts;
   const trend = trendBox(parts);
   const room = request?.width === undefined ? Number.POSITIVE_INFINITY : request.width;
   const beside = trend !== null && layout.width + 24 + trend.width <= room;
@@ -99,15 +99,10 @@ export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
     const line = { x0: 0, y0: 0, x1: width, y1: 0, stroke: style.palette.rule };
     marks.push({ kind: "line", ...line, opacity: 0 });
   }
-  return composeFigure(
-    {
-      palette: style.palette,
-      captions,
-      picture: { width, height, back: [], backOpacity: 1, front: marks },
-      scale: rampBox(style.palette, distanceScale(style.theme, style.end)),
-    },
-    request,
-  );
+  return {
+    picture: sceneOf({ width, height }, [], marks),
+    scales: [distanceScale(style.theme, style.end)],
+  };
 }
 
 const COLUMNS = [

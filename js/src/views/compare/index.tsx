@@ -10,7 +10,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { useExports } from "../../ui/exports/exports";
+import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { inColumns, PANE_GAP, Pane } from "../../ui/plot/panes";
@@ -76,7 +76,6 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
     figure: async () => {
       const { selection, grid, layout } = shownNow(store);
       const captions = {
-        title: frame.record.description.peek()?.model || "attention",
         subtitle: subtitleOf(selection),
         sentence: sentenceOf(selection, store.moved.peek()),
         coverage: coverageOf(selection, grid, frame.record.description.peek()?.notes ?? []),
@@ -91,12 +90,9 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         arrangement.peek() === "columns" ? [inColumns(panes.map((pane) => [pane]))] : panes;
       const width = Math.max(...row.map((scene) => scene.width));
       const trend = store.trend.peek();
-      const parts = { grid, layout, selection, style, trend, captions, width };
-      const whole = gridFigure(parts, context.figure);
-      return {
-        scene: inColumns([[whole, ...row]]),
-        title: `${captions.title}, ${captions.subtitle}. ${captions.sentence}`,
-      };
+      const parts = { grid, layout, selection, style, trend, width };
+      const upper = viewFigure(frame, { captions, ...gridFigure(parts, context.figure) });
+      return { ...upper, scene: inColumns([[upper.scene, ...row]]) };
     },
     csv: () =>
       pairsCsv(source, shownNow(store).selection, {
@@ -207,14 +203,11 @@ function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProp
 
 /** Return the selection, the grid and its layout. @throws Error if nothing is drawn yet. */
 function shownNow(store: CompareStore) {
-  const [selection, grid, layout] = [
-    store.selection.peek(),
-    store.grid.peek(),
-    store.layout.peek(),
-  ];
-  if (!selection || !grid || !layout)
-    throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  return { selection, grid, layout };
+  return {
+    selection: drawnYet(store.selection.peek()),
+    grid: drawnYet(store.grid.peek()),
+    layout: drawnYet(store.layout.peek()),
+  };
 }
 
 /**
@@ -227,9 +220,7 @@ function paneScenes(
 ): Promise<Scene[]> {
   store.inOneFigure.value = true;
   const figures = store.panes.peek().map(async (name) => {
-    const exporter = roots[name]?.attnviz;
-    if (!exporter) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-    return (await exporter.figure()).scene;
+    return (await drawnYet(roots[name]?.attnviz).figure()).scene;
   });
   return Promise.all(figures).finally(() => {
     store.inOneFigure.value = false;

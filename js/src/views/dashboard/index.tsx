@@ -6,7 +6,7 @@ import { recordTransport } from "../../client/page";
 import type { Figure } from "../../draw/figure";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { useExports } from "../../ui/exports/exports";
+import { drawnYet, useExports } from "../../ui/exports/exports";
 import { OrderControl, PairControl, TokenScoreControl, ViewFrame } from "../../ui/frame/frame";
 import { sentenceBesideLines } from "../../ui/heat-map/captions";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
@@ -120,11 +120,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       allDrawn && current ? `dashboard:${current.stack.name}:${current.layer}` : null,
     );
   };
-  const exporter = (name: PaneName) => {
-    const element = roots.current[name]?.attnviz;
-    if (!element) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-    return element;
-  };
+  const exporter = (name: PaneName) => drawnYet(roots.current[name]?.attnviz);
   const entries = useExports(context, {
     name: "dashboard",
     figure: async (): Promise<Figure> => {

@@ -1,19 +1,12 @@
 /** Export of the embedding view as a figure with all captions and as CSV tables. */
 
 import { measureText } from "../../draw/canvas";
-import { countDots, MAX_SHAPE_DOTS } from "../../draw/dots";
-import {
-  type Box,
-  type Captions,
-  composeFigure,
-  type Figure,
-  rampBox,
-  textMark,
-} from "../../draw/figure";
-import { fontOf, type Mark, type Scene } from "../../draw/marks";
+import { type Box, type Captions, type Figure, textMark } from "../../draw/figure";
+import { fontOf, type Mark, type Scene, sceneOf } from "../../draw/marks";
+import { countDots, MAX_SHAPE_DOTS } from "../../draw/svg";
 import type { Palette } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
-import type { Exports } from "../../ui/exports/exports";
+import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
 import { weightScale } from "../../ui/heat-map/legend";
 import { counted, several } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -41,20 +34,17 @@ export interface DrawnScenes {
 
 type Context = ViewContext<EmbeddingState>;
 
-const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
-
 /** Maximum width of a figure of mean weights, in pixels. */
 const MEAN_WIDTH = 640;
 
-/** Return the title and captions of a figure. */
+/** Return the captions of a figure. */
 export function figureWords(
   context: Context,
   store: EmbeddingStore,
   scene: Scene,
   figures: FigureDetail,
-): Captions {
-  const { state, record } = context;
-  const enlarged = state.enlarged.peek();
+): Omit<Captions, "title"> {
+  const enlarged = context.state.enlarged.peek();
   const dots = countDots(scene.back, scene.front);
   const parts = [
     enlarged ? "" : keyInWords(store.trust.peek(), figures),
@@ -62,7 +52,6 @@ export function figureWords(
     dots > MAX_SHAPE_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
   return {
-    title: record.description.peek()?.model || "attention",
     subtitle: subtitleOf(context, store),
     sentence: sentenceOf(context, store, false),
     coverage: parts.filter(Boolean).join(" "),
@@ -137,41 +126,25 @@ export function embeddingFigure(
   const palette = context.palette.peek();
   const mean = state.enlarged.peek() && state.content.peek() === "aggregate";
   const drawn = mean
-    ? meanStoreOf(context, store).drawnAt(Math.min(MEAN_WIDTH, context.width.peek()))
+    ? drawnYet(meanStoreOf(context, store).drawnAt(Math.min(MEAN_WIDTH, context.width.peek())))
     : null;
-  if (mean && !drawn) throw new Error(NOTHING);
-  const scene: Scene = drawn
-    ? {
-        width: drawn.layout.width,
-        height: drawn.layout.height,
-        background: null,
-        back: meanMarks(drawn),
-        backOpacity: 1,
-        front: [],
-      }
+  const scene = drawn
+    ? sceneOf(drawn.layout, meanMarks(drawn), [])
     : state.enlarged.peek()
       ? drawnScenes.plot()
       : drawnScenes.overview();
-  const words = figureWords(context, store, scene, drawnScenes.figures());
   const colors = drawn ? null : store.colors.peek();
   const scale = drawn
     ? weightScale(drawn, "mean weight")
     : colors?.legend.kind === "scale" && colors.legend.scale;
-  return {
-    scene: composeFigure(
-      {
-        palette,
-        captions: words,
-        picture: scene,
-        ...(colors && {
-          legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),
-        }),
-        ...(scale && { scale: rampBox(palette, scale) }),
-      },
-      context.figure,
-    ),
-    title: `${words.title}, ${words.sentence}`,
-  };
+  return viewFigure(context, {
+    captions: figureWords(context, store, scene, drawnScenes.figures()),
+    picture: scene,
+    ...(colors && {
+      legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),
+    }),
+    ...(scale && { scales: [scale] }),
+  });
 }
 
 /**
@@ -187,12 +160,10 @@ const IN_OTHER_COLUMNS = ["type", "position", "text"];
 
 /** Return the drawn points of the enlarged head as CSV, one row per point. */
 function pointsCsv({ state }: Context, store: EmbeddingStore): string {
-  const [corpus, plot, colors] = [
-    store.corpus.peek(),
-    store.projection.peek(),
-    store.colors.peek(),
-  ];
-  if (!corpus || !plot || plot.problem !== null) throw new Error(NOTHING);
+  const corpus = drawnYet(store.corpus.peek());
+  const projection = store.projection.peek();
+  const plot = drawnYet(projection?.problem === null ? projection : null);
+  const colors = store.colors.peek();
   const { stack, layer, head } = plot.request;
   // The plot shows principal components if `explained` is not null, even if another method was
   // requested but has no frame yet or cannot run.
@@ -237,8 +208,7 @@ function pointsCsv({ state }: Context, store: EmbeddingStore): string {
 
 /** Return the trust figures of all heads as CSV, one row per head. */
 function headsCsv(store: EmbeddingStore): string {
-  const overview = store.overview.peek();
-  if (!overview) throw new Error(NOTHING);
+  const overview = drawnYet(store.overview.peek());
   const trusts = store.trust.peek();
   const rows = overview.heads.map(({ layer, head, problem }) => {
     const trust = trusts.get(headKey({ layer, head }));
@@ -262,8 +232,7 @@ function headsCsv(store: EmbeddingStore): string {
 
 /** Return the mean weights as CSV, one row per bin. Bins without an allowed pair are omitted. */
 function meanCsv(context: Context, store: EmbeddingStore): string {
-  const mean = meanStoreOf(context, store).aggregate.peek();
-  if (!mean) throw new Error(NOTHING);
+  const mean = drawnYet(meanStoreOf(context, store).aggregate.peek());
   const rows: (string | number)[][] = [];
   mean.weights.forEach((weight, i) => {
     if (Number.isNaN(weight)) return;

@@ -6,7 +6,7 @@
 
 import { effect, useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { useExports } from "../../ui/exports/exports";
+import { drawnYet, useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
@@ -66,8 +66,6 @@ const BESIDE_FROM = 940;
 const TEXT_SHARE = 0.36;
 const TEXT_GAP = 24;
 
-const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
-
 export function EmbeddingView({ context }: { context: Context }) {
   const { state } = context;
   const store = useMemo(() => createEmbeddingStore(context), []);
@@ -81,23 +79,16 @@ export function EmbeddingView({ context }: { context: Context }) {
   const drawnScenes = useMemo<DrawnScenes>(
     () => ({
       overview: () => {
-        const [grid, layout, look] = [
-          overview.grid.peek(),
-          overview.layout.peek(),
-          overview.look.peek(),
-        ];
-        if (!grid || !layout || !look) throw new Error(NOTHING);
+        const grid = drawnYet(overview.grid.peek());
+        const layout = drawnYet(overview.layout.peek());
+        const look = drawnYet(overview.look.peek());
         const [heads, trust] = [overview.plots.peek(), store.trust.peek()];
         const palette = context.palette.peek();
         const { roleOf } = context.record;
         return overviewScene({ grid, layout, look, heads, trust, palette, roleOf });
       },
       figures: () => overview.layout.peek()?.figures ?? "words",
-      plot: () => {
-        const scene = plot.still();
-        if (!scene) throw new Error(NOTHING);
-        return scene;
-      },
+      plot: () => drawnYet(plot.still()),
     }),
     [],
   );

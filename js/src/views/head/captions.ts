@@ -354,9 +354,8 @@ export function subtitleOf(plan: Plan, plot: LinePlot | null): string {
 }
 
 /** Return the captions of a figure, without its title. */
-export function captionsOf(plot: LinePlot): Captions {
+export function captionsOf(plot: LinePlot): Omit<Captions, "title"> {
   return {
-    title: "",
     subtitle: subtitleOf(plot.plan, plot),
     sentence: sentence(plot),
     coverage: coverage(plot, false),

@@ -1,21 +1,14 @@
 /** Exports of the head view: a figure with captions, and a CSV table of the drawn lines. */
 
 import { withoutNumber } from "../../client/record-number";
-import {
-  type Captions,
-  composeFigure,
-  type FigureParts,
-  type LegendScale,
-  namedColors,
-  rampBox,
-} from "../../draw/figure";
-import type { FigureRequest } from "../../draw/figure-request";
-import type { Scene } from "../../draw/marks";
+import { type LegendScale, namedColors } from "../../draw/figure";
+import { sceneOf } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
 import { rgbOf } from "../../ui/colors/palette";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
-import { scaleInWords } from "./captions";
+import type { ViewFigure } from "../../ui/exports/exports";
+import { captionsOf, scaleInWords } from "./captions";
 import { colorsSigns, type LinePlot, legendOf, NO_HIGHLIGHTS } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
@@ -33,31 +26,17 @@ export function opacityScale(linePlot: LinePlot): LegendScale {
   };
 }
 
-/** Compose the figure. It highlights the pins, but not pointer, cursor and search matches. */
-export function figure(
-  linePlot: LinePlot,
-  captions: Captions,
-  /** Add the image panel, if there is one, to the picture. */
-  beside: (drawn: FigureParts["picture"]) => FigureParts["picture"],
-  request?: FigureRequest,
-): Scene {
+/** Return the parts of the figure. It highlights the pins, but not pointer, cursor and search. */
+export function figureParts(linePlot: LinePlot): ViewFigure {
   const { token, key, palette, layout, effects } = linePlot;
   const still = { ...linePlot, ...NO_HIGHLIGHTS, token, key };
   const entries = [...legendOf(still), ...(effects ? effectColors(effects, palette) : [])];
-  const parts: FigureParts = {
-    palette,
-    captions,
+  return {
+    captions: captionsOf(linePlot),
     legend: (width) => namedColors(entries, width, palette.ink),
-    picture: beside({
-      width: layout.width,
-      height: layout.height,
-      back: backMarks(still),
-      backOpacity: backOpacity(still),
-      front: frontMarks(still),
-    }),
-    scale: rampBox(palette, opacityScale(linePlot)),
+    picture: sceneOf(layout, backMarks(still), frontMarks(still), backOpacity(still)),
+    scales: [opacityScale(linePlot)],
   };
-  return composeFigure(parts, request);
 }
 
 const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token"];

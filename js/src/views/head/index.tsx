@@ -9,7 +9,7 @@ import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
-import { useExports } from "../../ui/exports/exports";
+import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
@@ -18,24 +18,13 @@ import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
-import { captionsOf, subtitleOf } from "./captions";
+import { subtitleOf } from "./captions";
 import { LineControls, StrongestList, WindowControls } from "./controls";
-import { figure, linesCsv, opacityScale } from "./figure";
+import { figureParts, linesCsv, opacityScale } from "./figure";
 import { type LinePlot, legendOf } from "./line-plot";
 import { HeadPlot, headShortcuts } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore } from "./store";
-
-/**
- * Return the plot of an export.
- *
- * @throws Error if nothing is drawn yet.
- */
-function exportedPlot(store: HeadStore): LinePlot {
-  const linePlot = store.exportPlot();
-  if (!linePlot) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  return linePlot;
-}
 
 /** Head view with the controls of interventions. A dashboard embeds `HeadView` without these. */
 export function HeadViewWithWhatIf({ context }: { context: ViewContext<HeadState> }) {
@@ -66,21 +55,13 @@ export function HeadView(props: {
   const entries = useExports(context, {
     name: "head-view",
     figure: () => {
-      const linePlot = exportedPlot(store);
-      const title = context.record.description.peek()?.model || "attention";
-      const captions = { ...captionsOf(linePlot), title };
+      const parts = figureParts(drawnYet(store.exportPlot()));
       const beside = inner.image?.beside.peek() ?? false;
-      return {
-        scene: figure(
-          linePlot,
-          captions,
-          (drawn) => withPanel(drawn, panel.forExport(), beside),
-          context.figure,
-        ),
-        title: `${title}, ${captions.sentence} ${panel.caption.peek()}`.trim(),
-      };
+      const picture = withPanel(parts.picture, panel.forExport(), beside);
+      const drawn = viewFigure(context, { ...parts, picture });
+      return { ...drawn, title: `${drawn.title} ${panel.caption.peek()}`.trim() };
     },
-    csv: () => linesCsv(exportedPlot(store)),
+    csv: () => linesCsv(drawnYet(store.exportPlot())),
     csvLabel: "Lines drawn, CSV",
   });
   const plan = store.plan.value;

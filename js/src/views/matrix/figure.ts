@@ -1,48 +1,30 @@
 /** Exports of the matrix view: a figure, and a CSV table of the visible cells. */
 
-import {
-  type Captions,
-  composeFigure,
-  type FigureParts,
-  namedColors,
-  rampBox,
-} from "../../draw/figure";
-import type { FigureRequest } from "../../draw/figure-request";
-import type { Scene } from "../../draw/marks";
+import { namedColors } from "../../draw/figure";
+import { sceneOf } from "../../draw/marks";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
+import type { ViewFigure } from "../../ui/exports/exports";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { heatMapScale } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
 import { tokensOf } from "../../ui/heat-map/viewport";
 
-/** Compose the figure. It highlights the pins, but not pointer, cursor and search matches. */
-export function figure(
-  heatMap: HeatMap,
-  captions: Captions,
-  /** Add the image panel, if there is one, to the picture. */
-  beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
-  request?: FigureRequest,
-): Scene {
+/**
+ * Return the parts of the figure without its captions. It highlights the pins, but not pointer,
+ * cursor and search matches.
+ */
+export function figureParts(heatMap: HeatMap): Omit<ViewFigure, "captions"> {
   const layout = withoutSpareRoom(heatMap.layout);
   const still = { ...heatMap, layout, hovered: null, cursor: null, isFound: null };
   const { palette, effects } = heatMap;
-  const parts: FigureParts = {
-    palette,
-    captions,
+  return {
     ...(effects && {
       legend: (width) => namedColors(effectColors(effects, palette), width, palette.ink),
     }),
-    picture: beside({
-      width: layout.width,
-      height: layout.height,
-      back: backMarks(still),
-      backOpacity: 1,
-      front: frontMarks(still),
-    }),
-    scale: rampBox(still.palette, heatMapScale(still)),
+    picture: sceneOf(layout, backMarks(still), frontMarks(still)),
+    scales: [heatMapScale(still)],
   };
-  return composeFigure(parts, request);
 }
 
 const CELL_COLUMNS = ["stack", "layer", "heads", "query", "query_token", "key", "key_token"];

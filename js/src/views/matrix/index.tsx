@@ -7,11 +7,10 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { EffectLegend } from "../../ui/effects/bar";
-import { useExports } from "../../ui/exports/exports";
+import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
-import type { HeatMap } from "../../ui/heat-map/marks";
 import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
@@ -24,7 +23,7 @@ import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
 import { MatrixControls } from "./controls";
-import { cellsCsv, figure } from "./figure";
+import { cellsCsv, figureParts } from "./figure";
 import css from "./matrix.css";
 
 /**
@@ -35,17 +34,6 @@ function exactness(grid: Grid | undefined): number | null {
   return !grid?.fine || grid.every !== undefined ? null : grid.error;
 }
 
-/**
- * Return the heat map for an export.
- *
- * @throws Error if nothing is drawn yet.
- */
-function drawnHeatMap(store: HeatMapStore): HeatMap {
-  const heatMap = store.forExport();
-  if (!heatMap) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  return heatMap;
-}
-
 interface MatrixProps {
   context: ViewContext<HeatMapState>;
   /** Return the sentence below the heat map. Views that embed the matrix view may replace it. */
@@ -53,7 +41,6 @@ interface MatrixProps {
 }
 
 export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixProps) {
-  const { record } = context;
   const inner = useMemo(() => sharingRoom(context), []);
   const store = useMemo(() => createHeatMapStore(inner), []);
   const panel = useMemo(() => createHeatMapImage(inner, store), []);
@@ -61,28 +48,22 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
   const entries = useExports(context, {
     name: "matrix-view",
     figure: () => {
-      const heatMap = drawnHeatMap(store);
-      const { viewport } = heatMap.layout;
-      const captionInput = store.captionInput.peek();
-      if (!captionInput) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-      const captions = {
-        title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(viewport, exactness(heatMap.grid)),
-        sentence: sentenceOf(captionInput),
-        coverage: coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: false }),
-      };
+      const heatMap = drawnYet(store.forExport());
+      const captionInput = drawnYet(store.captionInput.peek());
+      const parts = figureParts(heatMap);
       const beside = inner.image?.beside.peek() ?? false;
-      return {
-        scene: figure(
-          heatMap,
-          captions,
-          (drawn) => withPanel(drawn, panel.forExport(), beside),
-          context.figure,
-        ),
-        title: `${captions.title}, ${captions.sentence} ${panel.caption.peek()}`.trim(),
-      };
+      const drawn = viewFigure(context, {
+        ...parts,
+        picture: withPanel(parts.picture, panel.forExport(), beside),
+        captions: {
+          subtitle: subtitleOf(heatMap.layout.viewport, exactness(heatMap.grid)),
+          sentence: sentenceOf(captionInput),
+          coverage: coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: false }),
+        },
+      });
+      return { ...drawn, title: `${drawn.title} ${panel.caption.peek()}`.trim() };
     },
-    csv: () => cellsCsv(drawnHeatMap(store)),
+    csv: () => cellsCsv(drawnYet(store.forExport())),
     csvLabel: "Cells in sight, CSV",
   });
   const viewport = store.viewport.value;

@@ -8,17 +8,8 @@
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap, Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
-import {
-  type Box,
-  type Captions,
-  composeFigure,
-  type LegendScale,
-  namedColors,
-  rampBox,
-  textMark,
-} from "../../draw/figure";
-import type { FigureRequest } from "../../draw/figure-request";
-import { fontOf, type Mark, type Scene, translate } from "../../draw/marks";
+import { type Box, type LegendScale, namedColors, textMark } from "../../draw/figure";
+import { fontOf, type Mark, sceneOf, translate } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
 import { headColor, type Palette, rgbOf } from "../../ui/colors/palette";
 import {
@@ -30,6 +21,7 @@ import {
   scoreColumn,
 } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/exports/csv";
+import type { ViewFigure } from "../../ui/exports/exports";
 import type { HeadGrid, HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
 import {
   fittedName,
@@ -53,13 +45,12 @@ import { coveredRange, loadMaps, type MapSet, type Part, queriesOf, strongestCel
 import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./marks";
 import type { ModelState } from "./state";
 
-export interface FigureParts {
+interface DrawnHeads {
   grid: HeadGrid;
   layout: Layout;
   selection: Selection;
   palette: Palette;
   thumbnails: ModelState["thumbnails"];
-  captions: Captions;
   map: (cell: HeadIndex) => HeadMap | undefined;
   /** Background colour of the maps, or undefined if the background is transparent. */
   ground?: string | undefined;
@@ -99,7 +90,7 @@ export async function loadAll(
 }
 
 /** Return the role or, in a gallery, the name and the score below the map of a head. */
-function labelMarks(parts: FigureParts, cell: ScoredHead, x: number, y: number): Mark[] {
+function labelMarks(parts: DrawnHeads, cell: ScoredHead, x: number, y: number): Mark[] {
   const { grid, layout, palette } = parts;
   const below = y + layout.cell + layout.bars + 9;
   const role = parts.roleOf?.(cell) ?? null;
@@ -177,9 +168,9 @@ function legendBox(
   };
 }
 
-/** Compose the figure of the complete grid. Each chosen head has a coloured frame. */
-export function figure(parts: FigureParts, request?: FigureRequest): Scene {
-  const { grid, layout, selection, palette, thumbnails, captions } = parts;
+/** Return the parts of the figure of the complete grid. Each chosen head has a coloured frame. */
+export function figureParts(parts: DrawnHeads): Omit<ViewFigure, "captions"> {
+  const { grid, layout, selection, palette, thumbnails } = parts;
   const back: Mark[] = [];
   const lines: [HeadMap, Square][] = [];
   const quantity = quantityOf(selection.stack);
@@ -216,13 +207,14 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   });
   if (thumbnails === "lines") back.push(...lineMarks(lines, ink));
   const straight = thumbnails === "lines";
-  const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
   const signs = parts.roleSigns ?? [];
-  const named = (effects || signs.length > 0) && {
-    legend: (width: number) => legendBox(effects, signs, palette, width),
+  return {
+    picture: sceneOf(layout, back, front),
+    scales: [thumbnailScale(straight, maximum, quantity, palette)],
+    ...((effects || signs.length > 0) && {
+      legend: (width: number) => legendBox(effects, signs, palette, width),
+    }),
   };
-  const scale = rampBox(palette, thumbnailScale(straight, maximum, quantity, palette));
-  return composeFigure({ palette, captions, picture, scale, ...named }, request);
 }
 
 const COLUMNS = ["query", "query_token", "key", "key_token", "largest_error"];

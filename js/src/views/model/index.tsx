@@ -12,7 +12,7 @@ import { ColorLegend } from "../../ui/colors/legend";
 import { Choice } from "../../ui/controls/fields";
 import { EffectLegend } from "../../ui/effects/bar";
 import { effectsInWords } from "../../ui/effects/effects";
-import { useExports } from "../../ui/exports/exports";
+import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import {
   Footer,
   OrderControl,
@@ -27,7 +27,7 @@ import { BY_PIN } from "../../ui/head-grid/pinned-weights";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import { quantityOf, stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { RECORD_HASH, type Selection } from "../../ui/view/record";
+import { RECORD_HASH } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
 import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
@@ -42,9 +42,9 @@ import {
   thumbnailsInWords,
 } from "./captions";
 import { Detail, type DetailCaptions } from "./detail";
-import { figure, headsCsv, loadAll, thumbnailScale } from "./figure";
+import { figureParts, headsCsv, loadAll, thumbnailScale } from "./figure";
 import { ModelGrid } from "./grid";
-import type { CellSize, Layout } from "./layout";
+import type { CellSize } from "./layout";
 import css from "./model.css";
 import { MODEL_DEFAULTS, type ModelState } from "./state";
 import { createModelStore, type ModelStore } from "./store";
@@ -69,7 +69,7 @@ const SIZES: readonly (readonly [CellSize, string])[] = [
 const MAX_VALUES = 4_000_000;
 
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {
-  const { state, record, source } = context;
+  const { state, source } = context;
   const store = useMemo(() => createModelStore(context), []);
   const box = useRef<HTMLDivElement>(null);
   const section = useRef<HTMLElement>(null);
@@ -83,32 +83,28 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const { grid, layout, selection } = drawnGrid(store);
       const map = await loadAllMaps(context, store, busy);
       const captions = {
-        title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(selection, grid, store.anyMap.value?.error ?? null),
         sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, selection, grid, false),
         coverage: coverageOf(context, store, grid, firstMap(grid, map)),
       };
       const palette = context.palette.peek();
-      const parts = {
-        grid,
-        layout,
-        selection,
-        palette,
-        thumbnails: state.thumbnails.peek(),
+      return viewFigure(context, {
         captions,
-        map,
-        ground: context.figure?.background === "transparent" ? undefined : palette.background,
-        outlinedRow: store.outlinedRow.peek(),
-        effects: store.effects.peek(),
-        roleOf: store.roleOf,
-        roleSigns: store.roleSigns.peek(),
-        byRole: store.byRole.peek(),
-      };
-      const scene = figure(parts, context.figure);
-      return {
-        scene,
-        title: `${captions.title}, ${layersInWords(selection.stack)}. ${captions.sentence}`,
-      };
+        ...figureParts({
+          grid,
+          layout,
+          selection,
+          palette,
+          thumbnails: state.thumbnails.peek(),
+          map,
+          ground: context.figure?.background === "transparent" ? undefined : palette.background,
+          outlinedRow: store.outlinedRow.peek(),
+          effects: store.effects.peek(),
+          roleOf: store.roleOf,
+          roleSigns: store.roleSigns.peek(),
+          byRole: store.byRole.peek(),
+        }),
+      });
     },
     csv: async () => {
       const { grid, selection } = drawnGrid(store);
@@ -235,15 +231,12 @@ function ensureVisible(element: HTMLElement, minShare: number): void {
  *
  * @throws Error if nothing is drawn yet.
  */
-function drawnGrid(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: Selection } {
-  const [grid, layout, selection] = [
-    store.grid.peek(),
-    store.wholeLayout(),
-    store.selection.peek(),
-  ];
-  if (!grid || !layout || !selection)
-    throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  return { grid, layout, selection };
+function drawnGrid(store: ModelStore) {
+  return {
+    grid: drawnYet(store.grid.peek()),
+    layout: drawnYet(store.wholeLayout()),
+    selection: drawnYet(store.selection.peek()),
+  };
 }
 
 /**

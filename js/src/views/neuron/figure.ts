@@ -1,20 +1,10 @@
 /** Exports of the neuron view: a figure, and a CSV table of all numbers. */
 
-import {
-  type Box,
-  type Captions,
-  composeFigure,
-  type LegendScale,
-  RAMP_WIDTH,
-  rampBox,
-  textMark,
-} from "../../draw/figure";
-import type { FigureRequest } from "../../draw/figure-request";
-import { type Scene, translate } from "../../draw/marks";
+import type { LegendScale } from "../../draw/figure";
 import { signColorAt } from "../../ui/colors/color-scales";
 import { csvText, roundedUp } from "../../ui/exports/csv";
 import { type CaptionInput, scaleInWords } from "./captions";
-import { backMarks, type DrawnTable } from "./marks";
+import type { DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";
 import { halfError, type Row, sumOf } from "./table";
 
@@ -36,33 +26,6 @@ export function scalesOf({ table, dimensions, palette }: DrawnTable): LegendScal
       cells.beyond || table.rows.some(beyond),
     ),
   ];
-}
-
-/** Compose the figure. It does not contain the highlight of the cells under the pointer. */
-export function figure(drawn: DrawnTable, captions: Captions, request?: FigureRequest): Scene {
-  const { palette, layout } = drawn;
-  const boxes = scalesOf(drawn).map((scale) => rampBox(palette, scale));
-  const height = 38;
-  const scale: Box = {
-    width: RAMP_WIDTH,
-    height: boxes.length * height + 8,
-    marks: [
-      ...boxes.flatMap((box, i) => translate(box.marks, 0, i * height)),
-      textMark(
-        "orange below zero, blue above",
-        RAMP_WIDTH,
-        boxes.length * height,
-        palette.muted,
-        11,
-        {
-          align: "end",
-        },
-      ),
-    ],
-  };
-  const { width, height: high } = layout;
-  const picture = { width, height: high, back: backMarks(drawn), backOpacity: 1, front: [] };
-  return composeFigure({ palette, captions, picture, scale }, request);
 }
 
 const COLUMNS = [

@@ -6,25 +6,21 @@
 
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
+import { sceneOf } from "../../draw/marks";
 import { ColorLegend } from "../../ui/colors/legend";
-import { useExports } from "../../ui/exports/exports";
+import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
-import { additionOf, type CaptionInput, sentenceOf, subtitleOf } from "./captions";
+import { additionOf, sentenceOf, subtitleOf } from "./captions";
 import { NeuronControls } from "./controls";
-import { figure, neuronCsv, scalesOf } from "./figure";
+import { neuronCsv, scalesOf } from "./figure";
+import { backMarks } from "./marks";
 import css from "./neuron.css";
 import { NeuronPlot, neuronShortcuts } from "./plot";
 import { NEURON_DEFAULTS, type NeuronState } from "./state";
 import { createNeuronStore, type NeuronStore } from "./store";
-
-function drawnInput(store: NeuronStore): CaptionInput {
-  const input = store.captionInput.peek();
-  if (!input) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  return input;
-}
 
 function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   const { record } = context;
@@ -32,21 +28,20 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   const entries = useExports(context, {
     name: "neuron-view",
     figure: () => {
-      const input = drawnInput(store);
-      const drawn = store.drawnTable.peek();
-      if (!drawn) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-      const captions = {
-        title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(input),
-        sentence: sentenceOf(input),
-        coverage: additionOf(input),
-      };
-      return {
-        scene: figure(drawn, captions, context.figure),
-        title: `${captions.title}, ${captions.sentence}`,
-      };
+      const input = drawnYet(store.captionInput.peek());
+      const drawn = drawnYet(store.drawnTable.peek());
+      return viewFigure(context, {
+        captions: {
+          subtitle: subtitleOf(input),
+          sentence: sentenceOf(input),
+          coverage: additionOf(input),
+        },
+        // Without the outlines of the cells under the pointer.
+        picture: sceneOf(drawn.layout, backMarks(drawn), []),
+        scales: scalesOf(drawn),
+      });
     },
-    csv: () => neuronCsv(drawnInput(store)),
+    csv: () => neuronCsv(drawnYet(store.captionInput.peek())),
     csvLabel: "Numbers, CSV",
   });
   const input = store.captionInput.value;
