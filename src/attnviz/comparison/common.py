@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens, on_common_units
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens, quote
+from attnviz.record.tokens import quote
 from attnviz.record.units import in_units
 from attnviz.utils.arguments import format_named, format_numbers
 
@@ -190,13 +190,12 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
         ]
         if _have_same(alignment) or not (ordinary[0] and ordinary[1]):
             continue
-        kinds = [_kind(side) for side in (alignment.a, alignment.b)]
-        if kinds[0] != kinds[1] or len(ordinary[0]) != len(ordinary[1]):
+        if len(ordinary[0]) != len(ordinary[1]):
             raise ValueError(
-                f"{names[0]} and {name} have no token in common: {len(ordinary[0]):,} {kinds[0]} "
-                f"such as {alignment.a.text[ordinary[0][0]]!r} and {len(ordinary[1]):,} "
-                f"{kinds[1]} such as {alignment.b.text[ordinary[1][0]]!r}. Compare inputs of one "
-                "kind that share some text. With words=True, words are compared in place of tokens."
+                f"{names[0]} and {name} have no token in common: {len(ordinary[0]):,} tokens such "
+                f"as {alignment.a.text[ordinary[0][0]]!r} and {len(ordinary[1]):,} tokens such as "
+                f"{alignment.b.text[ordinary[1][0]]!r}. Compare inputs of one kind that share some "
+                "text. With words=True, words are compared in place of tokens."
             )
     return on_common_units(alignments)
 
@@ -215,10 +214,6 @@ def _have_same(alignment: Alignment) -> bool:
     starts = alignment.a_ends - alignment.a_lengths
     same = np.flatnonzero(alignment.same & (alignment.a_lengths > 0) & (alignment.b_lengths > 0))
     return any(not alignment.a.special[start] for start in starts[same].tolist())
-
-
-def _kind(tokens: Tokens) -> str:
-    return "patches" if tokens.grids else "tokens"
 
 
 def _starts(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:

@@ -1,9 +1,9 @@
 """Encoding of weights for the browser, as bytes and a header with their shape and encoding.
 
 A weight is encoded as one byte or as a float32 number. The one byte is called the code of the
-weight. All codes of a stack are relative to its maximum, which is the largest possible weight.
-Weights can also be signed numbers, such as differences. ``js/src/client/codec.ts`` decodes the
-bytes. The tests of this module and of that file use the same examples in
+weight. It is relative to a maximum, which is usually the largest possible weight. Weights can also
+be signed numbers, such as differences. ``js/src/client/codec.ts`` decodes the bytes. The tests of
+this module and of that file use the same examples in
 ``tests/fixtures/codec.json``.
 """
 
@@ -50,8 +50,8 @@ class EncodedHeader(TypedDict):
     encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
         Encoding of the buffer (see `Encoded`).
     maximum : float
-        Weight that the largest code represents, which is 1 for normalized weights. For signed
-        numbers, the smallest code represents ``-maximum``.
+        Upper bound of the weights, which the largest code represents. It is usually 1 for
+        normalized weights. For signed numbers, the smallest code represents ``-maximum``.
     error : float
         Upper bound of the absolute error of a weight.
     """
@@ -78,7 +78,7 @@ class Encoded:
         in another order, compressed by zlib. The first bytes of all weights are followed by the
         second bytes of all weights, and so on.
     maximum : float
-        Weight that the largest code represents, which is 1 for normalized weights.
+        Upper bound of the weights, which the largest code represents.
     error : float
         Upper bound of the absolute error of a weight.
     data : bytes

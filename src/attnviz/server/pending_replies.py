@@ -78,7 +78,7 @@ class PendingReplies:
     def __init__(self) -> None:
         self._replies: list[_PendingReply] = []
         self._count = 0
-        # The lock is needed because `cancel` may be called from another thread than `reply`.
+        # The lock is needed because `close` may be called from another thread than `reply`.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:

@@ -60,9 +60,10 @@ class RowNormalizers:
         *,
         pace: Pace | None = None,
     ) -> torch.Tensor:
-        """Compute a block of weights as `LayerAttention.block` does, with cached normalizers.
+        """Compute a block of weights as `LayerAttention.block` does.
 
-        Rows are computed in groups, to limit the memory and to report the progress.
+        For long texts, cached normalizers are used. Rows are computed in groups, to limit the
+        memory and to report the progress.
         """
         attention, num_keys = stack.attention(layer), len(stack.key_tokens)
         pace = pace or Pace("weights", len(heads) * count_rows(rows) * num_keys)

@@ -212,7 +212,7 @@ class CompareView(TokenWindows, RecordView):
         }
 
     def _clip_heads(self) -> None:
-        """If the layer has none of the chosen heads, choose the head that differs most."""
+        """If the layer has none of the chosen heads, choose its head that differs most."""
         stack = self._stack_named(self.stack)
         if not set(self.heads) & set(range(stack.num_heads(self.layer))):
             self.heads = self._default_traits(stack, self.layer)["heads"]

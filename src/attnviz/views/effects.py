@@ -176,7 +176,19 @@ class _TokenScores(traitlets.Dict):
 
     def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Row]]:
         """Convert scores to lists. Scores without a stack name are for the shown stack."""
-        checked = _check_token_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+
+        def read(what: str, scores: Any, stack: AttentionStack | None) -> Row:
+            is_effect = note_of(scores, "token") is not None
+            row = row_of(what, "(tokens,)", scores.values if is_effect else scores)
+            if stack is not None and len(row) != len(stack.key_tokens):
+                raise traitlets.TraitError(
+                    f"{what} has {len(row):,} numbers, but stack {stack.name!r} has "
+                    f"{len(stack.key_tokens):,} keys. Pass one number per key, (tokens,)."
+                )
+            return row
+
+        shown = obj.record.stack(obj.stack or None)
+        checked = read_scores("token_scores", value, shown, obj.record.stacks, read)
         # traitlets can call this method a second time, with the converted scores, which have no
         # notes. Then keep the notes of the first call.
         if not obj.trait_has_value("token_scores") or checked != obj.token_scores:
@@ -232,20 +244,3 @@ class TokenScores(PositionedView):
                 f"token_score={short_repr(name)} must be one of the names of token_scores: {valid}"
             )
         return name
-
-
-def _check_token_scores(
-    scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
-) -> dict[str, dict[str, Row]]:
-    """Convert scores to lists for JSON. Scores without a stack name belong to `stack`."""
-
-    def read(what: str, value: Any, of_stack: AttentionStack | None) -> Row:
-        row = row_of(what, "(tokens,)", value if note_of(value, "token") is None else value.values)
-        if of_stack is not None and len(row) != len(of_stack.key_tokens):
-            raise traitlets.TraitError(
-                f"{what} has {len(row):,} numbers, but stack {of_stack.name!r} has "
-                f"{len(of_stack.key_tokens):,} keys. Pass one number per key, (tokens,)."
-            )
-        return row
-
-    return read_scores("token_scores", scores, stack, stacks, read)

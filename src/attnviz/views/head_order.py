@@ -6,7 +6,7 @@ A role is a pattern that a head has over a corpus, such as "induction".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import traitlets
 
@@ -35,12 +35,18 @@ class _HeadScores(traitlets.Dict):
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert scores to lists. Arrays without a stack name are for the shown stack."""
-        given = _read(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+        scores = _read("scores", value, obj)
         # traitlets can call this method a second time, with the converted scores, which have no
         # notes and errors. Then keep the notes and errors of the first call.
-        if not obj.trait_has_value("scores") or given.scores != obj.scores:
-            obj._given_scores = given
-        return given.scores
+        if not obj.trait_has_value("scores") or scores != obj.scores:
+            obj._given_notes = notes_of(value, "head")
+            averages = {
+                name: effects
+                for name, effects in by_name(value).items()
+                if note_of(effects, "head") and effects.standard_errors is not None
+            }
+            obj._given_errors = _read("score_errors", averages, obj)
+        return scores
 
 
 class _HeadErrors(traitlets.Dict):
@@ -51,8 +57,7 @@ class _HeadErrors(traitlets.Dict):
 
         Raise TraitError if an error is negative.
         """
-        stack = obj.record.stack(obj.stack or None)
-        errors = _read(value, stack, obj.record.stacks, "score_errors").scores
+        errors = _read("score_errors", value, obj)
         for name, by_stack in errors.items():
             numbers = [entry for rows in by_stack.values() for row in rows for entry in row]
             if any(number is not None and number < 0 for number in numbers):
@@ -61,19 +66,6 @@ class _HeadErrors(traitlets.Dict):
                     "least 0."
                 )
         return errors
-
-
-class _GivenScores(NamedTuple):
-    """Scores that the caller passed, with their notes and standard errors, by name of the score.
-
-    A note is a sentence that describes what a score measures. Only results of
-    `attnviz.head_effects` have an entry in `notes`. Only such results over several texts have an
-    entry in `errors`.
-    """
-
-    scores: _ScoresByName
-    notes: Mapping[str, str]
-    errors: _ScoresByName
 
 
 class HeadOrder(HeadRoles):
@@ -113,9 +105,11 @@ class HeadOrder(HeadRoles):
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)
 
-    # The value that `scores` was last set to, with its notes and errors, which the trait `scores`
-    # does not contain.
-    _given_scores = _GivenScores({}, {}, {})
+    # Notes of the results of `attnviz.head_effects` that `scores` was last set to, by name of the
+    # score. The trait `scores` itself does not contain them.
+    _given_notes: Mapping[str, str] = {}
+    # Standard errors of these results, if they are over several texts.
+    _given_errors: Mapping[str, dict[str, _Scores]] = {}
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         names = list(by_name(values.get("scores", {})))
@@ -161,55 +155,39 @@ class HeadOrder(HeadRoles):
         """
         if self.order in set(change["old"] or {}) - set(change["new"]):
             self.order = "number"
-        given = self._given_scores
-        self.score_notes = about_scores(change, self.score_notes, given.notes)
-        self.score_errors = about_scores(change, self.score_errors, given.errors)
+        self.score_notes = about_scores(change, self.score_notes, self._given_notes)
+        self.score_errors = about_scores(change, self.score_errors, self._given_errors)
 
 
-def _read(
-    scores: Any,
-    stack: AttentionStack,
-    stacks: Mapping[str, AttentionStack],
-    trait: str = "scores",
-) -> _GivenScores:
-    """Check scores, and convert them to lists by name of the score and by stack name.
+def _read(trait: str, scores: Any, view: HeadOrder) -> _ScoresByName:
+    """Check scores or standard errors, and convert them to lists by score and by stack name.
 
-    Scores without a stack name belong to `stack`, except results of `attnviz.head_effects`, which
-    contain the name of their stack. `stacks` are the stacks of the record. `trait` is the name of
-    the trait in error messages. Raise TraitError if scores are invalid.
+    `trait` is "scores" or "score_errors". The standard errors of a result of
+    `attnviz.head_effects` are its `standard_errors`. Scores without a stack name are for the shown
+    stack of the view. Raise TraitError if scores are invalid.
     """
-    named = by_name(scores)
     for name in ("number", "pinned"):
-        if name in named:
+        if name in by_name(scores):
             raise traitlets.TraitError(f"{trait}: {name!r} cannot be a name of scores")
 
-    def read(what: str, value: Any, own: AttentionStack | None) -> _Scores:
-        return _rows(what, value, value, own)
+    def read(what: str, value: Any, stack: AttentionStack | None) -> _Scores:
+        if not note_of(value, "head"):
+            return _rows(what, value, stack)
+        rows = value if trait == "scores" else value.standard_errors
+        if rows is not None and stack is not None and set(stack.layers) <= set(value.layers):
+            rows = [rows[value.layers.index(layer)] for layer in stack.layers]
+        return _rows(what, rows, stack)
 
-    def read_errors(what: str, value: Any, own: AttentionStack | None) -> _Scores:
-        return _rows(what, value, value.standard_errors, own)
-
-    checked = read_scores(trait, scores, stack, stacks, read)
-    averages = {
-        name: value
-        for name, value in named.items()
-        if note_of(value, "head") and value.standard_errors is not None
-    }
-    errors = read_scores("score_errors", averages, stack, stacks, read_errors)
-    return _GivenScores(checked, notes_of(scores, "head"), errors)
+    shown = view.record.stack(view.stack or None)
+    return read_scores(trait, scores, shown, view.record.stacks, read)
 
 
-def _rows(what: str, scores: Any, rows: Any, stack: AttentionStack | None) -> _Scores:
-    """Convert `rows` to one list per layer, with one number or None per head.
+def _rows(what: str, rows: Any, stack: AttentionStack | None) -> _Scores:
+    """Convert numbers of heads to one list per layer, with one number or None per head.
 
-    `rows` has the numbers of `scores`, or their standard errors. If `scores` is a `HeadEffects`
-    with all layers of `stack`, only these layers are selected. Raise TraitError if the result does
-    not have the layers and heads of `stack`. `stack` is None if the record does not have the stack
-    of the scores. `what` names the scores in errors.
+    Raise TraitError if they do not fit the layers and heads of `stack`. `stack` is None if the
+    record does not have the stack of the numbers. `what` names the numbers in errors.
     """
-    layers = getattr(scores, "layers", None) if note_of(scores, "head") else None
-    if stack is not None and layers is not None and set(stack.layers) <= set(layers):
-        rows = [rows[layers.index(layer)] for layer in stack.layers]
     shape = "(layers, heads)"
     if not isinstance(rows, Iterable):
         raise traitlets.TraitError(f"{what} must be numbers, {shape}. Got {type(rows).__name__}")

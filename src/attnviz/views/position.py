@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 import traitlets
@@ -23,6 +23,9 @@ from attnviz.utils.arguments import as_list, resolve_negative, short_repr
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, ResolvedIndex
+
+if TYPE_CHECKING:
+    from attnviz.corpus.statistics import StackStatistics
 
 # Strings in the trait `leave_out` of the head view that are not the text of a token.
 _KINDS_OF_KEYS = ("special", "first")
@@ -44,28 +47,6 @@ def is_looked_up(name: str, value: Any) -> bool:
     if isinstance(value, list | tuple | range | np.ndarray):
         return any(is_looked_up(name, entry) for entry in value)
     return isinstance(value, Integral) and value < 0
-
-
-class HeadGrid(Protocol):
-    """Interface that a stack of a record and a stack of head statistics have in common.
-
-    The number of a layer is its number in the model.
-    """
-
-    name: str
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Numbers of the layers in ascending order."""
-        ...
-
-    def num_heads(self, layer: int) -> int:
-        """Return the number of heads of a layer."""
-        ...
-
-    def layer_number(self, layer: int) -> int:
-        """Return the non-negative number of a layer. Raise IndexError if it does not exist."""
-        ...
 
 
 class HeadsView(View):
@@ -193,7 +174,7 @@ class HeadsView(View):
         del change
         self._clip_heads()
 
-    def _nearest_layer(self, stack: HeadGrid) -> int:
+    def _nearest_layer(self, stack: AttentionStack | StackStatistics) -> int:
         return min(stack.layers, key=lambda number: abs(number - self.layer))
 
     def _clip_heads(self) -> None:
@@ -216,7 +197,7 @@ class HeadsView(View):
             )
             self.heads = remaining
 
-    def _stack_named(self, name: str) -> HeadGrid:
+    def _stack_named(self, name: str) -> AttentionStack | StackStatistics:
         """Return the stack with this name. Raise TraitError if it does not exist."""
         raise NotImplementedError
 

@@ -121,7 +121,7 @@ class RecordView(PositionedView):
         """Return the value of the trait `opening`: the head with the most distinct pattern.
 
         `values` has the traits that the caller passed. Return None if they choose heads, a token
-        or an order of heads, or if no such head is found.
+        or an order of heads, if the stack has only one head, or if no head has a distinct pattern.
         """
         named = {name for name, value in values.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
