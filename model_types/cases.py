@@ -88,7 +88,10 @@ def override_of(case: Case) -> dict[str, Any]:
 
 
 def _classes(model_type: str) -> dict[str, list[str]]:
-    """Return the classes that auto classes load, each with the names of its auto classes."""
+    """Return the classes that `AUTO_CLASSES` load for a model type.
+
+    The values are the names of the auto classes that load each of them.
+    """
     auto_classes: dict[str, list[str]] = {}
     for auto, mapping in AUTO_CLASSES.items():
         names = getattr(modeling_auto, mapping, {}).get(model_type, ())

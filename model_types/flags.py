@@ -76,7 +76,10 @@ def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _decoder(config: PretrainedConfig) -> Any:
-    """Return True, which makes a decoder of an encoder. Leave encoder-decoders unchanged."""
+    """Return True, for a setting that turns an encoder into a decoder, such as `is_decoder`.
+
+    Leave encoder-decoders unchanged.
+    """
     return _LEAVE if config.is_encoder_decoder else True
 
 

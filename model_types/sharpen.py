@@ -48,10 +48,12 @@ class _Group:
     Attributes
     ----------
     parameters : list of Tensor
+        Weights and biases of the module's query and key projections.
     step : float
         Factor by which the next scaling multiplies or divides the parameters.
     below : bool or None
-        Whether the peak was below the target range before the last scaling. None before the first.
+        Whether the `peak` of the module's attention weights was below the target range `_AIM` before
+        the last scaling. None before the first scaling.
     """
 
     parameters: list[torch.Tensor] = field(default_factory=list)

@@ -126,8 +126,9 @@ class _Tried:
         return plan_of([change], self.record, self._places)
 
     def _noise(self, name: str) -> float:
-        # Removing key 0 would change all queries and heads. `identity_of` keeps the weights
-        # unchanged instead, but the outputs of attention are computed again.
+        # Measure how much the output differs if attention is only computed again. The plan removes
+        # key 0, which affects all queries and heads. `identity_of` returns a plan for the same
+        # queries and heads that keeps their weights.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         return _apart(self._before, self._forward(identity_of(plan)).outputs)
 

@@ -30,7 +30,10 @@ class Calls:
         self._handle.remove()
 
     def changes(self, model: PreTrainedModel) -> list[str]:
-        """Repeat the forwards without an extraction. Return a list of an error message, or []."""
+        """Repeat the recorded forwards without an extraction.
+
+        Return a list with one error message if an output differs, otherwise [].
+        """
         if all(same(output, run(model, kwargs)) for kwargs, output in self.calls):
             return []
         return ["the output during capture differs from a plain forward"]

@@ -111,8 +111,9 @@ _HIERA_DET: dict[str, Any] = {
     "window_positional_embedding_background_size": [4, 4],
 }
 
-# Output fields with the weights of deformable attention. They are left out, because this attention
-# is to points between patches and not to keys.
+# Output fields that are not compared with the record. They have weights of deformable attention,
+# which is attention to points between patches and not to keys. `_POINTS_TOO` is for models that use
+# deformable attention in the encoder, too.
 _POINTS = ("cross_attentions",)
 _POINTS_TOO = ("cross_attentions", "encoder_attentions")
 
