@@ -52,8 +52,8 @@ class _Group:
     step : float
         Factor by which the next scaling multiplies or divides the parameters.
     below : bool or None
-        Whether the `peak` of the module's attention weights was below the target range `_AIM` before
-        the last scaling. None before the first scaling.
+        Whether the `peak` of the module's attention weights was below the target range `_AIM`
+        before the last scaling. None before the first scaling.
     """
 
     parameters: list[torch.Tensor] = field(default_factory=list)
