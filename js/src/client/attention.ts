@@ -24,36 +24,19 @@ export interface RowInputs {
   sink: number | null;
 }
 
-export interface AttentionRow {
-  /** Logit of each key. Minus infinity for keys that the mask does not allow. */
-  logits: Float64Array;
-  /** Weight of each key. All weights are 0 if no key is allowed. */
-  weights: Float64Array;
-  /** Log-sum-exp of all logits and the sink, or null if no key is allowed and there is no sink. */
-  logSumExp: number | null;
-  /** Weight of the sink, or null if the head has no sink. */
-  sinkWeight: number | null;
-}
-
-/** Return the dot product of the query and a key, multiplied by the scale. */
-export function scaledProduct(inputs: RowInputs, key: number): number {
-  const { query, keys } = inputs;
+/** Return the dot product of the query and a key. */
+function dot({ query, keys }: RowInputs, key: number): number {
   const start = key * query.length;
-  const count = query.length;
   // Four independent sums, so that the processor can add them in parallel.
-  let a = 0;
-  let b = 0;
-  let c = 0;
-  let d = 0;
-  let i = 0;
-  for (let keyOffset = start; i + 3 < count; i += 4, keyOffset += 4) {
-    a += (query[i] as number) * (keys[keyOffset] as number);
-    b += (query[i + 1] as number) * (keys[keyOffset + 1] as number);
-    c += (query[i + 2] as number) * (keys[keyOffset + 2] as number);
-    d += (query[i + 3] as number) * (keys[keyOffset + 3] as number);
+  let [a, b, c, d, i] = [0, 0, 0, 0, 0];
+  for (; i + 3 < query.length; i += 4) {
+    a += (query[i] as number) * (keys[start + i] as number);
+    b += (query[i + 1] as number) * (keys[start + i + 1] as number);
+    c += (query[i + 2] as number) * (keys[start + i + 2] as number);
+    d += (query[i + 3] as number) * (keys[start + i + 3] as number);
   }
-  for (; i < count; i++) a += (query[i] as number) * (keys[start + i] as number);
-  return (a + b + (c + d)) * inputs.scale;
+  for (; i < query.length; i++) a += (query[i] as number) * (keys[start + i] as number);
+  return a + b + (c + d);
 }
 
 /** Apply the soft cap to a scaled product, or return the product if `softcap` is null. */
@@ -61,35 +44,33 @@ export function capped(product: number, softcap: number | null): number {
   return softcap === null ? product : softcap * Math.tanh(product / softcap);
 }
 
-/** Compute the logits and weights of a query for all keys. */
-export function attentionRow(inputs: RowInputs): AttentionRow {
-  const { numKeys, softcap, sink } = inputs;
-  const logits = new Float64Array(numKeys);
+/**
+ * Compute the logits and weights of a query for all keys.
+ *
+ * The logit of a key that the mask does not allow is minus infinity. If no key is allowed, all
+ * weights are 0. `logSumExp` is computed from all logits and the sink, and is null if there are
+ * none. `sinkWeight` is null if the head has no sink.
+ */
+export function attentionRow(inputs: RowInputs) {
+  const { numKeys, scale, softcap, sink } = inputs;
+  const logits = new Float64Array(numKeys).fill(Number.NEGATIVE_INFINITY);
   let largest = sink ?? Number.NEGATIVE_INFINITY;
   for (let key = 0; key < numKeys; key++) {
-    const logit = inputs.allowed(key)
-      ? capped(scaledProduct(inputs, key), softcap) + inputs.bias(key)
-      : Number.NEGATIVE_INFINITY;
-    logits[key] = logit;
-    if (logit > largest) largest = logit;
+    if (!inputs.allowed(key)) continue;
+    logits[key] = capped(scale * dot(inputs, key), softcap) + inputs.bias(key);
+    largest = Math.max(largest, logits[key] as number);
   }
-  const weights = new Float64Array(numKeys);
   if (largest === Number.NEGATIVE_INFINITY) {
-    return { logits, weights, logSumExp: null, sinkWeight: null };
+    return { logits, weights: new Float64Array(numKeys), logSumExp: null, sinkWeight: null };
   }
-  let sum = sink === null ? 0 : Math.exp(sink - largest);
-  for (let key = 0; key < numKeys; key++) {
-    // Subtract the largest logit so that the exponential does not overflow.
-    const power = Math.exp((logits[key] as number) - largest);
-    weights[key] = power;
-    sum += power;
-  }
-  for (let key = 0; key < numKeys; key++) weights[key] = (weights[key] as number) / sum;
-  const logSumExp = largest + Math.log(sum);
+  // Subtract the largest logit so that the exponential does not overflow.
+  const powers = logits.map((logit) => Math.exp(logit - largest));
+  const sinkPower = sink === null ? 0 : Math.exp(sink - largest);
+  const sum = powers.reduce((total, power) => total + power, sinkPower);
   return {
     logits,
-    weights,
-    logSumExp,
-    sinkWeight: sink === null ? null : Math.exp(sink - logSumExp),
+    weights: powers.map((power) => power / sum),
+    logSumExp: largest + Math.log(sum),
+    sinkWeight: sink === null ? null : sinkPower / sum,
   };
 }

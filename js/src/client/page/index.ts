@@ -4,6 +4,7 @@
  * attention matrix of a head, pooled to few cells at the export.
  */
 
+import { LruCache, once } from "../lru-cache";
 import type {
   BlockRequest,
   Description,
@@ -18,15 +19,24 @@ import type {
   StackDescription,
   StrongestRequest,
   TileRequest,
+  VectorsRequest,
 } from "../protocol";
 import type { Scores } from "../source";
 import type { Connection, Reply, Transport } from "../transport";
-import { EmbeddedLayers } from "./layers";
-import type { EmbeddedRows, WeightRows } from "./rows";
+import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
-import { PageVectors, type SavedRecord, type VectorErrors } from "./vectors";
+import {
+  computedWeights,
+  type LayerVectors,
+  readHeader,
+  readVectors,
+  type SavedRecord,
+  shapeOfVectors,
+  type VectorErrors,
+  vectorsOfRow,
+} from "./vectors";
 
 /**
  * Data of an exported page. Deflated bytes are strings: base64, or names of elements that contain
@@ -60,14 +70,29 @@ export interface PageData {
  */
 const MAX_POOLED_WEIGHTS = 4_000_000;
 
+/** Maximum size of the cache in bytes. A layer that was dropped is inflated again on request. */
+const CACHE_BYTES = 64_000_000;
+
 /** Functions that answer requests, by the request's name. */
-export type Handlers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
+type Handlers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
 export class PageTransport implements Transport {
   readonly live = false;
   readonly #data: PageData;
-  readonly #layers: EmbeddedLayers;
-  readonly #handlers: Handlers<RecordRequests>;
+  readonly #saved: SavedRecord;
+  #savedHeader: ReturnType<typeof readHeader> | null = null;
+  /** Layers, inflated when they are first requested. */
+  readonly #layers = new LruCache<Promise<{ bytes: number }>>(CACHE_BYTES);
+  readonly #handlers: Handlers<RecordRequests> = {
+    describe: () => ({ header: this.#description(), data: null }),
+    block: async (args) => blockReply(await this.#rows(args), args),
+    maps: (args) => this.#maps(args),
+    tile: (args) => this.#tile(args),
+    scores: (args) => this.#scores(args),
+    strongest: (args) => this.#strongest(args),
+    vectors: (args) => this.#vectorsOfRow(args),
+    image: (args) => this.#image(args),
+  };
 
   /** @throws Error if this bundle does not support the format of the data. */
   constructor(data: PageData) {
@@ -77,19 +102,7 @@ export class PageTransport implements Transport {
       );
     }
     this.#data = data;
-    const { blocks, maps, description, embedded } = data;
-    const vectors = new PageVectors(data.saved ?? { header: "", arrays: {} }, data.errors ?? []);
-    this.#layers = new EmbeddedLayers(blocks, maps, vectors);
-    this.#handlers = {
-      describe: () => ({ header: withEmbeddedShare(description, embedded), data: null }),
-      block: (args) => this.#block(args),
-      maps: (args) => this.#maps(args),
-      tile: (args) => this.#tile(args),
-      scores: (args) => this.#scores(args),
-      strongest: (args) => this.#strongest(args),
-      vectors: (args) => vectors.reply(args),
-      image: (args) => this.#image(args),
-    };
+    this.#saved = data.saved ?? { header: "", arrays: {} };
   }
 
   async request(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
@@ -106,24 +119,69 @@ export class PageTransport implements Transport {
     listener("ready");
   }
 
-  async #block(request: BlockRequest): Promise<Reply> {
-    return blockReply(await this.#layers.rows(request), request);
+  #cached<V extends { bytes: number }>(
+    kind: "weights" | "maps" | "vectors",
+    { stack, layer }: LayerKey,
+    read: () => Promise<V>,
+  ): Promise<V> {
+    const key = JSON.stringify([kind, stack, layer]);
+    return once(this.#layers, key, read, ({ bytes }) => bytes) as Promise<V>;
+  }
+
+  /** Return the weights of a layer. @throws Error if the page does not contain the layer. */
+  #rows(key: LayerKey): Promise<WeightRows> {
+    return this.#cached("weights", key, async () => {
+      const block = findLayer(this.#data.blocks, key);
+      if (block) return readRows(block);
+      if (shapeOfVectors(this.#saved, key)[0] === 0) {
+        throw new Error(`This page does not contain layer ${key.layer} of “${key.stack}”.`);
+      }
+      return computedWeights(await this.#vectors(key), this.#errors(key).error);
+    });
+  }
+
+  #vectors(key: LayerKey): Promise<LayerVectors> {
+    return this.#cached("vectors", key, async () => {
+      this.#savedHeader ??= readHeader(this.#saved);
+      return readVectors(this.#saved, await this.#savedHeader, key);
+    });
+  }
+
+  #errors(key: LayerKey): VectorErrors {
+    return findLayer(this.#data.errors ?? [], key) as VectorErrors;
+  }
+
+  async #vectorsOfRow(request: VectorsRequest): Promise<Reply> {
+    const vectors = await this.#vectors(request);
+    return { header: vectorsOfRow(vectors, request, this.#errors(request)), data: null };
+  }
+
+  /** Return the description, with the form and the share of the embedded weights in each stack. */
+  #description(): Description {
+    const { description, embedded } = this.#data;
+    if (!embedded) return description;
+    const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));
+    return { ...description, stacks };
   }
 
   async #maps(request: MapsRequest): Promise<Reply> {
-    const smallMaps = await this.#layers.maps(request);
+    const { blocks, maps, embedded } = this.#data;
+    const block = findLayer(blocks, request);
+    const [numHeads, numRows, numColumns] = block?.shape ?? shapeOfVectors(this.#saved, request);
+    const numWeights = numHeads * numRows * numColumns;
+    const smallMaps = findLayer(maps, request);
     const isPart = request.rows !== undefined || request.columns !== undefined;
-    const numWeights = this.#layers.size(request);
     // If each row contains only its strongest keys, pooled maps would show the choice of these keys
     // instead of the row's weak weights. The embedded maps were pooled from all weights.
-    const canPool = this.#data.embedded?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
-    const isFiner =
-      smallMaps !== null && request.size > Math.max(smallMaps.shape[1], smallMaps.shape[2]);
+    const canPool = embedded?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
+    const isFiner = smallMaps && request.size > Math.max(smallMaps.shape[1], smallMaps.shape[2]);
     // The embedded maps cover the whole text. To show a part of the text, they are too coarse.
     const needsPooling = !smallMaps || (numWeights > 0 && (isPart || (isFiner && canPool)));
-    const weights = needsPooling ? await this.#layers.rows(request) : smallMaps;
-    const [numHeads, rows, columns] = weights.shape;
-    const heads = request.heads ?? Array.from({ length: numHeads }, (_, head) => head);
+    const weights = needsPooling
+      ? await this.#rows(request)
+      : await this.#cached("maps", request, () => readRows(smallMaps));
+    const [count, rows, columns] = weights.shape;
+    const heads = request.heads ?? Array.from({ length: count }, (_, head) => head);
     if (!needsPooling)
       return blockReply(weights, { heads, rows: [0, rows], columns: [0, columns] });
     const starts = {
@@ -135,7 +193,7 @@ export class PageTransport implements Transport {
   }
 
   async #tile(request: TileRequest): Promise<Reply> {
-    const weights = await this.#layers.rows(request);
+    const weights = await this.#rows(request);
     const cellSize = 2 ** request.level;
     const starts = {
       rows: runs(tileRange(request.row, request.level, weights.shape[1]), cellSize),
@@ -155,7 +213,7 @@ export class PageTransport implements Transport {
 
   async #strongest(request: StrongestRequest): Promise<Reply> {
     const stack = this.#data.description.stacks.find((entry) => entry.name === request.stack);
-    const weights = await this.#layers.rows(request);
+    const weights = await this.#rows(request);
     return pageStrongest(weights, request, stack as StackDescription);
   }
 
@@ -166,11 +224,8 @@ export class PageTransport implements Transport {
   }
 }
 
-/** Add to each stack the form of the embedded weights, and the share that they cover. */
-function withEmbeddedShare(description: Description, embedded?: EmbeddedShare): Description {
-  if (!embedded) return description;
-  const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));
-  return { ...description, stacks };
+function findLayer<T extends LayerKey>(entries: T[], { stack, layer }: LayerKey): T | undefined {
+  return entries.find((entry) => entry.stack === stack && entry.layer === layer);
 }
 
 /** Return a reply with float32 values. Its maximum and error are those of the embedded weights. */
@@ -203,10 +258,7 @@ function blockReply(
   return replyOf(weights, values, [heads.length, bottom - top, width]);
 }
 
-/**
- * Return one pooled matrix for each group of heads. The matrix is pooled from the mean over the
- * heads of the group.
- */
+/** Return one pooled matrix for each group of heads, from the mean over the heads of the group. */
 function pooledReply(
   weights: WeightRows,
   groups: readonly (readonly number[])[],

@@ -12,6 +12,12 @@
 import { codeValues } from "../codec";
 import { inflatedText } from "./texts";
 
+/** Stack and layer. The layer has the number that it has in the model. */
+export interface LayerKey {
+  stack: string;
+  layer: number;
+}
+
 /** Weights of all heads of a layer, read row by row. */
 export interface WeightRows {
   /** Number of heads, queries and keys. */
@@ -31,9 +37,7 @@ export interface WeightRows {
 }
 
 /** Encoded rows of a layer, or of its small maps. */
-export interface EmbeddedRows {
-  stack: string;
-  layer: number;
+export interface EmbeddedRows extends LayerKey {
   shape: [number, number, number];
   maximum: number;
   /** Largest remaining weight of a row, for which code 255 stands. */

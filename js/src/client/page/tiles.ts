@@ -31,86 +31,49 @@ export interface Starts {
 }
 
 /**
- * Pools the mean over some heads, one row of weights after the other.
+ * Pool the mean over some heads. The cells are in row-major order.
  *
  * In each cell, positive and negative numbers are pooled separately: to their sum divided by the
  * size of the cell, or to the number with the largest absolute value. The cell shows the result
  * with the larger absolute value.
  */
-class PooledMean {
-  readonly #starts: Starts;
-  readonly #pooled: Pooled;
-  readonly #columns: number;
-  readonly #positive: Float64Array;
-  readonly #negative: Float64Array;
-  readonly #line: Float32Array;
-
-  constructor(starts: Starts, pooled: Pooled) {
-    this.#starts = starts;
-    this.#pooled = pooled;
-    this.#columns = starts.columns.length - 1;
-    const cells = (starts.rows.length - 1) * this.#columns;
-    this.#positive = new Float64Array(cells);
-    this.#negative = new Float64Array(cells);
-    const [left, right] = [starts.columns[0] as number, starts.columns[this.#columns] as number];
-    this.#line = new Float32Array(right - left);
-  }
-
-  /** Add one row of weights to the cells in row `cellRow`. */
-  add(
-    weights: Pick<WeightRows, "add">,
-    heads: readonly number[],
-    row: number,
-    cellRow: number,
-  ): void {
-    const { columns } = this.#starts;
-    const left = columns[0] as number;
-    const line = this.#line.fill(0);
-    const isMax = this.#pooled === "max";
-    weights.add(heads, row, left, line);
-    const [count, positives, negatives] = [this.#columns, this.#positive, this.#negative];
-    for (let c = 0; c < count; c++) {
-      const start = (columns[c] as number) - left;
-      const end = (columns[c + 1] as number) - left;
-      const cell = cellRow * count + c;
-      let positive = positives[cell] as number;
-      let negative = negatives[cell] as number;
-      for (let x = start; x < end; x++) {
-        const value = line[x] as number;
-        if (value < 0) negative = isMax ? Math.min(negative, value) : negative + value;
-        else positive = isMax ? Math.max(positive, value) : positive + value;
-      }
-      positives[cell] = positive;
-      negatives[cell] = negative;
-    }
-  }
-
-  /** Return the values of the cells in row-major order, after all rows were added. */
-  cells(numHeads: number): Float32Array {
-    const { rows, columns } = this.#starts;
-    return Float32Array.from(this.#positive, (positive, cell) => {
-      const [r, c] = [Math.floor(cell / this.#columns), cell % this.#columns];
-      const height = (rows[r + 1] as number) - (rows[r] as number);
-      const width = (columns[c + 1] as number) - (columns[c] as number);
-      const size = this.#pooled === "max" ? 1 : height * width;
-      return cellValue(positive, this.#negative[cell] as number) / (size * numHeads);
-    });
-  }
-}
-
-/** Pool the mean over some heads. The cells are in row-major order. */
 export function pooledMean(
-  weights: WeightRows,
+  weights: Pick<WeightRows, "add">,
   heads: readonly number[],
-  starts: Starts,
+  { rows, columns }: Starts,
   pooled: Pooled,
 ): Float32Array {
-  const mean = new PooledMean(starts, pooled);
-  for (let r = 0; r + 1 < starts.rows.length; r++) {
-    const bottom = starts.rows[r + 1] as number;
-    for (let row = starts.rows[r] as number; row < bottom; row++) mean.add(weights, heads, row, r);
+  const [numRows, numColumns] = [rows.length - 1, columns.length - 1];
+  const isMax = pooled === "max";
+  const left = columns[0] as number;
+  const line = new Float32Array((columns[numColumns] as number) - left);
+  const cells = new Float32Array(numRows * numColumns);
+  for (let r = 0; r < numRows; r++) {
+    const positives = new Float64Array(numColumns);
+    const negatives = new Float64Array(numColumns);
+    const [top, bottom] = [rows[r] as number, rows[r + 1] as number];
+    for (let row = top; row < bottom; row++) {
+      weights.add(heads, row, left, line.fill(0));
+      for (let c = 0; c < numColumns; c++) {
+        let [positive, negative] = [positives[c] as number, negatives[c] as number];
+        const end = (columns[c + 1] as number) - left;
+        for (let x = (columns[c] as number) - left; x < end; x++) {
+          const value = line[x] as number;
+          if (value < 0) negative = isMax ? Math.min(negative, value) : negative + value;
+          else positive = isMax ? Math.max(positive, value) : positive + value;
+        }
+        positives[c] = positive;
+        negatives[c] = negative;
+      }
+    }
+    for (let c = 0; c < numColumns; c++) {
+      const width = (columns[c + 1] as number) - (columns[c] as number);
+      const size = isMax ? 1 : (bottom - top) * width;
+      const value = cellValue(positives[c] as number, negatives[c] as number);
+      cells[r * numColumns + c] = value / (size * heads.length);
+    }
   }
-  return mean.cells(heads.length);
+  return cells;
 }
 
 /**

@@ -1,29 +1,13 @@
 /**
  * Queries and keys of an exported page, in the format of saved records
- * (`attnviz/record/storage/schema.py`).
+ * (`attnviz/record/storage/schema.py`), and the weights that are computed from them.
  */
 
 import { attentionRow, type RowInputs } from "../attention";
-import { LruCache, once } from "../lru-cache";
-import { bandMask, denseBias, distanceBias, packedMask, type RowFunction } from "../masks";
-import type { VectorsHeader, VectorsRequest } from "../protocol";
-import type { Reply } from "../transport";
-import type { WeightRows } from "./rows";
+import type { VectorsRequest } from "../protocol";
+import type { Vectors } from "../requests/vectors";
+import type { LayerKey, WeightRows } from "./rows";
 import { inflatedText } from "./texts";
-
-/**
- * A mask, stored as the limits of a band of keys around the query, or as one bit per pair of query
- * and key, in the array `bits`.
- */
-type SavedMask =
-  | { kind: "band"; before: number | null; after: number | null; offset: number }
-  | { kind: "packed" };
-
-/**
- * A bias that is added to logits, stored by distance from query to key, or for every pair of query
- * and key, in the array `values`.
- */
-type SavedBias = { kind: "distance" } | { kind: "dense" };
 
 /** Inputs of the logits of a layer, besides its arrays `queries`, `keys` and `sinks`. */
 interface SavedLayer {
@@ -41,28 +25,32 @@ interface SavedLayer {
 /** Header of a saved record. Only the parts that are read are listed. */
 interface SavedHeader {
   stacks: { name: string; layers: SavedLayer[] }[];
-  shared: Record<string, SavedMask | SavedBias>;
-}
-
-/** Array of little-endian numbers, deflated and stored as a text for `inflatedText`. */
-interface SavedArray {
-  dtype: "F32" | "F16" | "BF16" | "I64" | "U8";
-  shape: number[];
-  data: string;
+  /**
+   * Masks and biases (see `attnviz/record/masks.py`). A "band" allows the keys up to `before`
+   * positions before and `after` positions after the query, or all keys on a side with null.
+   * `offset` is the position of the first query among the keys. The other kinds have an array:
+   * `bits` of a mask, or `values` of a bias.
+   */
+  shared: Record<
+    string,
+    | { kind: "band"; before: number | null; after: number | null; offset: number }
+    | { kind: "packed" | "distance" | "dense" }
+  >;
 }
 
 /** A saved record, as a page contains it. */
 export interface SavedRecord {
   /** JSON of a `SavedHeader`, deflated and stored as a text for `inflatedText`. */
   header: string;
-  /** Arrays by name. Empty if the page contains weights instead of queries and keys. */
-  arrays: Record<string, SavedArray>;
+  /**
+   * Arrays of little-endian numbers by name. Their data are deflated and stored as texts for
+   * `inflatedText`. Empty if the page contains weights instead of queries and keys.
+   */
+  arrays: Record<string, { dtype: string; shape: number[]; data: string }>;
 }
 
 /** Errors that result from rounding the queries and keys of a layer. */
-export interface VectorErrors {
-  stack: string;
-  layer: number;
+export interface VectorErrors extends LayerKey {
   /** Largest absolute error of a weight (`error`) and of a logit (`logit_error`). */
   error: number;
   logit_error: number;
@@ -73,21 +61,28 @@ export interface VectorErrors {
   measured?: number;
 }
 
-type Sizes = { queries: number; keys: number };
-type LayerKey = { stack: string; layer: number };
-
-/** A layer, with the sizes of its arrays. */
-interface VectorLayer extends SavedLayer {
-  numHeads: number;
+/** Queries and keys of a layer. */
+export interface LayerVectors extends SavedLayer {
+  /** Numbers of heads, queries and keys. */
+  shape: [number, number, number];
   numKeyHeads: number;
-  numQueries: number;
-  numKeys: number;
+  /** Size in memory, in bytes. */
+  bytes: number;
+  /** Return the inputs from which the weights of a row are computed. */
+  inputs: (head: number, query: number) => RowInputs;
 }
+
+/** Array of a shape such as [heads or 1, queries or 1, keys]. An axis of length 1 holds for all. */
+interface PairArray {
+  values: Float32Array | Uint8Array;
+  shape: number[];
+}
+
+/** Function of a head, a query and a key. */
+type OfPair<T> = (head: number, query: number, key: number) => T;
 
 /** Maximum number of strongest keys in a reply. */
 const NUM_STRONGEST = 5;
-/** Maximum size of each cache in bytes. */
-const CACHE_BYTES = 64_000_000;
 
 /** Return the number that 16 bits stand for (IEEE 754 binary16). */
 export function fromHalf(bits: number): number {
@@ -99,260 +94,189 @@ export function fromHalf(bits: number): number {
   return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
-let halfValues: Float32Array | null = null;
-
-/** Convert float16 or bfloat16 numbers to float32. */
-function halvesToFloats(halves: Uint16Array, dtype: SavedArray["dtype"]): Float32Array {
-  const count = halves.length;
-  if (dtype === "F16") {
-    halfValues ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits));
-    const floats = new Float32Array(count);
-    for (let i = 0; i < count; i++) floats[i] = halfValues[halves[i] as number] as number;
-    return floats;
-  }
-  // A bfloat16 has the upper 16 bits of a float32. The lower 16 bits are 0.
-  const bits = new Uint32Array(count);
-  for (let i = 0; i < count; i++) bits[i] = (halves[i] as number) * 65536;
-  return new Float32Array(bits.buffer);
-}
-
-export function readFloats(bytes: Uint8Array, dtype: SavedArray["dtype"]): Float32Array {
+export function readNumbers(bytes: Uint8Array, dtype: string): Float32Array | Uint8Array {
+  if (dtype === "U8") return bytes;
   const { buffer } = bytes.slice();
   if (dtype === "F32") return new Float32Array(buffer);
-  return halvesToFloats(new Uint16Array(buffer), dtype);
+  const halves = new Uint16Array(buffer);
+  if (dtype === "F16") return Float32Array.from(halves, fromHalf);
+  // A bfloat16 has the upper 16 bits of a float32. The lower 16 bits are 0.
+  return new Float32Array(Uint32Array.from(halves, (bits) => bits << 16).buffer);
 }
 
 /**
- * Return a reply with a query, a range of keys, and the logits and weights of the query for these
- * keys.
+ * Return the numbers of heads, queries and keys of a layer. All are 0 if its queries and keys are
+ * not embedded.
  */
-function vectorsReply(
-  { head, keys: [start, stop] }: VectorsRequest,
-  layer: VectorLayer,
-  errors: VectorErrors,
-  inputs: RowInputs,
-): Reply {
-  const { allowed, bias, numKeys } = inputs;
-  const dim = inputs.query.length;
-  const row = attentionRow(inputs);
-  const strongest = Array.from(row.weights, (weight, key): [number, number] => [key, weight])
-    .filter(([, weight]) => weight > 0)
-    .sort((a, b) => b[1] - a[1] || a[0] - b[0])
-    .slice(0, NUM_STRONGEST);
-  const range = Array.from({ length: stop - start }, (_, i) => start + i);
-  const parts: [string, number[], ArrayLike<number>][] = [
-    ["query", [dim], inputs.query],
-    ["keys", [range.length, dim], inputs.keys.subarray(start * dim, stop * dim)],
-    ["bias", [range.length], range.map(bias)],
-    ["allowed", [range.length], range.map((key) => (allowed(key) ? 1 : 0))],
-    ["logits", [range.length], row.logits.subarray(start, stop)],
-    ["weights", [range.length], row.weights.subarray(start, stop)],
-  ];
-  let numAllowed = 0;
-  for (let key = 0; key < numKeys; key++) if (allowed(key)) numAllowed++;
-  const header: VectorsHeader = {
-    parts: parts.map(([name, shape]) => ({ name, shape })),
-    scale: layer.scale,
-    softcap: layer.softcap,
-    has_bias: layer.bias !== null,
-    sink: inputs.sink === null ? null : { logit: inputs.sink, weight: row.sinkWeight ?? 0 },
-    log_sum_exp: row.logSumExp,
-    head,
-    num_heads: layer.numHeads,
-    key_head: Math.floor(head / (layer.numHeads / layer.numKeyHeads)),
-    num_key_heads: layer.numKeyHeads,
-    num_allowed: numAllowed,
-    strongest,
-    weight_in_range: row.weights.subarray(start, stop).reduce((sum, weight) => sum + weight, 0),
-    error: errors.error,
-    logit_error: errors.logit_error,
-    ...(errors.measured && { measured: errors.measured }),
-  };
-  const data = new Float32Array(parts.reduce((sum, [, , values]) => sum + values.length, 0));
-  let offset = 0;
-  for (const [, , values] of parts) {
-    data.set(values, offset);
-    offset += values.length;
-  }
-  return { header, data };
+export function shapeOfVectors(
+  { arrays }: SavedRecord,
+  { stack, layer }: LayerKey,
+): [number, number, number] {
+  const [heads = 0, queries = 0] = arrays[`${stack}/${layer}/queries`]?.shape ?? [];
+  const [, keys = 0] = arrays[`${stack}/${layer}/keys`]?.shape ?? [];
+  return [heads, queries, keys];
 }
 
-/** Answers requests for queries and keys, and computes weights from them. */
-export class PageVectors {
-  readonly #saved: SavedRecord;
-  readonly #errors: VectorErrors[];
-  readonly #floatCache = new LruCache<Promise<Float32Array>>(CACHE_BYTES);
-  readonly #byteCache = new LruCache<Promise<Uint8Array>>(CACHE_BYTES);
-  #header: Promise<SavedHeader> | null = null;
+export async function readHeader({ header }: SavedRecord): Promise<SavedHeader> {
+  return JSON.parse(new TextDecoder().decode(await inflatedText(header)));
+}
 
-  constructor(saved: SavedRecord, errors: VectorErrors[]) {
-    this.#saved = saved;
-    this.#errors = errors;
-  }
-
-  /**
-   * Answer a request for a query and a range of keys.
-   *
-   * @throws Error if the page does not contain queries and keys of the layer.
-   */
-  async reply(request: VectorsRequest): Promise<Reply> {
-    const layer = await this.#layer(request);
-    if (!layer) {
-      throw new Error(
-        `This page does not contain queries and keys of layer ${request.layer} of “${request.stack}”.`,
-      );
-    }
-    const inputs = (await this.#inputs(request.stack, layer))(request.head, request.token);
-    return vectorsReply(request, layer, this.#errorsOf(request), inputs);
-  }
-
-  /**
-   * Return the numbers of heads, queries and keys of a layer. All are 0 if its queries and keys are
-   * not embedded.
-   */
-  shape({ stack, layer }: LayerKey): [number, number, number] {
-    const [heads = 0, queries = 0] = this.#shapeOf(`${stack}/${layer}/queries`);
-    const [, keys = 0] = this.#shapeOf(`${stack}/${layer}/keys`);
-    return [heads, queries, keys];
-  }
-
-  /**
-   * Return the weights of a layer, or null if its queries and keys are not embedded. The weights of
-   * a row are computed when they are first read.
-   */
-  async rows(key: LayerKey): Promise<WeightRows | null> {
-    const layer = await this.#layer(key);
-    if (!layer) return null;
-    const inputs = await this.#inputs(key.stack, layer);
-    const { numQueries, numKeys } = layer;
-    const shape = this.shape(key);
-    const bytes = 4 * shape[0] * numQueries * numKeys;
-    const computedRows = new Map<number, Float32Array>();
-    const rowOf = (head: number, row: number): Float32Array => {
-      const index = head * numQueries + row;
-      let weights = computedRows.get(index);
-      if (!weights) {
-        weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
-        computedRows.set(index, weights);
-      }
-      return weights;
-    };
-    return {
-      ...{ shape, maximum: 1, error: this.#errorsOf(key).error, bytes },
-      add: (heads, row, left, line) => {
-        for (const head of heads) {
-          const weights = rowOf(head, row);
-          for (let x = 0; x < line.length; x++) {
-            line[x] = (line[x] as number) + (weights[left + x] as number);
-          }
-        }
-      },
-    };
-  }
-
-  /** Return a layer, or null if its queries and keys are not embedded. */
-  async #layer(key: LayerKey): Promise<VectorLayer | null> {
-    const [numHeads, numQueries, numKeys] = this.shape(key);
-    if (numHeads === 0) return null;
-    const [numKeyHeads = 1] = this.#shapeOf(`${key.stack}/${key.layer}/keys`);
-    const { stacks } = await this.#readHeader();
-    const stack = stacks.find(({ name }) => name === key.stack);
-    const layer = stack?.layers.find(({ number }) => number === key.layer);
-    return layer ? { ...layer, numHeads, numKeyHeads, numQueries, numKeys } : null;
-  }
-
-  #errorsOf({ stack, layer }: LayerKey): VectorErrors {
-    return this.#errors.find(
-      (entry) => entry.stack === stack && entry.layer === layer,
-    ) as VectorErrors;
-  }
-
-  #readHeader(): Promise<SavedHeader> {
-    this.#header ??= inflatedText(this.#saved.header).then((bytes) =>
-      JSON.parse(new TextDecoder().decode(bytes)),
+/** @throws Error if the page does not contain queries and keys of the layer. */
+export async function readVectors(
+  saved: SavedRecord,
+  header: SavedHeader,
+  key: LayerKey,
+): Promise<LayerVectors> {
+  const layer = header.stacks
+    .find(({ name }) => name === key.stack)
+    ?.layers.find(({ number }) => number === key.layer);
+  const prefix = `${key.stack}/${key.layer}`;
+  if (!layer || !(`${prefix}/queries` in saved.arrays)) {
+    throw new Error(
+      `This page does not contain queries and keys of layer ${key.layer} of “${key.stack}”.`,
     );
-    return this.#header;
   }
-
-  /** Return a function that returns the inputs of a layer's row for a head and a query token. */
-  async #inputs(
-    stack: string,
-    layer: VectorLayer,
-  ): Promise<(head: number, token: number) => RowInputs> {
-    const { numKeys, numQueries } = layer;
-    const prefix = `${stack}/${layer.number}`;
-    const { shared } = await this.#readHeader();
-    const mask = layer.mask === null ? null : (shared[layer.mask] as SavedMask);
-    const bias = layer.bias === null ? null : (shared[layer.bias] as SavedBias);
-    const size = { queries: numQueries, keys: numKeys };
-    const sinksName = `${prefix}/sinks`;
-    const [queries, keys, sinks, biasOf, allowed] = await Promise.all([
-      this.#floats(`${prefix}/queries`),
-      this.#floats(`${prefix}/keys`),
-      sinksName in this.#saved.arrays ? this.#floats(sinksName) : null,
-      this.#bias(bias, `${layer.bias}/`, size),
-      this.#allowed(mask, `${layer.mask}/`, size),
-    ]);
-    const dim = queries.length / (layer.numHeads * numQueries);
-    return (head, token) => {
-      const keyHead = Math.floor(head / (layer.numHeads / layer.numKeyHeads));
-      const start = (head * numQueries + token) * dim;
-      return {
-        query: queries.subarray(start, start + dim),
-        keys: keys.subarray(keyHead * numKeys * dim, (keyHead + 1) * numKeys * dim),
-        numKeys,
-        scale: layer.scale,
-        softcap: layer.softcap,
-        bias: biasOf(head, token),
-        allowed: allowed(head, token),
-        sink: sinks?.[head] ?? null,
-      };
-    };
-  }
-
-  /** @param prefix beginning of the names of the bias's arrays. */
-  async #bias(bias: SavedBias | null, prefix: string, size: Sizes): Promise<RowFunction<number>> {
-    if (!bias) return () => () => 0;
-    const name = `${prefix}values`;
-    const [values, [heads = 1, rows = 1]] = [await this.#floats(name), this.#shapeOf(name)];
-    if (bias.kind === "distance") return distanceBias(values, { heads, ...size });
-    return denseBias(values, { heads, rows, keys: size.keys });
-  }
-
-  /** @param prefix beginning of the names of the mask's arrays. */
-  async #allowed(
-    mask: SavedMask | null,
-    prefix: string,
-    size: Sizes,
-  ): Promise<RowFunction<boolean>> {
-    if (!mask) return () => () => true;
-    if (mask.kind === "band") return bandMask(mask.before, mask.after, mask.offset);
-    const name = `${prefix}bits`;
-    const [heads = 1] = this.#shapeOf(name);
-    return packedMask(await this.#bytes(name), { heads, ...size });
-  }
-
-  #shapeOf(name: string): number[] {
-    return this.#saved.arrays[name]?.shape ?? [];
-  }
-
-  #floats(name: string): Promise<Float32Array> {
-    const make = async () => readFloats(await this.#inflated(name), this.#array(name).dtype);
-    return once(this.#floatCache, name, make, ({ byteLength }) => byteLength);
-  }
-
-  #bytes(name: string): Promise<Uint8Array> {
-    const make = () => this.#inflated(name);
-    return once(this.#byteCache, name, make, ({ length }) => length);
-  }
-
-  async #inflated(name: string): Promise<Uint8Array> {
-    return inflatedText(this.#array(name).data);
-  }
-
-  #array(name: string): SavedArray {
-    const array = this.#saved.arrays[name];
+  const read = async (name: string): Promise<PairArray> => {
+    const array = saved.arrays[name];
     if (!array) throw new Error(`The page’s data contain no array “${name}”.`);
-    return array;
+    const values = readNumbers(await inflatedText(array.data), array.dtype);
+    return { values, shape: array.shape };
+  };
+  const [queries, keys, sinks, allowed, bias] = await Promise.all([
+    read(`${prefix}/queries`),
+    read(`${prefix}/keys`),
+    `${prefix}/sinks` in saved.arrays ? read(`${prefix}/sinks`) : null,
+    readMask(header, layer.mask, read),
+    readBias(header, layer.bias, read, shapeOfVectors(saved, key)),
+  ]);
+  const [numHeads = 0, numQueries = 0, dim = 0] = queries.shape;
+  const [numKeyHeads = 0, numKeys = 0] = keys.shape;
+  return {
+    ...layer,
+    ...{ shape: [numHeads, numQueries, numKeys], numKeyHeads },
+    bytes: queries.values.byteLength + keys.values.byteLength,
+    inputs: (head, query) => {
+      const start = (head * numQueries + query) * dim;
+      const firstKey = Math.floor((head * numKeyHeads) / numHeads) * numKeys * dim;
+      return {
+        query: queries.values.subarray(start, start + dim) as Float32Array,
+        keys: keys.values.subarray(firstKey, firstKey + numKeys * dim) as Float32Array,
+        ...{ numKeys, scale: layer.scale, softcap: layer.softcap },
+        bias: (key) => bias(head, query, key),
+        allowed: (key) => allowed(head, query, key),
+        sink: sinks?.values[head] ?? null,
+      };
+    },
+  };
+}
+
+async function readMask(
+  { shared }: SavedHeader,
+  name: string | null,
+  read: (name: string) => Promise<PairArray>,
+): Promise<OfPair<boolean>> {
+  const mask = name === null ? undefined : shared[name];
+  if (!mask) return () => true;
+  if (mask.kind === "band") {
+    const { before, after, offset } = mask;
+    return (_, query, key) =>
+      (after === null || key - query - offset <= after) &&
+      (before === null || query + offset - key <= before);
   }
+  // One bit for each key. The lowest bit of a byte belongs to its first key.
+  const bits = await read(`${name}/bits`);
+  return (head, query, key) => {
+    const byte = bits.values[rowStart(bits, head, query) + (key >> 3)] as number;
+    return ((byte >> (key & 7)) & 1) === 1;
+  };
+}
+
+async function readBias(
+  { shared }: SavedHeader,
+  name: string | null,
+  read: (name: string) => Promise<PairArray>,
+  [, numQueries]: LayerVectors["shape"],
+): Promise<OfPair<number>> {
+  const bias = name === null ? undefined : shared[name];
+  if (!bias) return () => 0;
+  const array = await read(`${name}/values`);
+  const { values, shape } = array;
+  if (bias.kind === "dense") {
+    return (head, query, key) => values[rowStart(array, head, query) + key] as number;
+  }
+  // One number for each distance, which is the key minus the query, in ascending order.
+  const [numHeads = 1, numDistances = 0] = shape;
+  return (head, query, key) => {
+    const start = (numHeads > 1 ? head : 0) * numDistances;
+    return values[start + numQueries - 1 + key - query] as number;
+  };
+}
+
+function rowStart({ shape }: PairArray, head: number, query: number): number {
+  const [heads = 1, queries = 1, length = 0] = shape;
+  return ((heads > 1 ? head : 0) * queries + (queries > 1 ? query : 0)) * length;
+}
+
+/** Return the weights of a layer. Those of a row are computed when they are first read. */
+export function computedWeights(vectors: LayerVectors, error: number): WeightRows {
+  const { shape, inputs } = vectors;
+  const [numHeads, numQueries, numKeys] = shape;
+  const rows = new Map<number, Float32Array>();
+  return {
+    ...{ shape, maximum: 1, error, bytes: 4 * numHeads * numQueries * numKeys },
+    add: (heads, row, left, line) => {
+      for (const head of heads) {
+        const index = head * numQueries + row;
+        const weights =
+          rows.get(index) ?? Float32Array.from(attentionRow(inputs(head, row)).weights);
+        rows.set(index, weights);
+        for (let x = 0; x < line.length; x++) {
+          line[x] = (line[x] as number) + (weights[left + x] as number);
+        }
+      }
+    },
+  };
+}
+
+/** Answer a request for a query and a range of keys, as a kernel would. */
+export function vectorsOfRow(
+  vectors: LayerVectors,
+  { head, token, keys }: VectorsRequest,
+  { error, logit_error, measured }: VectorErrors,
+): Vectors {
+  const inputs = vectors.inputs(head, token);
+  const { query, sink, numKeys } = inputs;
+  const row = attentionRow(inputs);
+  const [numHeads] = vectors.shape;
+  const [start, stop] = keys;
+  const range = Array.from({ length: stop - start }, (_, i) => start + i);
+  const weights = Float32Array.from(row.weights.subarray(start, stop));
+  const allKeys = Array.from({ length: numKeys }, (_, key) => key);
+  return {
+    header: {
+      scale: vectors.scale,
+      softcap: vectors.softcap,
+      has_bias: vectors.bias !== null,
+      sink: sink === null ? null : { logit: sink, weight: row.sinkWeight ?? 0 },
+      log_sum_exp: row.logSumExp,
+      head,
+      num_heads: numHeads,
+      key_head: Math.floor((head * vectors.numKeyHeads) / numHeads),
+      num_key_heads: vectors.numKeyHeads,
+      num_allowed: allKeys.filter(inputs.allowed).length,
+      strongest: allKeys
+        .map((key): [number, number] => [key, row.weights[key] as number])
+        .filter(([, weight]) => weight > 0)
+        .sort((a, b) => b[1] - a[1])
+        .slice(0, NUM_STRONGEST),
+      ...{ error, logit_error, ...(measured && { measured }) },
+    },
+    ...{ keys, headDim: query.length, query },
+    keyVectors: inputs.keys.subarray(start * query.length, stop * query.length),
+    bias: Float32Array.from(range, inputs.bias),
+    allowed: Float32Array.from(range, (key) => (inputs.allowed(key) ? 1 : 0)),
+    logits: Float32Array.from(row.logits.subarray(start, stop)),
+    weights,
+    weightInRange: row.weights.subarray(start, stop).reduce((sum, weight) => sum + weight, 0),
+  };
 }

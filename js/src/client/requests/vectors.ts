@@ -3,7 +3,7 @@
 import { asBytes } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
 import type { Source } from "../source";
-import { dataOf, MAX_REPLY_BYTES, type Reply } from "../transport";
+import { MAX_REPLY_BYTES, type Reply } from "../transport";
 
 /** A query vector, the vectors of a range of keys, and the query's logits and weights for them. */
 export interface Vectors {
@@ -48,10 +48,12 @@ export function splitVectors(
 
 /** Decode a reply. @throws Error if the buffer does not fit the arrays that the header lists. */
 export function readVectors(reply: Reply, keys: Range): Vectors {
+  // A reply from a page contains the result itself.
+  if (!reply.data) return reply.header as Vectors;
   const header = reply.header as VectorsHeader;
   // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a message
   // may start anywhere.
-  const floats = new Float32Array(asBytes(dataOf(reply)).slice().buffer);
+  const floats = new Float32Array(asBytes(reply.data).slice().buffer);
   const parts = new Map<string, Float32Array>();
   let offset = 0;
   for (const { name, shape } of header.parts) {
@@ -97,14 +99,16 @@ export function joinVectors(parts: Vectors[]): Vectors {
   const [first, last] = [parts[0], parts[parts.length - 1]];
   if (!first || !last) throw new Error("There are no replies to join.");
   if (parts.length === 1) return first;
+  const joined = (name: "keyVectors" | "bias" | "allowed" | "logits" | "weights"): Float32Array =>
+    concatenate(parts.map((part) => part[name]));
   return {
     ...first,
     keys: [first.keys[0], last.keys[1]],
-    keyVectors: concatenate(parts.map((part) => part.keyVectors)),
-    bias: concatenate(parts.map((part) => part.bias)),
-    allowed: concatenate(parts.map((part) => part.allowed)),
-    logits: concatenate(parts.map((part) => part.logits)),
-    weights: concatenate(parts.map((part) => part.weights)),
+    keyVectors: joined("keyVectors"),
+    bias: joined("bias"),
+    allowed: joined("allowed"),
+    logits: joined("logits"),
+    weights: joined("weights"),
     weightInRange: parts.reduce((sum, part) => sum + part.weightInRange, 0),
   };
 }

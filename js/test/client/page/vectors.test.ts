@@ -1,12 +1,12 @@
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
-import { attentionRow } from "../../src/client/attention";
-import { type PageData, PageTransport } from "../../src/client/page";
-import { fromHalf, readFloats } from "../../src/client/page/vectors";
-import { requestVectors } from "../../src/client/requests/vectors";
-import { Source } from "../../src/client/source";
-import { pageOf, readFixture } from "../builders";
+import { attentionRow } from "../../../src/client/attention";
+import { type PageData, PageTransport } from "../../../src/client/page";
+import { fromHalf, readNumbers } from "../../../src/client/page/vectors";
+import { requestVectors } from "../../../src/client/requests/vectors";
+import { Source } from "../../../src/client/source";
+import { pageOf, readFixture } from "../../builders";
 
 interface Case {
   name: string;
@@ -102,9 +102,9 @@ describe("16-bit numbers", () => {
 
   it("are read from bytes as float16 and bfloat16", () => {
     const bytes = Uint8Array.of(0x00, 0x3c, 0x00, 0xc0);
-    expect([...readFloats(bytes, "F16")]).toEqual([1, -2]);
+    expect([...readNumbers(bytes, "F16")]).toEqual([1, -2]);
     // A bfloat16 is the upper half of a float32, which is 0x3fc0 for 1.5 and 0xc080 for -4.
     const brain = Uint8Array.of(0xc0, 0x3f, 0x80, 0xc0);
-    expect([...readFloats(brain, "BF16")]).toEqual([1.5, -4]);
+    expect([...readNumbers(brain, "BF16")]).toEqual([1.5, -4]);
   });
 });
