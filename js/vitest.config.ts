@@ -28,6 +28,7 @@ function cssAsText(): Plugin {
 
 export default defineConfig({
   plugins: [cssAsText()],
+  define: { BUNDLE_FOR: '"both"' },
   // JSX options as in build.mjs.
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {

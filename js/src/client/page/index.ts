@@ -273,10 +273,6 @@ function pooledReply(
   return replyOf(weights, values, [groups.length, numRows, numColumns]);
 }
 
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 /** Function that creates the transport of a record's page. Undefined in a widget's bundle. */
 export const recordTransport =
-  typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
-    ? undefined
-    : (data: PageData): Transport => new PageTransport(data);
+  BUNDLE_FOR === "widget" ? undefined : (data: PageData): Transport => new PageTransport(data);

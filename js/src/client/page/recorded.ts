@@ -126,10 +126,8 @@ function weightsOf(codes: Uint8Array, maxima: readonly number[]): Float32Array<A
   });
 }
 
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 /** Function that creates the transport of an exported page. Undefined in a widget's bundle. */
 export const recordedTransport =
-  typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
+  BUNDLE_FOR === "widget"
     ? undefined
     : (page: object): Transport => new RecordedTransport(page as RecordedPage);

@@ -36,12 +36,6 @@ import {
 import { assign } from "../view/state";
 import { baseName } from "../what-if/changed-run";
 
-/**
- * Kind of bundle, a constant that the build defines (see `ui/view/define-view.tsx`). Bundles for
- * pages do not contain the progress of a generation.
- */
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
   /** Name of the view. It is the title of a pane without a `paneTitle`. */
@@ -744,9 +738,7 @@ function Frame(props: FrameProps) {
       {!compact && notes}
       <Standing {...props} />
       {props.job && <Waiting job={props.job} />}
-      {!(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
-        <Generation generating={props.generating} />
-      )}
+      {BUNDLE_FOR !== "page" && <Generation generating={props.generating} />}
       {props.controls}
       {props.children}
       {props.footer}

@@ -12,10 +12,6 @@ export interface Pin {
   key: number | null;
 }
 
-export function isSamePin(a: Pin | null, b: Pin | null): boolean {
-  return a?.query === b?.query && a?.key === b?.key;
-}
-
 /** Return the name that captions use for an order of heads. */
 export function orderLabel(order: string): string {
   return order === BY_PIN ? "weight of the pinned tokens" : order;

@@ -5,7 +5,7 @@
  * The file of a view passes its name, the defaults of its state and a component to `defineView`.
  */
 
-import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import { KernelChannel, type MessageModel, recordNumber } from "../../client/kernel";
 import type { PageData } from "../../client/page";
@@ -24,11 +24,11 @@ import frameCss from "../frame/frame.css";
 import generatedTokenCss from "../generated-token/cursor.css";
 import imageCss from "../image/image.css";
 import type { ImageRoom } from "../image/state";
-import { bindAddress } from "./address";
 import { createHistory, followReader, type History, historyKey } from "./history";
 import { type ControlsForm, createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
+  bindAddress,
   bindModel,
   type HashFields,
   makeSignals,
@@ -110,12 +110,6 @@ interface Widget {
   render(props: Props & { el: HTMLElement }): () => void;
 }
 
-/**
- * Kind of bundle, a constant that the build defines. The build makes one bundle for widgets and one
- * for pages, and drops the code of the other kind. It is undefined in tests, which contain both.
- */
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 /** Sum of the root's left and right padding, in pixels. It must agree with frame.css. */
 const PADDING = 48;
 /**
@@ -155,19 +149,8 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   window.addEventListener("keydown", listener, { capture: true, signal: ended });
 }
 
-/**
- * Return whether the window or iframe of a page is low, or narrow like a phone. This is always
- * false in a notebook, where the height of a view is not limited.
- */
-function smallFrame(live: boolean, ended: AbortSignal): ReadonlySignal<boolean> {
-  const small = signal(false);
-  if (live) return small;
-  const look = (): void => {
-    small.value = window.innerHeight < LOW_FRAME || window.innerWidth < NARROW_FRAME;
-  };
-  look();
-  window.addEventListener("resize", look, { signal: ended });
-  return small;
+function isSmallFrame(): boolean {
+  return window.innerHeight < LOW_FRAME || window.innerWidth < NARROW_FRAME;
 }
 
 function open<S extends RecordState>(
@@ -179,28 +162,28 @@ function open<S extends RecordState>(
   ended: AbortSignal,
   takeUp?: (record: number) => void,
 ): void {
+  const { live } = source.transport;
+  const common = state as unknown as Signals<RecordState>;
+  const drawn = signal<string | null>(null);
+  const record = createRecordStore(source, common, ended, drawn, takeUp);
   root.classList.add("attnviz");
   keepKeys(root, ended);
-  followReader(root, history, ended, !source.transport.live);
+  followReader(root, history, ended, !live);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const medium = mediumTheme(ended);
   const theme = computed<ThemeName>(() => {
-    const requested = medium.value ?? state.theme.value;
-    return requested === "auto" ? host.value : (requested as ThemeName);
+    const requested = medium.value ?? common.theme.value;
+    return requested === "auto" ? host.value : requested;
   });
-  const stopTheme = theme.subscribe((value) => {
-    root.setAttribute("data-theme", value);
-    // The colours of the host fit only the theme of the host. With another theme, use own colours.
-    root.toggleAttribute("data-own-colours", value !== host.peek());
-  });
-  const small = smallFrame(source.transport.live, ended);
+  // In a notebook, the height of a view is not limited.
+  const small = signal(!live && isSmallFrame());
+  if (!live)
+    window.addEventListener("resize", () => (small.value = isSmallFrame()), { signal: ended });
   const controls = computed<ControlsForm>(() => {
-    const requestedControls = state.controls.value;
-    if (requestedControls !== "auto") return requestedControls;
-    return small.value ? "compact" : "full";
+    const requested = common.controls.value;
+    return requested === "auto" ? (small.value ? "compact" : "full") : requested;
   });
-  const stopControls = controls.subscribe((form) => root.setAttribute("data-controls", form));
   // Width inside the padding of the root. The initial value equals the observed value, so the first
   // picture is drawn only once.
   const figure = figureRequest();
@@ -213,36 +196,26 @@ function open<S extends RecordState>(
   });
   observer.observe(root);
   printCopies(root, ended);
-  // The style sheet for print scales the view with this width.
-  const stopWidth = width.subscribe((value) => root.style.setProperty("--av-width", `${value}px`));
-  const common = state as unknown as Signals<RecordState>;
-  const drawn = signal<string | null>(null);
-  const record = createRecordStore(source, common, ended, drawn, takeUp);
-  const stopStanding = effect(() => {
+  record.live(() => {
+    root.setAttribute("data-theme", theme.value);
+    // The colours of the host fit only the theme of the host. With another theme, use own colours.
+    root.toggleAttribute("data-own-colours", theme.value !== host.peek());
+    root.setAttribute("data-controls", controls.value);
+    // The style sheet for print scales the view with this width.
+    root.style.setProperty("--av-width", `${width.value}px`);
     const connection = record.connection.value;
-    const connectionState = typeof connection === "object" ? "working" : connection;
-    const standing = record.error.value === null ? connectionState : "error";
-    root.setAttribute("data-attnviz-state", standing);
+    const state = typeof connection === "object" ? "working" : connection;
+    root.setAttribute("data-attnviz-state", record.error.value === null ? state : "error");
   });
   const context: ViewContext<S> = {
-    root,
-    source,
-    state,
-    common,
-    record,
-    history,
+    ...{ root, source, state, common, record, history, theme, width, figure, controls, ended },
     offered: signal(null),
     embedded: false,
     setDrawn: (drawnId) => {
       markDrawn(root, drawnId);
       drawn.value = drawnId;
     },
-    theme,
     palette: computed(() => paletteOf(theme.value, figure)),
-    width,
-    figure,
-    controls,
-    ended,
   };
   const View = definition.component;
   render(
@@ -255,72 +228,48 @@ function open<S extends RecordState>(
     root,
   );
   ended.addEventListener("abort", () => {
-    stopTheme();
-    stopControls();
-    stopWidth();
-    stopStanding();
     observer.disconnect();
     render(null, root);
     delete root.attnviz;
   });
 }
 
-/** Return a source that requests data from a kernel. Bundles for pages do not contain this code. */
-function fromKernel(
-  model: MessageModel,
-  ended: AbortSignal,
-  { described }: Pick<ViewDefinition<RecordState>, "described">,
-): Source {
-  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page"
-    ? noSource()
-    : new Source(new KernelChannel(model, ended), undefined, described);
+/** Return a signal and a function that aborts it. The signal is also aborted with `outer`. */
+function endable(outer?: AbortSignal): [AbortSignal, () => void] {
+  const controller = new AbortController();
+  const end = (): void => controller.abort();
+  outer?.addEventListener("abort", end, { once: true });
+  if (outer?.aborted) end();
+  return [controller.signal, end];
 }
 
-/** Return a source that reads the data of a page. Bundles for widgets do not contain this code. */
-function fromPage(
-  data: PageData,
-  { pageTransport, described }: Pick<ViewDefinition<RecordState>, "pageTransport" | "described">,
-): Source {
-  return pageTransport ? new Source(pageTransport(data), undefined, described) : noSource();
-}
-
-function noSource(): never {
+function wrongBundle(): never {
   throw new Error("Widgets and exported pages need separate bundles.");
 }
 
-/** Return a signal and a function that aborts it. The signal is also aborted with `outer`. */
-function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
-  const controller = new AbortController();
-  outer?.addEventListener("abort", () => controller.abort(), { once: true });
-  if (outer?.aborted) controller.abort();
-  return [controller.signal, () => controller.abort()];
-}
-
 /** Return the two entry points of a view: for the widget and for the exported page. */
-export function defineView<S extends RecordState>(
-  definition: ViewDefinition<S>,
-): {
-  widget: () => Widget;
-  /** Show a view of the page data in an element. Return a function that removes the view. */
-  openPage: (root: HTMLElement, data: PageData) => () => void;
-} {
+export function defineView<S extends RecordState>(definition: ViewDefinition<S>) {
+  const { pageTransport, described, defaults, hash } = definition;
+  const fromKernel = (model: MessageModel, ended: AbortSignal): Source =>
+    BUNDLE_FOR === "page"
+      ? wrongBundle()
+      : new Source(new KernelChannel(model, ended), undefined, described);
   const widget = (): Widget => {
     // All outputs of one widget share one source, with its requests and its cache of weights.
     let shared: Source | null = null;
     return {
       initialize({ model, signal: outer }) {
         const [ended, end] = endable(outer);
-        shared = fromKernel(model, ended, definition);
+        shared = fromKernel(model, ended);
         return end;
       },
       render({ model, el, signal: outer }) {
         const [ended, end] = endable(outer);
-        const source = shared ?? fromKernel(model, ended, definition);
-        const state = makeSignals<S>(definition.defaults);
+        const source = shared ?? fromKernel(model, ended);
+        const state = makeSignals<S>(defaults);
         const history = createHistory(state, ended);
         let drawn = source.record.peek();
-        const isBehind = (): boolean => recordNumber(model) !== drawn;
-        const take = bindModel(model, state, ended, history.outside, isBehind);
+        const take = bindModel(model, state, ended, () => recordNumber(model) !== drawn);
         const takeUp = (record: number): void => {
           const replaced = record !== drawn;
           drawn = record;
@@ -339,13 +288,16 @@ export function defineView<S extends RecordState>(
       },
     };
   };
+  /** Show a view of the page data in an element. Return a function that removes the view. */
   const openPage = (root: HTMLElement, data: PageData): (() => void) => {
-    const [ended, end] = endable(undefined);
-    const state = makeSignals<S>(definition.defaults);
+    const [ended, end] = endable();
+    const state = makeSignals<S>(defaults);
     assign(state, data.state as Partial<S>);
     const history = createHistory(state, ended);
-    bindAddress(state, definition.hash, ended);
-    open(definition, root, fromPage(data, definition), state, history, ended);
+    bindAddress(state, hash, ended);
+    const transport = pageTransport ? pageTransport(data) : wrongBundle();
+    const source = new Source(transport, undefined, described);
+    open(definition, root, source, state, history, ended);
     return end;
   };
   return { widget, openPage };

@@ -1,27 +1,16 @@
 /** Undo and redo. The history stores one snapshot of the state after each choice of the reader. */
 
-import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, type Signal, signal } from "@preact/signals";
 import { same } from "./state";
 
 /** Values of the state of a view, by name. */
 type Snapshot = Readonly<Record<string, unknown>>;
 
-export interface History {
-  canUndo: ReadonlySignal<boolean>;
-  canRedo: ReadonlySignal<boolean>;
-  undo: () => void;
-  redo: () => void;
-  /** Report an action of the reader. The next change of the state then belongs to this action. */
-  act: () => void;
-  /** Report that the next change of the state comes from Python or a linked view. */
-  outside: () => void;
-  /** Remove all snapshots except the current one. They may not fit another record. */
-  clear: () => void;
-}
+export type History = ReturnType<typeof createHistory>;
 
-/** Maximum number of choices that can be undone. */
+/** Maximum number of steps that can be undone. */
 const MAX_STEPS = 100;
-/** Actions that follow within this many milliseconds belong to the same choice. */
+/** Actions that follow within this many milliseconds belong to the same step. */
 const MAX_PAUSE_MS = 300;
 
 /** Traits that the history does not store, because the reader does not choose them. */
@@ -41,41 +30,32 @@ const NOT_KEPT = [
   "_generating",
 ];
 
-function sameValues(a: Snapshot, b: Snapshot): boolean {
-  return Object.keys(a).every((name) => same(a[name], b[name]));
-}
-
 export function createHistory(
   signals: Readonly<Record<string, Signal<unknown>>>,
   ended: AbortSignal,
-): History {
+) {
   const choices = Object.entries(signals).filter(([name]) => !NOT_KEPT.includes(name));
   const now = computed<Snapshot>(() =>
     Object.fromEntries(choices.map(([name, trait]) => [name, trait.value])),
   );
-  const steps = signal<{ past: Snapshot[]; present: Snapshot; future: Snapshot[] }>({
-    past: [],
-    present: now.peek(),
-    future: [],
-  });
-  // `choice` identifies the current choice of the reader, or is null for other changes. `recorded`
-  // is the choice to which the present snapshot belongs.
-  let choice: object | null = null;
-  let recorded: object | null = null;
+  const steps = signal({ past: [] as Snapshot[], present: now.peek(), future: [] as Snapshot[] });
+  // Whether the next change begins a step. Otherwise it belongs to the last step, for example if
+  // the view itself or Python changes the state.
+  let beginsStep = false;
   let lastAct = Number.NEGATIVE_INFINITY;
 
   const stop = now.subscribe((next) => {
     const { past, present, future } = steps.peek();
-    if (sameValues(present, next)) return;
-    // A change that continues a choice, or that the reader did not cause, is not a separate step.
-    if (choice === null || choice === recorded) steps.value = { past, present: next, future };
-    else steps.value = { past: [...past, present].slice(-MAX_STEPS), present: next, future: [] };
-    recorded = choice;
+    if (same(present, next)) return;
+    steps.value = beginsStep
+      ? { past: [...past, present].slice(-MAX_STEPS), present: next, future: [] }
+      : { past, present: next, future };
+    beginsStep = false;
   });
   ended.addEventListener("abort", stop);
 
   const show = (snapshot: Snapshot, past: Snapshot[], future: Snapshot[]): void => {
-    choice = null;
+    beginsStep = false;
     batch(() => {
       steps.value = { past, present: snapshot, future };
       for (const [name, trait] of choices) {
@@ -97,16 +77,15 @@ export function createHistory(
       const [next, ...later] = future;
       if (next) show(next, [...past, present], later);
     },
+    /** Report an action of the reader. The next change of the state then begins a step. */
     act: () => {
       const time = performance.now();
-      if (choice === null || time - lastAct > MAX_PAUSE_MS) choice = {};
+      if (time - lastAct > MAX_PAUSE_MS) beginsStep = true;
       lastAct = time;
     },
-    outside: () => {
-      choice = null;
-    },
+    /** Remove all snapshots except the current one. They may not fit another record. */
     clear: () => {
-      choice = null;
+      beginsStep = false;
       steps.value = { past: [], present: now.peek(), future: [] };
     },
   };

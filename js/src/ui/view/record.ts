@@ -19,7 +19,7 @@ import type { ThemeName } from "../colors/palette";
 import { headEffectsOf, rankOf, tokenEffectsOf } from "../effects/effects";
 import { type Cursor, settled } from "../generated-token/state";
 import { BY_ROLE, type HeadRole, type NamedHeads, roleOf } from "../head-grid/head-roles";
-import { BY_PIN, isSamePin, type Pin, pinnedWeights } from "../head-grid/pinned-weights";
+import { BY_PIN, type Pin, pinnedWeights } from "../head-grid/pinned-weights";
 import type { Pair } from "../pairs";
 import {
   baseName,
@@ -30,15 +30,21 @@ import {
   readShownRun,
 } from "../what-if/changed-run";
 import type { Opening } from "./opening";
-import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
+import {
+  assign,
+  follow,
+  type HashFields,
+  readIndex,
+  readIndices,
+  type Signals,
+  same,
+} from "./state";
 
 /** Generation of an answer that is running or has failed. */
 export interface Generating {
-  /**
-   * Number of tokens produced so far, and their maximum. The maximum is null if only the total
-   * length of prompt and answer is limited.
-   */
+  /** Number of tokens produced so far. */
   came: number;
+  /** Maximum of `came`, or null if only the total length of prompt and answer is limited. */
   most: number | null;
   /** Message of the error that ended the generation. */
   problem?: string;
@@ -166,10 +172,6 @@ export interface Selection {
   asQuery?: boolean;
 }
 
-function within(index: number | null, count: number): number | null {
-  return index !== null && index >= 0 && index < count ? index : null;
-}
-
 /**
  * Return the selection for a state. A stack, layer, head or token that the record lacks is replaced
  * by a default.
@@ -184,12 +186,12 @@ export function selectionOf(
   if (!stack) throw new Error("The record has no stack of attention layers.");
   const queries = stack.query_tokens;
   const keys = stack.key_tokens ?? queries;
-  const at = Math.max(0, stack.layers.indexOf(state.layer));
-  const layer = stack.layers[at];
+  const layer = stack.layers.includes(state.layer) ? state.layer : stack.layers[0];
   if (layer === undefined) throw new Error(`The stack “${stack.name}” has no layer.`);
-  const uniqueHeads = [...new Set(state.heads)];
   const allHeads = headsOf(stack, layer);
-  const chosen = uniqueHeads.filter((head) => allHeads.includes(head));
+  const chosen = [...new Set(state.heads)].filter((head) => allHeads.includes(head));
+  const tokenWithin = (index: number | null, { text }: TokenList): number | null =>
+    index !== null && index in text ? index : null;
   return {
     stack,
     queries,
@@ -198,8 +200,8 @@ export function selectionOf(
     allHeads,
     chosen,
     heads: chosen.length > 0 ? chosen : allHeads,
-    token: within(state.token, queries.text.length),
-    key: within(state.key, keys.text.length),
+    token: tokenWithin(state.token, queries),
+    key: tokenWithin(state.key, keys),
     asQuery: state.as_query === true,
   };
 }
@@ -266,9 +268,7 @@ export function createRecordStore(
     for (const stop of stops) stop();
   });
   /** Run an effect and stop it when the view is removed. */
-  const live = (run: () => (() => void) | undefined): void => {
-    stops.push(effect(run));
-  };
+  const live = (run: () => (() => void) | undefined): void => void stops.push(effect(run));
   const failed = (of: object, reason: unknown): void => {
     if (isAbort(reason) || ended.aborted) return;
     const text = reason instanceof Error ? reason.message : String(reason);
@@ -323,6 +323,20 @@ export function createRecordStore(
     return latest;
   };
 
+  /** Return the answer to the current question, or null while it is not known. */
+  const currentAnswer = <Q, A>(
+    question: ReadonlySignal<Q | null>,
+    ask: (question: Q, ended: AbortSignal) => Promise<A>,
+  ): ReadonlySignal<A | null> => {
+    const latest = answer(question, ask);
+    return computed(() => {
+      const now = question.value;
+      return now !== null && same(latest.value?.question, now)
+        ? (latest.value?.answer ?? null)
+        : null;
+    });
+  };
+
   /**
    * Wait until the picture is drawn, but at most `PICTURED_WITHIN_MS`. Requests that wait for this
    * do not delay the picture. In a widget that was stored without its kernel, the promise never
@@ -332,23 +346,18 @@ export function createRecordStore(
     if (source.transport.detached) await new Promise(() => {});
     // Let all effects of the same change run first. They may start to load another picture.
     await new Promise((resolve) => setTimeout(resolve));
-    if (drawn.peek() === null && !over.aborted) await drawnOrLate(over);
+    let stop = (): void => {};
+    await new Promise<void>((resolve) => {
+      setTimeout(resolve, PICTURED_WITHIN_MS);
+      over.addEventListener("abort", () => resolve(), { once: true });
+      stop = effect(() => {
+        if (drawn.value !== null || over.aborted) resolve();
+      });
+    });
+    stop();
     // A page computes weights on the thread that also paints, so wait until this thread is idle.
     if (!source.transport.live) await idle();
   };
-  const drawnOrLate = (over: AbortSignal): Promise<void> =>
-    new Promise<void>((resolve) => {
-      const go = (): void => {
-        clearTimeout(late);
-        stop();
-        resolve();
-      };
-      const late = setTimeout(go, PICTURED_WITHIN_MS);
-      const stop = effect(() => {
-        if (drawn.value !== null) go();
-      });
-      over.addEventListener("abort", go, { once: true });
-    });
 
   const version = computed(() => ({ record: source.record.value }));
   const described = answer(version, (_, signal) => source.describe(signal));
@@ -378,17 +387,7 @@ export function createRecordStore(
   const selection = computed<Selection | null>(() => {
     const record = description.value;
     const { stack, layer, heads, token, key, as_query } = state;
-    return (
-      record &&
-      selectionOf(record, {
-        stack: stack.value,
-        layer: layer.value,
-        heads: heads.value,
-        token: token.value,
-        key: key.value,
-        as_query: as_query.value,
-      })
-    );
+    return record && selectionOf(record, follow({ stack, layer, heads, token, key, as_query }));
   });
   let cursor: Cursor | null = null;
   const settleCursor = (): void => {
@@ -448,36 +447,19 @@ export function createRecordStore(
       ? { stack, name, knownScores, pin: null }
       : null;
   });
-  const scored = answer(ordered, async ({ stack, name, knownScores, pin }, signal) => {
+  const scores = currentAnswer(ordered, async ({ stack, name, knownScores, pin }, signal) => {
     if (knownScores) return knownScores;
     return pin
       ? pinnedWeights(source, stack, pin, signal)
       : source.scores(stack.name, name, signal);
   });
-  const scores = computed(() => {
-    const request = ordered.value;
-    const lastAnswer = scored.value;
-    // Ignore the scores of another stack, name or pin.
-    const fits =
-      lastAnswer?.question.stack.name === request?.stack.name &&
-      lastAnswer?.question.name === request?.name &&
-      isSamePin(lastAnswer?.question.pin ?? null, request?.pin ?? null);
-    return request && fits ? (lastAnswer?.answer ?? null) : null;
-  });
   const pair = computed(() => {
     const stack = selection.value?.stack;
     return stack && pin.value && pin.value.key !== null ? { stack, pin: pin.value } : null;
   });
-  const linked = answer(pair, async ({ stack, pin }, signal) => {
+  const pinnedScores = currentAnswer(pair, async ({ stack, pin }, signal) => {
     await pictured(signal);
     return pinnedWeights(source, stack, pin, signal);
-  });
-  const pinnedScores = computed(() => {
-    const [lastAnswer, request] = [linked.value, pair.value];
-    const fits =
-      lastAnswer?.question.stack.name === request?.stack.name &&
-      isSamePin(lastAnswer?.question.pin ?? null, request?.pin ?? null);
-    return request && fits ? (lastAnswer?.answer ?? null) : null;
   });
   const headEffects = computed(() => {
     const current = selection.value;

@@ -58,68 +58,39 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
 /**
  * Synchronize signals and traits in both directions until `ended` is aborted.
  *
- * @param onOutside called before a change that this view did not cause.
- * @param isBehind whether the traits belong to a newer record than the drawn one. Changes of traits
- *   then wait.
- * @returns a function that applies the waiting changes.
+ * @param isBehind whether the traits belong to a newer record than the drawn one. Nothing is
+ *   synchronized then.
+ * @returns a function that sets the signals to the values of the traits.
  */
 export function bindModel<S extends object>(
   model: TraitModel,
   signals: Signals<S>,
   ended: AbortSignal,
-  onOutside: () => void = () => {},
   isBehind: () => boolean = () => false,
 ): () => void {
   const names = Object.keys(signals) as (keyof S & string)[];
-  const stops: (() => void)[] = [];
   let writing = false;
-  // Trait names, with the value that the view showed when the change of the trait began to wait.
-  const waiting = new Map<string, unknown>();
-  /** Return the trait values that differ from the view. Traits that the model lacks are omitted. */
-  const news = (): Partial<S> =>
-    Object.fromEntries(
-      names
-        .map((name) => [name, model.get(name)] as const)
-        .filter(([name, value]) => value !== undefined && !same(signals[name].peek(), value)),
-    ) as Partial<S>;
-  const take = (): void => {
-    waiting.clear();
-    assign(signals, news());
+  // The model does not have all traits. For a missing one, it returns undefined.
+  const take = (): void =>
+    assign(signals, Object.fromEntries(names.map((name) => [name, model.get(name)])) as S);
+  // One message may change several traits. Take all of them at the first event, because the effect
+  // below would otherwise write the old values of the others back.
+  const listener = (): void => {
+    if (!writing && !isBehind()) take();
   };
   take();
-  for (const name of names) {
-    // One message may change several traits. Apply all of them at the first event, because the
-    // effect below would otherwise write the old values of the others back.
-    const listener = (): void => {
-      if (writing) return;
-      const changed = news();
-      if (Object.keys(changed).length === 0) return;
-      if (isBehind()) {
-        for (const changedName of Object.keys(changed) as (keyof S & string)[])
-          if (!waiting.has(changedName)) waiting.set(changedName, signals[changedName].peek());
-        return;
-      }
-      onOutside();
-      assign(signals, changed);
-    };
-    model.on(`change:${name}`, listener as never);
-    stops.push(() => model.off(`change:${name}`, listener as never));
-  }
+  for (const name of names) model.on(`change:${name}`, listener);
   const stop = effect(() => {
-    let changed = false;
+    const values = follow(signals);
+    if (isBehind()) return;
+    const changed = names.filter((name) => {
+      const trait = model.get(name);
+      return trait !== undefined && !same(trait, values[name]);
+    });
+    if (changed.length === 0) return;
     writing = true;
-    for (const name of names) {
-      const value = signals[name].value;
-      const before = model.get(name);
-      if (before === undefined || same(before, value)) continue;
-      if (waiting.has(name) && same(waiting.get(name), value)) continue;
-      // A choice of the reader replaces a change that waits.
-      waiting.delete(name);
-      model.set(name, value);
-      changed = true;
-    }
+    for (const name of changed) model.set(name, values[name]);
     writing = false;
-    if (!changed) return;
     try {
       model.save_changes();
     } catch {
@@ -129,7 +100,7 @@ export function bindModel<S extends object>(
   });
   ended.addEventListener("abort", () => {
     stop();
-    for (const stopListening of stops) stopListening();
+    for (const name of names) model.off(`change:${name}`, listener);
   });
   return take;
 }
@@ -198,4 +169,31 @@ export function readHash<S extends object>(hash: string, fields: HashFields<S>):
     if (value !== undefined) values[name] = value;
   }
   return values;
+}
+
+/**
+ * Set signals from the URL fragment of a page. Then write each change of the signals to the
+ * fragment, until `ended` is aborted.
+ */
+export function bindAddress<S extends object>(
+  signals: Signals<S>,
+  fields: HashFields<S>,
+  ended: AbortSignal,
+): void {
+  const opened = valuesOf(signals);
+  assign(signals, readHash<S>(location.hash, fields));
+  // The first run of the effect must not change the address with which the page was opened.
+  let written: string | null = null;
+  const stop = effect(() => {
+    const hash = `#${writeHash(follow(signals), fields, opened)}`;
+    if (written !== null && hash !== written) {
+      try {
+        history.replaceState(history.state, "", hash);
+      } catch {
+        // The page is in the srcdoc of an iframe, so it has no URL that can store state.
+      }
+    }
+    written = hash;
+  });
+  ended.addEventListener("abort", stop);
 }

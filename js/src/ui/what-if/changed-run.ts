@@ -196,12 +196,6 @@ export interface ChangedRun {
   retry: () => void;
 }
 
-/**
- * Kind of bundle, a constant that the build defines (see `ui/view/define-view.tsx`). Pages have no
- * kernel that could run a model.
- */
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 interface ShownStack extends StackDescription {
   of?: string;
 }
@@ -267,7 +261,7 @@ export function createChangedRun(
     return source.fetch("intervene", { changes, measured }, read, bytesOf, signal);
   };
 
-  if (source.transport.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
+  if (source.transport.live && BUNDLE_FOR !== "page") {
     // When the record changes, drop the answers about the earlier record.
     live(() => {
       number.value;

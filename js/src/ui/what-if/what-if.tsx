@@ -18,12 +18,6 @@ export const CAVEAT =
   "This is one of several ways to remove it. The model never saw this state in training, and other " +
   "heads may compensate. An effect of zero proves nothing.";
 
-/**
- * Kind of bundle, a constant that the build defines (see `ui/view/define-view.tsx`). Pages have no
- * kernel that could run a model.
- */
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 const SUMMARY = "What if the attention were changed?";
 
 /** Render the panel, with the possible changes in a live view or the stored results of a page. */
@@ -31,8 +25,7 @@ export function WhatIf<S extends RecordState>({ context }: { context: ViewContex
   const selection = context.record.selection.value;
   const form = context.controls.value;
   if (!selection) return null;
-  const page =
-    (typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") || !context.source.transport.live;
+  const page = BUNDLE_FOR === "page" || !context.source.transport.live;
   if (!page && (form === "none" || !context.common.runs_model.value)) return null;
   const common = context as unknown as ViewContext<RecordState>;
   return page ? <Tried context={common} /> : <Live context={common} selection={selection} />;

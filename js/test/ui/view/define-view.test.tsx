@@ -1,9 +1,8 @@
 import { expect, it, onTestFinished, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
-import { bindAddress } from "../../../src/ui/view/address";
 import { defineView, type ViewContext } from "../../../src/ui/view/define-view";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../../src/ui/view/record";
-import { makeSignals } from "../../../src/ui/view/state";
+import { bindAddress, makeSignals } from "../../../src/ui/view/state";
 import { described, transportOf } from "../../builders";
 import { mount, pass, useFakeClock } from "../../dom";
 

@@ -21,7 +21,7 @@ function bind(traits: Record<string, unknown> = { layer: 0, heads: [], token: 4 
   const model = new WidgetModel(traits);
   const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
   const behind = { value: false };
-  const take = bindModel(model, state, end.signal, undefined, () => behind.value);
+  const take = bindModel(model, state, end.signal, () => behind.value);
   return { end, model, state, behind, take };
 }
 
@@ -45,16 +45,16 @@ describe("traits", () => {
     expect(model.numSaves).toBe(0);
   });
 
-  it("of a record that is not described yet wait, except for choices of the reader", () => {
+  it("of a record that is not described yet wait, and replace choices in the meantime", () => {
     const { model, state, behind, take } = bind();
     behind.value = true;
     model.receive({ layer: 5, token: 9 });
-    expect(valuesOf(state)).toEqual({ layer: 0, heads: [], token: 4 });
     assign(state, { heads: [1], token: 2 });
-    expect(model.values).toEqual({ layer: 5, heads: [1], token: 2 });
+    expect(valuesOf(state)).toEqual({ layer: 0, heads: [1], token: 2 });
+    expect(model.values).toEqual({ layer: 5, heads: [], token: 9 });
     behind.value = false;
     take();
-    expect(valuesOf(state)).toEqual({ layer: 5, heads: [1], token: 2 });
+    expect(valuesOf(state)).toEqual({ layer: 5, heads: [], token: 9 });
     expect(model.values).toEqual(valuesOf(state));
   });
 

@@ -127,10 +127,8 @@ export class EmbeddingPageTransport extends RecordedTransport {
   }
 }
 
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 /** Function that creates the transport of an exported page. Undefined in a widget's bundle. */
 export const embeddingPageTransport =
-  typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
+  BUNDLE_FOR === "widget"
     ? undefined
     : (page: object): Transport => new EmbeddingPageTransport(page as never);
