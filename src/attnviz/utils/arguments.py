@@ -8,8 +8,13 @@ import operator
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+#: Maximum number of items in an argument that is a list of numbers, such as layers or heads. Models
+#: have far fewer layers and heads.
+MAX_NUMBERS = 100_000
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 24
@@ -114,8 +119,8 @@ def whole_number(
 def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
     """Return `value` as a tuple of ints.
 
-    Raise TypeError if it is not a list or other iterable of whole numbers. The message contains
-    `hint`.
+    Raise TypeError if it is not a list or other iterable of whole numbers, or ValueError if it has
+    more than `MAX_NUMBERS` items. The message contains `hint`.
 
     >>> whole_numbers("layers", range(3))
     (0, 1, 2)
@@ -124,11 +129,16 @@ def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tup
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(message)
     numbers = []
-    for item in value:
+    # Read at most one number more than allowed, because the iterable may be infinite.
+    for item in islice(iter(value), MAX_NUMBERS + 1):
         number = _as_int(item)
         if number is None:
             raise TypeError(f"{message}; {short_repr(item)} is not one")
         numbers.append(number)
+    if len(numbers) > MAX_NUMBERS:
+        raise ValueError(
+            f"{name}={short_repr(value)} has more than {MAX_NUMBERS:,} numbers, {hint}"
+        )
     return tuple(numbers)
 
 

@@ -1,16 +1,35 @@
-"""Tests of errors for arguments of unexpected types."""
+"""Tests of errors for endless arguments, and for arguments of unexpected types."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import traitlets
 
+from attnviz.extraction.options import read_capture_options
 from attnviz.record.record import AttentionRecord
 from attnviz.views.head import HeadView
 from attnviz.views.model import ModelView
 from unit.records import given_record
+
+ENDLESS: dict[str, Callable[[Any], object]] = {
+    "layers": lambda value: read_capture_options(layers=value),
+    "include_layers|^layers": lambda value: HeadView(given_record(), include_layers=value),
+    " layers|^layers": lambda value: given_record().only(value),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("value", [range(10**12), itertools.count(), itertools.repeat(0)], ids=repr)
+def test_endless_numbers_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^({name})=.*more than 100,000 numbers"):
+        ENDLESS[name](value)
+
 
 ODD = [
     *(np.array([0, 1]), np.eye(3), np.array([]), np.array(["a", "b"]), torch.tensor([0, 1])),
