@@ -8,18 +8,12 @@
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark } from "../../draw/marks";
 import { MAX_COLOURS } from "../../ui/colors/palette";
+import type { Focus } from "../../ui/image/state";
 import { type BarScale, barEnd, barGroupMarks, NUMBER_SIZE } from "../../ui/plot/bars";
 import { quoted } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
 import { type Column, positionOf } from "./layout";
-import {
-  drawnValue,
-  type Focus,
-  isHovered,
-  type LinePlot,
-  seriesTextColor,
-  valueColor,
-} from "./line-plot";
+import { drawnValue, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
 
 /** Minimum room in pixels for bars beside a column of tokens. */
 const MIN_ROOM = 40;

@@ -2,8 +2,7 @@
  * Captions of the head view. Pure functions of the plot.
  *
  * A series is the set of lines of one head, or of the mean or maximum of several heads. The
- * highlight (`Focus`) is the query or key under the pointer or cursor, otherwise the pinned query
- * and key.
+ * highlight is the query or key under the pointer or cursor, otherwise the pinned query and key.
  */
 
 import type { Captions } from "../../draw/figure";
@@ -23,7 +22,6 @@ import {
   quoted,
   quotedAt,
   restingTokens,
-  shareWithin,
   signsInWords,
   stackName,
   tokensInWords,
@@ -32,16 +30,14 @@ import {
   writtenSmall,
 } from "../../ui/text/captions";
 import { baseName, changedInWords } from "../../ui/what-if/changed-run";
-import { colorsSigns, drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
-import { type Lines, MAX_LINES, MIN_VISIBLE } from "./lines";
-import { isWindowed, type Plan } from "./state";
-import { strongestKeys } from "./strongest";
+import { colorsSigns, drawnValue, focusOf, isRenormalized, type LinePlot } from "./line-plot";
+import { type Line, type Lines, MAX_LINES, MIN_VISIBLE, strongestLines } from "./lines";
+import { isInSight, type Plan, SIDES, tokensOf } from "./state";
 
 /** Name the drawn heads: "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
-export function drawnInWords(lines: Lines): string {
-  const heads = lines.series.map((series) => series.head);
-  if (heads.includes(null)) return lines.series[0]?.name ?? "no head";
-  return headsInWords(heads as number[]);
+function drawnInWords({ series }: Lines): string {
+  const heads = series.flatMap(({ head }) => head ?? []);
+  return heads.length > 0 ? headsInWords(heads) : (series[0]?.name ?? "no head");
 }
 
 function placeInWords({ plan, lines }: LinePlot): string {
@@ -53,92 +49,39 @@ function queryInWords({ plan }: LinePlot, query: number): string {
   return quotedAt(plan.queries.text, query) + predictingInWords(plan, query);
 }
 
-function inSeries(lines: Lines, series: number): string {
-  // The beginning of the sentence has already named a single series.
-  return lines.series.length > 1 ? ` in ${lines.series[series]?.name}` : "";
-}
-
-interface Weight {
-  series: number;
-  query: number;
-  key: number;
-  value: number;
-}
-
 /** Format a weight with its head, such as "0.30 in head 7". */
-function weightInWords({ lines, quantity }: LinePlot, at: Weight, write = written): string {
-  return withWay(quantity, at.value, write(quantity, at.value)) + inSeries(lines, at.series);
+function weightInWords({ lines, quantity }: LinePlot, line: Line, write = written): string {
+  const number = withWay(quantity, line.weight, write(quantity, line.weight));
+  // The beginning of the sentence has already named a single series.
+  return lines.series.length > 1 ? `${number} in ${lines.series[line.series]?.name}` : number;
 }
 
 /**
- * Return the `count` strongest weights in descending order. Equal weights keep their order.
- *
- * @param give function that passes every weight to its argument `add`.
+ * Return the strongest weights of the highlighted query or key, or without a highlight the strongest
+ * drawn lines. If the strongest keys of the highlighted query in the complete text are loaded, they
+ * are returned, and `anywhere` is true. Otherwise weights outside the windows are ignored.
  */
-function strongestOf(
-  count: number,
-  give: (add: (series: number, query: number, key: number, value: number) => void) => void,
-): Weight[] {
-  const all: Weight[] = [];
-  let minSize = 0;
-  give((series, query, key, value) => {
-    const size = Math.abs(value);
-    if (!(size > minSize)) return;
-    const position = all.findIndex((item) => Math.abs(item.value) < size);
-    all.splice(position < 0 ? all.length : position, 0, { series, query, key, value });
-    if (all.length > count) all.pop();
-    if (all.length === count) minSize = Math.abs(all.at(-1)?.value ?? 0);
-  });
-  return all;
-}
-
-/** Return the strongest drawn lines for whose query and key `counts` returns true. */
-function strongestDrawn(
-  { lines }: LinePlot,
-  numLines: number,
-  counts: (query: number, key: number) => boolean = () => true,
-): Weight[] {
-  return strongestOf(numLines, (add) => {
-    lines.series.forEach(({ query, key, weight }, series) => {
-      for (let i = 0; i < query.length; i++) {
-        const [from, to] = [query[i] as number, key[i] as number];
-        if (counts(from, to)) add(series, from, to, weight[i] as number);
-      }
-    });
-  });
-}
-
-/**
- * Return the strongest weights of the highlighted query or key. Without a highlight, return the
- * strongest drawn lines. Weights outside the windows are ignored. As an exception, if the strongest
- * keys of the highlighted query in the complete text are loaded, they are returned, and `anywhere`
- * is true.
- */
-function strongestWeights(
-  plot: LinePlot,
-  focus: Focus,
-  count: number,
-): { weights: Weight[]; anywhere: boolean } {
-  const { plan, options, lines } = plot;
-  const { query, key } = focus;
+function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; anywhere: boolean } {
+  const { plan, options, lines, strongest } = plot;
+  const { query, key } = focusOf(plot);
   if (query === null && key === null)
-    return { weights: strongestDrawn(plot, count), anywhere: false };
-  const loaded =
-    query !== null && key === null && isWindowed(plan)
-      ? strongestKeys(plot.strongest, query, options.renormalize)
-      : null;
-  if (loaded && query !== null && loaded.length > 0)
-    return { weights: loaded.slice(0, count).map((at) => ({ ...at, query })), anywhere: true };
+    return { weights: strongestLines(lines.drawn, count), anywhere: false };
+  if (key === null && strongest?.query === query) {
+    const all = strongest.lists.flatMap(({ keys }) => keys);
+    if (all.length > 0) return { weights: strongestLines(all, count), anywhere: true };
+  }
   const [first, last] = query === null ? plan.queryWindow : [query, query + 1];
   const [start, stop] = key === null ? plan.keyWindow : [key, key + 1];
-  const weights = strongestOf(count, (add) => {
-    for (let series = 0; series < lines.series.length; series++)
-      for (let row = first; row < last; row++)
-        for (let column = start; column < stop; column++)
-          if (key !== null || !options.leftOut[column])
-            add(series, row, column, drawnValue(plot, series, row, column));
-  });
-  return { weights, anywhere: false };
+  const weights: Line[] = [];
+  for (let series = 0; series < lines.series.length; series++)
+    for (let row = first; row < last; row++)
+      for (let column = start; column < stop; column++) {
+        const weight = drawnValue(plot, series, row, column);
+        const isIncluded = key !== null || !options.leftOut[column];
+        if (isIncluded && Math.abs(weight) > 0)
+          weights.push({ series, query: row, key: column, weight });
+      }
+  return { weights: strongestLines(weights, count), anywhere: false };
 }
 
 /** Number of heads whose weights a sentence lists, if there are more than `MAX_NAMED + 1` heads. */
@@ -146,21 +89,44 @@ const MAX_NAMED = 3;
 
 /** Return the weights of a query on a key in all series, strongest first. */
 function pairInWords(plot: LinePlot, query: number, key: number): string {
-  const { plan, lines, quantity } = plot;
-  const { signed, name } = quantity;
-  const weights = lines.series
-    .map((_, series) => ({ series, query, key, value: drawnValue(plot, series, query, key) }))
-    .sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  const { signed, name } = plot.quantity;
+  const all = plot.lines.series.map((_, series): Line => {
+    return { series, query, key, weight: drawnValue(plot, series, query, key) };
+  });
+  const weights = strongestLines(all, all.length);
   const named = weights.length > MAX_NAMED + 1 ? weights.slice(0, MAX_NAMED) : weights;
-  const others = weights.slice(named.length);
-  const parts = named.map((at) => weightInWords(plot, at));
-  if (others.length > 0) {
-    const limit = written({ ...quantity, signed: false }, Math.abs(others[0]?.value ?? 0));
-    parts.push(`${limit} or less${signed ? " in size" : ""} in the other ${others.length}`);
+  const parts = named.map((line) => weightInWords(plot, line));
+  const next = weights[named.length];
+  if (next) {
+    const limit = written({ ...plot.quantity, signed: false }, Math.abs(next.weight));
+    const others = `${limit} or less${signed ? " in size" : ""} in the other`;
+    parts.push(`${others} ${weights.length - named.length}`);
   }
-  const [from, to] = [queryInWords(plot, query), quotedAt(plan.keys.text, key)];
+  const [from, to] = [queryInWords(plot, query), quotedAt(plot.plan.keys.text, key)];
   const values = parts.join(", ");
   return signed ? `${from} to ${to}: ${name} ${values}.` : `${from} attends to ${to}: ${values}.`;
+}
+
+/** Describe the strongest drawn line, if possible one that is not between resting tokens. */
+function strongestLineInWords(plot: LinePlot): string {
+  const { plan, lines, quantity } = plot;
+  const { signed, name } = quantity;
+  const describe = (line: Line): string => {
+    const query = quotedAt(plan.queries.text, line.query);
+    return `${query} to ${quotedAt(plan.keys.text, line.key)}, ${weightInWords(plot, line)}.`;
+  };
+  const [best] = strongestLines(lines.drawn, 1);
+  if (!best) return "No line is drawn.";
+  if (signed) return `Largest ${name}: ${describe(best)}`;
+  const resting = restingTokens(plan.queries, plan.keys, plan.stack.key_tokens === null);
+  if (resting.isQuery(best.query) && resting.isKey(best.key)) {
+    const others = lines.drawn.filter(
+      ({ query, key }) => !resting.isQuery(query) && !resting.isKey(key),
+    );
+    const [between] = strongestLines(others, 1);
+    if (between) return `Strongest apart from ${resting.words}: ${describe(between)}`;
+  }
+  return `Strongest: ${describe(best)}`;
 }
 
 /**
@@ -172,46 +138,36 @@ function pairInWords(plot: LinePlot, query: number, key: number): string {
 export function sentence(plot: LinePlot): string {
   const { plan, quantity } = plot;
   const { signed, name } = quantity;
-  const focus = focusOf(plot);
+  const { query, key } = focusOf(plot);
   const where = placeInWords(plot);
-  if (focus.query !== null && focus.key !== null)
-    return `${where} ${pairInWords(plot, focus.query, focus.key)}`;
-  const { weights, anywhere } = strongestWeights(plot, focus, 1);
+  if (query === null && key === null) return `${where} ${strongestLineInWords(plot)}`;
+  if (query !== null && key !== null) return `${where} ${pairInWords(plot, query, key)}`;
+  const { weights, anywhere } = strongestWeights(plot, 1);
   const [best] = weights;
-  const value = best ? weightInWords(plot, best, anywhere ? writtenSmall : written) : "";
-  if (focus.query !== null) {
-    const from = queryInWords(plot, focus.query);
-    if (!best && signed) return `${where} No ${name} from ${from} in sight.`;
-    if (!best) return `${where} ${from} attends to no key in sight.`;
-    const [start, stop] = plan.keyWindow;
-    const outside = best.key < start || best.key >= stop ? " outside the window" : "";
+  const value = best && weightInWords(plot, best, anywhere ? writtenSmall : written);
+  if (query !== null) {
+    const from = queryInWords(plot, query);
+    if (!best)
+      return signed
+        ? `${where} No ${name} from ${from} in sight.`
+        : `${where} ${from} attends to no key in sight.`;
+    const outside = isInSight(plan, "key", best.key) ? "" : " outside the window";
     const to = quotedAt(plan.keys.text, best.key) + outside;
     return signed
       ? `${where} Largest ${name} from ${from}: to ${to}, ${value}.`
       : `${where} ${from} attends most to ${to}: ${value}.`;
   }
-  if (focus.key !== null) {
-    const to = quotedAt(plan.keys.text, focus.key);
-    if (!best && signed) return `${where} No ${name} to ${to} in sight.`;
-    if (!best) return `${where} No query in sight attends to ${to}.`;
-    const [start, stop] = plan.queryWindow;
-    const scope = stop - start < plan.queries.text.length ? " among the queries in sight" : "";
-    const from = quotedAt(plan.queries.text, best.query);
+  const to = quotedAt(plan.keys.text, key as number);
+  if (!best)
     return signed
-      ? `${where} Largest ${name} to ${to}${scope}: from ${from}, ${value}.`
-      : `${where} ${to} gets most from ${from}${scope}: ${value}.`;
-  }
-  if (!best) return `${where} No line is drawn.`;
-  const line = ({ query, key }: Weight): string =>
-    `${quotedAt(plan.queries.text, query)} to ${quotedAt(plan.keys.text, key)}`;
-  const resting = restingTokens(plan.queries, plan.keys, plan.stack.key_tokens === null);
-  const [between] =
-    !signed && resting.isQuery(best.query) && resting.isKey(best.key)
-      ? strongestDrawn(plot, 1, (query, key) => !resting.isQuery(query) && !resting.isKey(key))
-      : [];
-  if (between)
-    return `${where} Strongest apart from ${resting.words}: ${line(between)}, ${weightInWords(plot, between)}.`;
-  return `${where} ${signed ? `Largest ${name}` : "Strongest"}: ${line(best)}, ${value}.`;
+      ? `${where} No ${name} to ${to} in sight.`
+      : `${where} No query in sight attends to ${to}.`;
+  const [start, stop] = plan.queryWindow;
+  const scope = stop - start < plan.queries.text.length ? " among the queries in sight" : "";
+  const from = quotedAt(plan.queries.text, best.query);
+  return signed
+    ? `${where} Largest ${name} to ${to}${scope}: from ${from}, ${value}.`
+    : `${where} ${to} gets most from ${from}${scope}: ${value}.`;
 }
 
 /** Maximum number of weights that a summary lists. */
@@ -221,30 +177,28 @@ const MAX_IN_SUMMARY = 5;
  * Return the text for screen readers: the layer, the heads, the highlight and its strongest
  * weights. It describes the cursor or the pins, not the pointer.
  */
-export function summaryOf(pointed: LinePlot): string {
-  const plot = { ...pointed, hovered: null };
+export function summaryOf(plot: LinePlot): string {
   const { plan, quantity, effects } = plot;
-  const focus = focusOf(plot);
-  const { weights, anywhere } = strongestWeights(plot, focus, MAX_IN_SUMMARY);
+  const { query, key } = focusOf(plot);
+  const { weights, anywhere } = strongestWeights(plot, MAX_IN_SUMMARY);
   const { text: queries } = plan.queries;
   const { text: keys } = plan.keys;
-  const listed = weights.map((at) => {
-    const key = quotedAt(keys, at.key);
-    const between = focus.query === null ? `${quotedAt(queries, at.query)} to ${key}` : key;
-    return `${between} ${weightInWords(plot, at, anywhere ? writtenSmall : written)}`;
+  const listed = weights.map((line) => {
+    const from = query === null ? `${quotedAt(queries, line.query)} to ` : "";
+    const weight = weightInWords(plot, line, anywhere ? writtenSmall : written);
+    return `${from}${quotedAt(keys, line.key)} ${weight}`;
   });
   const adjective = quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest";
   const heading = anywhere ? `${adjective} anywhere` : adjective;
-  const { query, key } = focus;
-  return [
-    `${stackName(plan.stack.name)}. ${placeInWords(plot)}`,
-    ...(query === null
-      ? []
-      : [pinInWords("Query", queries, query, predictingInWords(plan, query))]),
-    ...(key === null ? [] : [pinInWords("Key", keys, key)]),
+  const parts = [`${stackName(plan.stack.name)}. ${placeInWords(plot)}`];
+  if (query !== null)
+    parts.push(pinInWords("Query", queries, query, predictingInWords(plan, query)));
+  if (key !== null) parts.push(pinInWords("Key", keys, key));
+  parts.push(
     listed.length > 0 ? `${heading}: ${listed.join("; ")}.` : `No ${quantity.name} is shown.`,
-    ...(effects ? [tokenEffectsSpoken(effects, keys, key)] : []),
-  ].join(" ");
+  );
+  if (effects) parts.push(tokenEffectsSpoken(effects, keys, key));
+  return parts.join(" ");
 }
 
 /** Name the lines that are drawn, such as "Top 3 keys per query drawn". */
@@ -272,16 +226,12 @@ function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): str
 }
 
 /** Name the pinned tokens, and say which of them are outside the windows. */
-function pinsInWords({ token, key, queries, keys, queryWindow, keyWindow }: Plan): string[] {
-  return (
-    [
-      ["query", token, queries, queryWindow],
-      ["key", key, keys, keyWindow],
-    ] as const
-  ).flatMap(([side, index, { text }, [start, stop]]) => {
+function pinsInWords(plan: Plan): string[] {
+  return SIDES.flatMap((side) => {
+    const index = side === "query" ? plan.token : plan.key;
     if (index === null) return [];
-    const isOutside = index < start || index >= stop;
-    return [`${side} ${quoted(text[index] ?? "")}${isOutside ? ", outside the window" : ""}`];
+    const outside = isInSight(plan, side, index) ? "" : ", outside the window";
+    return [`${side} ${quoted(tokensOf(plan, side).text[index] ?? "")}${outside}`];
   });
 }
 
@@ -294,14 +244,16 @@ function pinsInWords({ token, key, queries, keys, queryWindow, keyWindow }: Plan
 export function coverage(plot: LinePlot, live: boolean): string {
   const { plan, lines, options, quantity, effects } = plot;
   const { signed, name } = quantity;
-  const { shares, wholeRows } = lines;
+  const { shares } = lines;
   const { renormalize } = options;
   // Rows of maxima over several heads do not sum to 1.
   const maxima = options.combine === "max" && plan.heads.length > 1;
-  const inSight = lines.outsideKnown ? "" : " on the keys in sight";
-  const total = `${maxima ? "the sum of the maxima over heads" : `the ${name}`}${inSight}`;
   const drawn = drawnLinesInWords(plot);
-  const parts = [signed ? `${drawn}.` : `${drawn}: ${formatShare(shares.drawn)} of ${total}.`];
+  const total = maxima ? "the sum of the maxima over heads" : `the ${name}`;
+  const inSight = lines.outsideKnown ? "" : " on the keys in sight";
+  const parts = [
+    signed ? `${drawn}.` : `${drawn}: ${formatShare(shares.drawn)} of ${total}${inSight}.`,
+  ];
   if (signed && maxima) parts.push("Over several heads, the number of largest size is shown.");
   const keysOf = keysInWords(options.pair, plan.queries);
   if (options.leaveOut.length > 0) {
@@ -309,18 +261,21 @@ export function coverage(plot: LinePlot, live: boolean): string {
       if (item === "special") return "special tokens";
       return item === "first" ? "first token" : quoted(plan.keys.text[item] ?? `#${item}`);
     });
-    const share = shareWithin(shares.leftOut, shares.leftOutError);
-    const rest = wholeRows ? "the rest" : "the rest, with all outside the window,";
-    parts.push(
-      `Left out: ${items.join(", ")}, ${share}${wholeRows ? "" : " within the window"}` +
-        `${renormalize ? `; ${rest} is renormalised` : ""}.`,
-    );
+    const [within, rest] = lines.wholeRows
+      ? ["", "the rest"]
+      : [" within the window", "the rest, with all outside the window,"];
+    const share = `${formatShare(shares.leftOut)}${within}`;
+    const divided = renormalize ? `; ${rest} is renormalised` : "";
+    parts.push(`Left out: ${items.join(", ")}, ${share}${divided}.`);
   } else if (renormalize && keysOf !== "") {
     parts.push(`Renormalised over the keys of ${keysOf}.`);
   }
-  if (keysOf !== "" && signed) parts.push(`Only to tokens of ${keysOf}.`);
-  else if (keysOf !== "")
-    parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
+  if (keysOf !== "")
+    parts.push(
+      signed
+        ? `Only to tokens of ${keysOf}.`
+        : `To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`,
+    );
   if (!signed && shares.outside > 0.0005)
     parts.push(`${formatShare(shares.outside)} outside the window.`);
   if (lines.emptyQueries > 0) parts.push(`Some queries have no ${name} at all.`);
@@ -328,8 +283,8 @@ export function coverage(plot: LinePlot, live: boolean): string {
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
   if (effects) parts.push(tokenEffectsInWords(effects, plot.layout.orientation === "horizontal"));
   // Only a figure needs the sentence about an intervention. The view has it in a separate line.
-  const changed = live ? "" : changedInWords(plan.stack);
-  return [...parts, ...(changed === "" ? [] : [changed])].join(" ");
+  if (!live) parts.push(changedInWords(plan.stack));
+  return parts.join(" ").trim();
 }
 
 /**
@@ -345,9 +300,8 @@ export function subtitleOf(plan: Plan, plot: LinePlot | null): string {
   );
   const parts = [stackName(baseName(plan.stack)), tokens];
   if (plot) {
-    const { renormalize, leaveOut, pair } = plot.options;
     const { error } = plot.weights;
-    const isDivided = renormalize && error > 0 && (leaveOut.length > 0 || pair !== "all");
+    const isDivided = error > 0 && isRenormalized(plot.options);
     parts.push(precision(error, plan.stack) + (isDivided ? " before renormalising" : ""));
   }
   return parts.join(" · ");

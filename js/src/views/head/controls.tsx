@@ -3,10 +3,9 @@
  * list of the strongest keys.
  */
 
-import { batch, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
-import { totalWeight } from "../../client/requests/strongest";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { Panel } from "../../ui/controls/menu";
@@ -24,20 +23,23 @@ import {
 } from "../../ui/text/captions";
 import { TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign, same } from "../../ui/view/state";
+import { assign } from "../../ui/view/state";
 import { seriesTextColor } from "./line-plot";
 import {
   type HeadState,
+  hasOneWindow,
+  MAX_WHOLE_TEXT,
   type Plan,
-  resizeWindow,
   SIDES,
   type Side,
   tokensOf,
+  windowAround,
+  windowAt,
   windowOf,
   windowsShowing,
 } from "./state";
 import type { HeadStore } from "./store";
-import { MAX_LISTS, strongestKeys } from "./strongest";
+import { MAX_LISTS } from "./strongest";
 
 interface ControlProps {
   context: ViewContext<HeadState>;
@@ -45,18 +47,10 @@ interface ControlProps {
   plan: Plan;
 }
 
-const TOP_K = [
-  ["all", "all"],
-  ["1", "top 1"],
-  ["3", "top 3"],
-  ["5", "top 5"],
-  ["10", "top 10"],
-] as const;
-
 /** Return the options for the number of keys per query. They include the current number. */
-function topKOptions(current: number | null): readonly (readonly [string, string])[] {
-  const isListed = current === null || TOP_K.some(([value]) => value === String(current));
-  return isListed ? TOP_K : [...TOP_K, [String(current), `top ${current}`]];
+function topKOptions(current: number | null): [string, string][] {
+  const numbers = [...new Set([1, 3, 5, 10, ...(current === null ? [] : [current])])];
+  return [["all", "all"], ...numbers.map((k): [string, string] => [String(k), `top ${k}`])];
 }
 
 /** Return the threshold of a slider position from 0 to 1. It is a multiple of 0.001 * maximum. */
@@ -67,14 +61,14 @@ export function thresholdAt(position: number, maximum: number): number {
 /** Controls of the drawn lines. Rarely used controls are in the menu "More". */
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
-  const several = plan.heads.length > 1;
-  const quantity = quantityOf(plan.stack);
+  const noneChosen = plan.chosen.length === 0;
+  const combine = state.combine.value;
   const rare = <RareControls context={context} store={store} plan={plan} />;
   return (
     <div class="av-row av-options">
       <Choice
         label="Lines"
-        value={state.top_k.value === null ? "all" : String(state.top_k.value)}
+        value={String(state.top_k.value ?? "all")}
         options={topKOptions(state.top_k.value)}
         onChange={(value) => assign(state, { top_k: value === "all" ? null : Number(value) })}
       />
@@ -93,18 +87,14 @@ export function LineControls({ context, store, plan }: ControlProps) {
         }}
       />
       {/* With one head, this control is invisible, but its room is reserved for a second head. */}
-      <span class={several ? "av-reserved" : "av-reserved av-unused"}>
+      <span class={`av-reserved${plan.heads.length > 1 ? "" : " av-unused"}`}>
         <Choice
           label="Combine"
-          value={
-            plan.chosen.length === 0 && state.combine.value === "separate"
-              ? "mean"
-              : state.combine.value
-          }
+          value={noneChosen && combine === "separate" ? "mean" : combine}
           options={[
-            ...(plan.chosen.length > 0 ? ([["separate", "separate"]] as const) : []),
+            ...(noneChosen ? [] : ([["separate", "separate"]] as const)),
             ["mean", "mean"],
-            ["max", quantity.signed ? "largest" : "maximum"],
+            ["max", plan.stack.signed ? "largest" : "maximum"],
           ]}
           onChange={(combine) => assign(state, { combine })}
         />
@@ -120,8 +110,6 @@ function RareControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const quantity = quantityOf(plan.stack);
   const maximum = plan.stack.maximum || 1;
-  const leaveOut = state.leave_out.value;
-  const tokens = leaveOut.filter((item): item is number => typeof item === "number");
   return (
     <div class="av-row av-options">
       <label class="av-field">
@@ -149,48 +137,7 @@ function RareControls({ context, store, plan }: ControlProps) {
           {capital(pluralOf(quantity))} are not shares of 1, so keys cannot be left out.
         </span>
       ) : (
-        <fieldset class="av-field av-group" aria-label="Leave out">
-          <span class="av-muted">Leave out</span>
-          {plan.keys.special.length > 0 && (
-            <Switch
-              label="special"
-              on={leaveOut.includes("special")}
-              onChange={() => store.leaveOut("special")}
-            />
-          )}
-          <Switch
-            label="first"
-            on={leaveOut.includes("first")}
-            onChange={() => store.leaveOut("first")}
-          />
-          {tokens.map((index) => (
-            <button
-              type="button"
-              class="av-chip"
-              key={index}
-              title={`Key ${index} is left out. Click to include it.`}
-              onClick={() => store.leaveOut(index)}
-            >
-              {quoted(plan.keys.text[index] ?? `#${index}`)} ×
-            </button>
-          ))}
-          {plan.key !== null && !tokens.includes(plan.key) && (
-            <button
-              type="button"
-              class="av-chip"
-              onClick={() => store.leaveOut(plan.key as number)}
-            >
-              + {quoted(plan.keys.text[plan.key] ?? "")}
-            </button>
-          )}
-          {(leaveOut.length > 0 || pairOf(plan, state.pair.value) !== "all") && (
-            <Switch
-              label="renormalise"
-              on={state.renormalize.value}
-              onChange={(renormalize) => assign(state, { renormalize })}
-            />
-          )}
-        </fieldset>
+        <LeaveOutControl context={context} store={store} plan={plan} />
       )}
       <Choice
         label="Layout"
@@ -206,18 +153,65 @@ function RareControls({ context, store, plan }: ControlProps) {
   );
 }
 
+/** Controls of the keys that are left out: special tokens, the first token, and single keys. */
+function LeaveOutControl({ context, store, plan }: ControlProps) {
+  const { state } = context;
+  const leaveOut = state.leave_out.value;
+  const leftOut = leaveOut.filter((item): item is number => typeof item === "number");
+  const chip = (key: number, text: string, title?: string) => (
+    <button
+      type="button"
+      class="av-chip"
+      key={key}
+      title={title}
+      onClick={() => store.leaveOut(key)}
+    >
+      {text}
+    </button>
+  );
+  const nameOf = (key: number): string => quoted(plan.keys.text[key] ?? `#${key}`);
+  const groups =
+    plan.keys.special.length > 0 ? (["special", "first"] as const) : (["first"] as const);
+  return (
+    <fieldset class="av-field av-group" aria-label="Leave out">
+      <span class="av-muted">Leave out</span>
+      {groups.map((group) => (
+        <Switch
+          key={group}
+          label={group}
+          on={leaveOut.includes(group)}
+          onChange={() => store.leaveOut(group)}
+        />
+      ))}
+      {leftOut.map((key) =>
+        chip(key, `${nameOf(key)} ×`, `Key ${key} is left out. Click to include it.`),
+      )}
+      {plan.key !== null && !leftOut.includes(plan.key) && chip(plan.key, `+ ${nameOf(plan.key)}`)}
+      {(leaveOut.length > 0 || pairOf(plan, state.pair.value) !== "all") && (
+        <Switch
+          label="renormalise"
+          on={state.renormalize.value}
+          onChange={(renormalize) => assign(state, { renormalize })}
+        />
+      )}
+    </fieldset>
+  );
+}
+
 const SIZES = [16, 32, 64, 100, 200, 400];
 
+/** Controls of the window of one side, or of the common window of both sides. */
 function WindowControl(props: {
   label: string;
-  window: Range;
-  count: number;
+  plan: Plan;
+  side: Side;
   onChange: (window: Range) => void;
 }) {
-  const { label, window, count, onChange } = props;
-  const size = window[1] - window[0];
-  const [first, last, total] = [window[0], window[1] - 1, count].map(counted);
-  const range = `${first}–${last} of ${total}`;
+  const { label, plan, side, onChange } = props;
+  const [start, stop] = windowOf(plan, side);
+  const count = tokensOf(plan, side).text.length;
+  const size = stop - start;
+  const range = `${counted(start)}–${counted(stop - 1)} of ${counted(count)}`;
   const sizes = [...new Set([...SIZES.filter((item) => item < count), size])].sort((a, b) => a - b);
   return (
     <fieldset class="av-field av-window" aria-label={label}>
@@ -228,7 +222,7 @@ function WindowControl(props: {
         back={`${label}: back`}
         on={`${label}: forward`}
         max={count - size}
-        value={window[0]}
+        value={start}
         step={size}
         onChange={(first) => onChange([first, first + size])}
       />
@@ -236,9 +230,7 @@ function WindowControl(props: {
       <select
         aria-label={`${label}: size of the window`}
         value={String(size)}
-        onChange={(event) =>
-          onChange(resizeWindow(window, count, Number(event.currentTarget.value)))
-        }
+        onChange={(event) => onChange(windowAt(start, Number(event.currentTarget.value), count))}
       >
         {sizes.map((item) => (
           <option key={item} value={String(item)} selected={item === size}>
@@ -254,42 +246,37 @@ function WindowControl(props: {
 export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
   const { state } = context;
   const together = useSignal(true);
-  const { queryWindow, keyWindow } = plan;
   const isLong = (side: Side): boolean => {
     const [start, stop] = windowOf(plan, side);
     const count = tokensOf(plan, side).text.length;
-    return count > 100 || stop - start < count;
+    return count > MAX_WHOLE_TEXT || stop - start < count;
   };
   if (!SIDES.some(isLong)) return null;
-  const sameTokens = plan.stack.key_tokens === null;
-  const joined = sameTokens && together.value && same(queryWindow, keyWindow);
-  const control = (label: string, side: Side, onChange: (window: Range) => void) => (
-    <WindowControl
-      label={label}
-      window={windowOf(plan, side)}
-      count={tokensOf(plan, side).text.length}
-      onChange={onChange}
-    />
-  );
+  const joined = together.value && hasOneWindow(plan);
   const moveBoth = (window: Range): void =>
     assign(state, { query_window: window, key_window: window });
   return (
     <div class="av-row av-options">
       {joined ? (
-        control("Tokens", "query", moveBoth)
+        <WindowControl label="Tokens" plan={plan} side="query" onChange={moveBoth} />
       ) : (
-        <>
-          {control("Queries", "query", (query_window) => assign(state, { query_window }))}
-          {control("Keys", "key", (key_window) => assign(state, { key_window }))}
-        </>
+        SIDES.map((side) => (
+          <WindowControl
+            key={side}
+            label={side === "query" ? "Queries" : "Keys"}
+            plan={plan}
+            side={side}
+            onChange={(window) => assign(state, { [`${side}_window`]: window })}
+          />
+        ))
       )}
-      {sameTokens && (
+      {plan.stack.key_tokens === null && (
         <Switch
           label="move together"
           on={joined}
           onChange={(on) => {
             together.value = on;
-            if (on) moveBoth(queryWindow);
+            if (on) moveBoth(plan.queryWindow);
           }}
         />
       )}
@@ -299,37 +286,29 @@ export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
 
 /** Number of keys per head in `StrongestList`, if it lists several heads. */
 const KEYS_PER_LIST = 5;
-/** Smallest weight in `StrongestList`. */
+/** Smallest weight in `StrongestList`, as a share of the largest possible one. */
 const MIN_LISTED = 1e-5;
 
 /** List of the strongest keys of the pinned query. A click on a key moves the window to it. */
-export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
-  const { context, store } = props;
+export function StrongestList({ context, store }: Omit<ControlProps, "plan">) {
   const list = useRef<HTMLElement>(null);
-  const reply = store.strongest.value;
+  const strongest = store.strongest.value;
   const linePlot = store.basePlot.value;
   const plan = store.plan.value;
-  /**
-   * Clear the pins, which removes the list. Focus the plot, because the focused button vanishes.
-   */
+  if (!strongest || !linePlot || !plan) return null;
+  const { state } = context;
+  const { quantity, lines } = linePlot;
+  const { signed, maximum } = quantity;
+  /** Clear the pins, which removes the list. Focus the plot, because the focused button vanishes. */
   const close = (): void => {
     const frame = list.current?.closest(".av-frame");
-    assign(context.state, { token: null, key: null });
+    assign(state, { token: null, key: null });
     frame?.querySelector<HTMLElement>(".av-plot")?.focus();
   };
-  const show = (key: number): void =>
-    batch(() => {
-      store.jumpTo("key", key);
-      assign(context.state, { key });
-    });
-  if (!reply || !linePlot || !plan) return null;
-  const query = reply.rows[0];
-  const { quantity, lines } = linePlot;
-  const { signed } = quantity;
-  // Signed numbers may have any magnitude, so their limit is relative to the maximum.
-  const minWeight = MIN_LISTED * (signed ? quantity.maximum : 1);
-  const numListed = reply.matrices.length > 1 ? KEYS_PER_LIST : reply.k;
-  const all = strongestKeys(reply, query, false) ?? [];
+  const show = (key: number): void => {
+    const key_window = windowAround(plan, "key", key);
+    assign(state, { key, query_window: plan.queryWindow, key_window });
+  };
   return (
     <section
       class="av-strongest"
@@ -339,7 +318,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
     >
       <span class="av-muted">
         {signed ? `Largest ${pluralOf(quantity)}` : "Strongest keys"} of{" "}
-        {quoted(plan.queries.text[query] ?? "")} ({query}) in the whole text:
+        {quoted(plan.queries.text[strongest.query] ?? "")} ({strongest.query}) in the whole text:
       </span>
       <button
         type="button"
@@ -350,31 +329,29 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
       >
         ×
       </button>
-      {reply.matrices.map((matrix, index) => {
-        const { name = "" } = lines.series[index] ?? {};
-        const listed = all
-          .filter(({ series }) => series === index)
-          .slice(0, numListed)
-          .filter(({ value }, i) => i === 0 || Math.abs(value) >= minWeight);
-        const sum = listed.reduce((total, { value }) => total + value, 0);
-        const share = formatShare(sum / (totalWeight(matrix, 0) || 1));
-        const note = signed ? "" : `together ${share} of its weight`;
+      {strongest.lists.map(({ keys, total }, series) => {
+        const listed = keys
+          .slice(0, strongest.lists.length > 1 ? KEYS_PER_LIST : undefined)
+          .filter(({ weight }, i) => i === 0 || Math.abs(weight) >= MIN_LISTED * maximum);
+        const sum = listed.reduce((all, { weight }) => all + weight, 0);
+        const note = signed ? "" : `together ${formatShare(sum / (total || 1))} of its weight`;
+        const name = lines.series[series]?.name ?? "";
         return (
           <div class="av-row av-options" key={name}>
-            <b style={{ color: seriesTextColor(linePlot, index) }}>{name}</b>
-            {listed.map(({ key, value }) => {
+            <b style={{ color: seriesTextColor(linePlot, series) }}>{name}</b>
+            {listed.map(({ key, weight }) => {
               const text = quoted(plan.keys.text[key] ?? "");
-              const weight = writtenSmall(quantity, value);
+              const number = writtenSmall(quantity, weight);
               return (
                 <button
                   type="button"
                   class="av-chip"
                   key={key}
                   aria-pressed={plan.key === key}
-                  aria-label={`Key ${key}, ${text}, ${weight}: show it`}
+                  aria-label={`Key ${key}, ${text}, ${number}: show it`}
                   onClick={() => show(key)}
                 >
-                  {text} <span class="av-muted">{key}</span> {weight}
+                  {text} <span class="av-muted">{key}</span> {number}
                 </button>
               );
             })}

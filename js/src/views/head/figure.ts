@@ -45,25 +45,18 @@ const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "
 export function linesCsv(linePlot: LinePlot): string {
   const { plan, lines, weights, effects, quantity } = linePlot;
   const { queries, keys } = plan;
-  const rows: (string | number | null)[][] = [];
-  for (const series of lines.series) {
-    for (let i = 0; i < series.query.length; i++) {
-      const query = series.query[i] as number;
-      const key = series.key[i] as number;
-      rows.push([
-        withoutNumber(plan.stack.name),
-        plan.layer,
-        series.head ?? series.name,
-        query,
-        queries.text[query] ?? "",
-        key,
-        keys.text[key] ?? "",
-        roundedTo(series.weight[i] as number, weights.error),
-        writtenError(lines.error),
-        ...effectCells(effects, [key, key + 1]),
-      ]);
-    }
-  }
+  const rows = lines.drawn.map(({ series, query, key, weight }) => [
+    withoutNumber(plan.stack.name),
+    plan.layer,
+    lines.series[series]?.head ?? lines.series[series]?.name ?? "",
+    query,
+    queries.text[query] ?? "",
+    key,
+    keys.text[key] ?? "",
+    roundedTo(weight, weights.error),
+    writtenError(lines.error),
+    ...effectCells(effects, [key, key + 1]),
+  ]);
   const number = columnName({ measure: quantity.name });
   return csvText([...LINE_COLUMNS, number, "largest_error", ...effectColumns(effects)], rows);
 }

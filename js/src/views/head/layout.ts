@@ -24,10 +24,7 @@ export interface LayoutInput {
   orientation: Orientation;
   /** Available width. */
   width: number;
-  /**
-   * Sides with room for bars. A view needs room on both sides, because bars that appear must not
-   * move the tokens under the pointer.
-   */
+  /** Sides with room for bars. */
   barSides: readonly Side[];
   /** Whether keys have effect bars. */
   effects?: boolean;
@@ -232,7 +229,13 @@ export function layOut(input: LayoutInput) {
   const more = plan.stack.signed ? 30 : 0;
   const { lines, bars } = vertical
     ? divideWidth(input, fixed)
-    : { lines: 230, bars: { query: 44 + more, key: 58 + more } };
+    : {
+        lines: 230,
+        bars: {
+          query: input.barSides.includes("query") ? 44 + more : 0,
+          key: input.barSides.includes("key") ? 58 + more : 0,
+        },
+      };
   const used = fixed + lines + bars.query + bars.key;
   const start = vertical ? Math.max(0, (width - used) / 2) + gap : 20;
   const barGap = vertical ? gap : gap / 2;

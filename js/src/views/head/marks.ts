@@ -18,7 +18,7 @@ import {
   staysLevel,
 } from "./layout";
 import { focusOf, isHovered, type LinePlot, pointedAt, valueColor } from "./line-plot";
-import type { Series } from "./lines";
+import type { Line } from "./lines";
 import { SIDES, tokensOf } from "./state";
 
 /**
@@ -61,48 +61,41 @@ export function strength(
  */
 function curvesOf(
   linePlot: LinePlot,
-  seriesIndex: number,
+  series: number,
   wider: number,
-  isDrawn: (query: number, key: number) => boolean = () => true,
+  isDrawn: (line: Line) => boolean = () => true,
 ): CurvesMark[] {
-  const { layout, scale, lines, quantity } = linePlot;
-  const series = lines.series[seriesIndex] as Series;
-  const drawn: number[] = [];
-  for (let i = 0; i < series.query.length; i++)
-    if (isDrawn(series.query[i] as number, series.key[i] as number)) drawn.push(i);
-  const shift = (seriesIndex - (lines.series.length - 1) / 2) * spreadOf(linePlot);
-  const curves = (picked: number[], sign: 1 | -1): CurvesMark => {
-    const numbers = (of: (line: number) => number) => new Float32Array(picked.map(of));
-    const ends = (tokens: Int32Array, column: Column): Float32Array =>
-      numbers((i) => positionOf(layout, (tokens[i] as number) - column.window[0], column) + shift);
-    const styles = picked.map((i) => strength(series.weight[i] as number, scale, layout.step));
+  const { layout, scale, lines } = linePlot;
+  const drawn = lines.drawn.filter((line) => line.series === series && isDrawn(line));
+  const shift = (series - (lines.series.length - 1) / 2) * spreadOf(linePlot);
+  const endOf = (index: number, column: Column): number =>
+    positionOf(layout, index - column.window[0], column) + shift;
+  return [-1, 1].flatMap((sign) => {
+    const ofSign = drawn.filter(({ weight }) => Math.sign(weight) === sign);
+    if (ofSign.length === 0) return [];
+    const numbers = (of: (line: Line) => number) => Float32Array.from(ofSign, of);
     const positions = {
       x0: numbers(() => layout.query.edge),
-      y0: ends(series.query, layout.query),
+      y0: numbers(({ query }) => endOf(query, layout.query)),
       x1: numbers(() => layout.key.edge),
-      y1: ends(series.key, layout.key),
+      y1: numbers(({ key }) => endOf(key, layout.key)),
     };
+    const strengthOf = ({ weight }: Line) => strength(weight, scale, layout.step);
     return {
       kind: "curves",
       columns: layout.orientation,
-      color: valueColor(linePlot, seriesIndex, sign),
-      ...(sign === -1 && { dashed: true }),
-      count: picked.length,
+      color: valueColor(linePlot, series, sign),
+      dashed: sign === -1,
+      count: ofSign.length,
       ...transposed(positions, isHorizontal(layout)),
-      opacity: new Float32Array(styles.map(({ opacity }) => opacity)),
-      width: new Float32Array(styles.map(({ width }) => width + wider)),
+      opacity: numbers((line) => strengthOf(line).opacity),
+      width: numbers((line) => strengthOf(line).width + wider),
       meaning: (i) => {
-        const line = picked[i] as number;
-        return { line: { series: seriesIndex, query: series.query[line], key: series.key[line] } };
+        const { query, key } = ofSign[i] as Line;
+        return { line: { series, query, key } };
       },
     };
-  };
-  const ofSign = (sign: number): number[] =>
-    drawn.filter((i) => Math.sign(series.weight[i] as number) === sign);
-  const marks = quantity.signed
-    ? [curves(ofSign(-1), -1), curves(ofSign(1), 1)]
-    : [curves(drawn, 1)];
-  return marks.filter(({ count }) => count > 0);
+  });
 }
 
 /** Draw all lines without highlights. */
@@ -122,26 +115,28 @@ export function backOpacity(linePlot: LinePlot): number {
 
 /** Draw the highlighted lines: of the heads under the pointer, otherwise of the highlighted tokens. */
 function focusCurves(linePlot: LinePlot): Mark[] {
+  const { hoveredLine } = linePlot;
   const { series } = linePlot.lines;
-  const { query: focusQuery, key: focusKey } = focusOf(linePlot);
-  const hovered = series.flatMap(({ head }, index) => (isHovered(linePlot, head) ? [index] : []));
+  const focus = focusOf(linePlot);
+  const hovered = [...series.keys()].filter((index) => isHovered(linePlot, series[index]?.head));
   const marks =
     hovered.length > 0
       ? hovered.flatMap((index) => curvesOf(linePlot, index, 0.2))
-      : focusQuery === null && focusKey === null
-        ? []
-        : series.flatMap((_, index) =>
-            curvesOf(
-              linePlot,
-              index,
-              0.4,
-              (query, key) => query === focusQuery || key === focusKey,
-            ),
-          );
-  const line = linePlot.hoveredLine;
-  if (!line || !series[line.series]) return marks;
-  const isLine = (query: number, key: number): boolean => query === line.query && key === line.key;
-  const pointed = curvesOf(linePlot, line.series, 1.2, isLine);
+      : series.flatMap((_, index) =>
+          curvesOf(
+            linePlot,
+            index,
+            0.4,
+            ({ query, key }) => query === focus.query || key === focus.key,
+          ),
+        );
+  if (!hoveredLine) return marks;
+  const pointed = curvesOf(
+    linePlot,
+    hoveredLine.series,
+    1.2,
+    ({ query, key }) => query === hoveredLine.query && key === hoveredLine.key,
+  );
   // The tooltip describes this line, so it must be visible even if its weight is small.
   for (const mark of pointed) mark.opacity.fill(1);
   return [...marks, ...pointed];

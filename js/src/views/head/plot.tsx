@@ -10,67 +10,52 @@ import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
-import {
-  drawnValue,
-  focusOf,
-  type LineAt,
-  type LinePlot,
-  type TokenAt,
-  valueColor,
-} from "./line-plot";
+import { drawnValue, focusOf, type LinePlot, valueColor } from "./line-plot";
 import { type HeadState, type Side, tokensOf, windowOf, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 
 /** Maximum number of heads in a tooltip. If there are more, it lists those with most weight. */
 const MAX_HINT_ROWS = 8;
 
-function hintRows(
-  linePlot: LinePlot,
-  query: number,
-  key: number,
-  pointedSeries: number | null,
-): Hint["rows"] {
-  const rows = linePlot.lines.series.map((series, index) => {
-    const weight = drawnValue(linePlot, index, query, key);
-    const text = `${series.name}  ${written(linePlot.quantity, weight, 3)}`;
-    return {
-      color: valueColor(linePlot, index, weight),
-      text,
-      weight,
-      meant: index === pointedSeries,
-    };
+/** Token or line under the pointer. */
+interface Pointed {
+  token: LinePlot["hovered"];
+  line: LinePlot["hoveredLine"];
+}
+
+/** Return the weights of a query on a key. The row of the line under the pointer is marked. */
+function hintRows(linePlot: LinePlot, query: number, key: number, line: Pointed["line"]) {
+  const rows = linePlot.lines.series.map(({ name }, series) => {
+    const weight = drawnValue(linePlot, series, query, key);
+    const text = `${name}  ${written(linePlot.quantity, weight, 3)}`;
+    const color = valueColor(linePlot, series, weight);
+    return { color, text, weight, meant: series === line?.series };
   });
   if (rows.length <= MAX_HINT_ROWS) return rows;
   rows.sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight));
-  const shown = rows.slice(0, MAX_HINT_ROWS);
-  const pointedAt = rows.find((row) => row.meant);
-  if (pointedAt && !shown.includes(pointedAt)) shown.push(pointedAt);
-  return shown;
+  return rows.filter(({ meant }, rank) => rank < MAX_HINT_ROWS || meant);
 }
 
 /** Return the tooltip for the token or the line under the pointer, or null without either. */
-function hintOf(
-  linePlot: LinePlot,
-  { token, line }: { token: TokenAt | null; line: LineAt | null },
-): Omit<Hint, "x" | "y"> | null {
+function hintOf(linePlot: LinePlot, { token, line }: Pointed): Omit<Hint, "x" | "y"> | null {
+  if (!token && !line) return null;
   const { plan, effects } = linePlot;
   const focus = focusOf(linePlot);
   const query = line?.query ?? (token?.side === "query" ? token.index : focus.query);
   const key = line?.key ?? (token?.side === "key" ? token.index : focus.key);
   const name = (side: Side, index: number): string =>
     quoted(tokensOf(plan, side).text[index] ?? "");
-  let hint: Omit<Hint, "x" | "y">;
-  if (query !== null && key !== null && (line || token))
-    hint = {
-      title: `${name("query", query)} (${query}) → ${name("key", key)} (${key})`,
-      rows: hintRows(linePlot, query, key, line?.series ?? null),
-    };
-  else if (token)
-    hint = { title: `${name(token.side, token.index)}, ${token.side} ${token.index}`, rows: [] };
-  else return null;
-  if (!effects || line || token?.side !== "key") return hint;
-  const text = `${effects.name} ${effectText(effects, effects.values[token.index] ?? null)}`;
-  return { ...hint, rows: [...hint.rows, { color: "", text, meant: false }] };
+  let title = token ? `${name(token.side, token.index)}, ${token.side} ${token.index}` : "";
+  let rows: Hint["rows"] = [];
+  if (query !== null && key !== null) {
+    title = `${name("query", query)} (${query}) → ${name("key", key)} (${key})`;
+    rows = hintRows(linePlot, query, key, line);
+  }
+  if (effects && !line && token?.side === "key") {
+    const effect = effectText(effects, effects.values[token.index] ?? null);
+    rows.push({ color: "", text: `${effects.name} ${effect}`, meant: false });
+  }
+  return { title, rows };
 }
 
 /** Move the keyboard cursor by a number of tokens. The window moves with it. */
@@ -105,7 +90,7 @@ export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore)
     const [first, stop] = windowOf(plan, side);
     const middle = Math.floor((first + stop) / 2) + by * (stop - first);
     const last = tokensOf(plan, side).text.length - 1;
-    store.jumpTo(side, Math.max(0, Math.min(last, middle)));
+    assign(state, windowsShowing(plan, Math.max(0, Math.min(last, middle)), side));
     store.cursor.value = null;
   };
   const pin = (): void => {
@@ -123,15 +108,17 @@ export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore)
   };
   const [previous, next, toQueries, toKeys] = [move(-1), move(1), toSide("query"), toSide("key")];
   const vertical = state.orientation.value === "vertical";
-  const rows = { ArrowUp: vertical ? previous : toQueries, ArrowDown: vertical ? next : toKeys };
-  const columns = {
-    ArrowLeft: vertical ? toQueries : previous,
-    ArrowRight: vertical ? toKeys : next,
-  };
+  const tokens = vertical
+    ? { ArrowUp: previous, ArrowDown: next }
+    : { ArrowLeft: previous, ArrowRight: next };
+  const sides = vertical
+    ? { ArrowLeft: toQueries, ArrowRight: toKeys }
+    : { ArrowUp: toQueries, ArrowDown: toKeys };
+  const [alongKeys, acrossKeys] = vertical ? ["↑ ↓", "← →"] : ["← →", "↑ ↓"];
   const signed = store.plan.value?.stack.signed === true;
   return [
-    vertical ? ["↑ ↓", "previous, next token", rows] : ["← →", "previous, next token", columns],
-    vertical ? ["← →", "queries, keys", columns] : ["↑ ↓", "queries, keys", rows],
+    [alongKeys, "previous, next token", tokens],
+    [acrossKeys, "queries, keys", sides],
     ["Home End", "first, last token in sight", { Home: move(-1e9), End: move(1e9) }],
     ["Enter", "pin or unpin the token", { Enter: pin, " ": pin }],
     ["Esc", "clear pins", { Escape: unpin }],
@@ -159,17 +146,15 @@ export function HeadPlot(props: { context: ViewContext<HeadState>; store: HeadSt
       : null;
   });
 
-  const underPointer = (event: PointerEvent | MouseEvent) => {
+  const underPointer = (event: MouseEvent): Pointed & { x: number; y: number } => {
     const { x, y } = pointIn(plot.current, event);
     const scene = store.scene.peek();
     // If some lines are highlighted, the pointer selects only these. The others are very faint.
     const standsOut =
       scene && scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
     const marks = scene ? [...(standsOut ? [] : scene.back), ...scene.front] : [];
-    const meaning = hitTest(marks, x, y);
-    const token = (meaning?.token as TokenAt | undefined) ?? null;
-    const line = (meaning?.line as LineAt | undefined) ?? null;
-    return { token, line, x, y };
+    const meaning = hitTest(marks, x, y) as Partial<Pointed> | null;
+    return { token: meaning?.token ?? null, line: meaning?.line ?? null, x, y };
   };
 
   const onPointerMove = (event: PointerEvent): void => {

@@ -4,8 +4,9 @@ import type { Range } from "../../client/protocol";
 import type { Source } from "../../client/source";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
-import type { Combine, LeaveOut, Weights } from "./lines";
+import type { Combine, Weights } from "./lines";
 
+export type LeaveOut = "special" | "first" | number;
 export type Orientation = "vertical" | "horizontal";
 export const SIDES = ["query", "key"] as const;
 export type Side = (typeof SIDES)[number];
@@ -34,11 +35,8 @@ export const HEAD_DEFAULTS: HeadState = {
   orientation: "vertical",
 };
 
-/** Return the default window: all tokens if there are at most 100, otherwise the first 64. */
-export function defaultWindow(count: number): Range {
-  return count <= 100 ? [0, count] : [0, 64];
-}
-
+/** Up to this many tokens, the default window shows the whole text. */
+export const MAX_WHOLE_TEXT = 100;
 /** Maximum number of tokens in a window. */
 const MAX_WINDOW = 2000;
 
@@ -47,10 +45,9 @@ const MAX_WINDOW = 2000;
  * empty. If `window` is null, return the default window.
  */
 export function clipWindow(window: Range | null, count: number): Range {
-  if (!window) return defaultWindow(count);
-  const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
-  const requestedStop = Math.min(Math.floor(window[1]), count, start + MAX_WINDOW);
-  const stop = Math.max(start + 1, requestedStop);
+  if (!window) return [0, count <= MAX_WHOLE_TEXT ? count : 64];
+  const start = Math.max(0, Math.min(window[0], count - 1));
+  const stop = Math.max(start + 1, Math.min(window[1], start + MAX_WINDOW));
   return [start, Math.min(stop, count)];
 }
 
@@ -86,11 +83,11 @@ const MAX_COMPLETE_KEYS = 2048;
 /** Rows are loaded in multiples of this number. A small move of the window needs no request. */
 const ROWS_AT_ONCE = 64;
 
-/** Traits that determine the windows of a plan. */
-export type PlanState = Pick<HeadState, "query_window" | "key_window">;
-
 /** Return the plan of a selection: its windows, and the queries and keys to load. */
-export function planOf(selection: Selection, state: PlanState): Plan {
+export function planOf(
+  selection: Selection,
+  state: Pick<HeadState, "query_window" | "key_window">,
+): Plan {
   const { heads } = selection;
   const numQueries = selection.queries.text.length;
   const numKeys = selection.keys.text.length;
@@ -126,47 +123,49 @@ export function isWindowed({ keyWindow, keys }: Pick<Plan, "keyWindow" | "keys">
   return keyWindow[1] - keyWindow[0] < keys.text.length;
 }
 
-/** Move a window by `by` tokens, or as far as the ends of the list of `count` tokens allow. */
-function moveWindow(window: Range, count: number, by: number): Range {
-  const size = window[1] - window[0];
-  const start = Math.max(0, Math.min(count - size, window[0] + by));
-  return [start, start + size];
+/** Return a window of `size` tokens that begins at `start`, or as near as `count` tokens allow. */
+export function windowAt(start: number, size: number, count: number): Range {
+  const fitting = Math.min(size, count);
+  const first = Math.max(0, Math.min(count - fitting, start));
+  return [first, first + fitting];
 }
 
-/** Change the size of a window. Its start moves only if its end would be beyond the list. */
-export function resizeWindow(window: Range, count: number, size: number): Range {
-  return moveWindow([window[0], window[0] + Math.min(size, count)], count, 0);
+function isInside([start, stop]: Range, index: number): boolean {
+  return index >= start && index < stop;
+}
+
+/** Return whether a token is in the window of its side. */
+export function isInSight(plan: Plan, side: Side, index: number): boolean {
+  return isInside(windowOf(plan, side), index);
+}
+
+/** Return the window of one side, moved as a whole to have a token in its middle if necessary. */
+export function windowAround(plan: Plan, side: Side, index: number): Range {
+  const window = windowOf(plan, side);
+  if (isInside(window, index)) return window;
+  const size = window[1] - window[0];
+  return windowAt(index - Math.floor(size / 2), size, tokensOf(plan, side).text.length);
+}
+
+/** Return whether queries and keys have a common window: the same range of the same tokens. */
+export function hasOneWindow({ stack, queryWindow, keyWindow }: Plan): boolean {
+  return stack.key_tokens === null && same(queryWindow, keyWindow);
 }
 
 /**
- * Return `window` if it contains the token `index`. Otherwise return a window of the same size that
- * is centred on the token, or moved to fit the list of `count` tokens.
- */
-export function windowAround(window: Range, count: number, index: number): Range {
-  if (index >= window[0] && index < window[1]) return window;
-  const size = window[1] - window[0];
-  return moveWindow([0, size], count, index - Math.floor(size / 2));
-}
-
-/**
- * Return values of the window traits that make a token visible. If queries and keys are the same
- * tokens and their windows are equal, both windows move.
+ * Return values of the window traits that make a token visible. If queries and keys have a common
+ * window, it moves. Otherwise only the window of `side` moves.
  */
 export function windowsShowing(
   plan: Plan,
   index: number,
   side: Side = "query",
 ): Partial<HeadState> {
-  const window = windowOf(plan, side);
   // If no window moves, change no trait. A trait that is null must stay null.
-  if (index >= window[0] && index < window[1]) return {};
-  const { queryWindow: query_window, keyWindow: key_window } = plan;
-  const moved = windowAround(window, tokensOf(plan, side).text.length, index);
-  if (plan.stack.key_tokens === null && same(query_window, key_window))
-    return { query_window: moved, key_window: moved };
-  return side === "query"
-    ? { query_window: moved, key_window }
-    : { query_window, key_window: moved };
+  if (isInSight(plan, side, index)) return {};
+  const moved = windowAround(plan, side, index);
+  if (hasOneWindow(plan)) return { query_window: moved, key_window: moved };
+  return { query_window: plan.queryWindow, key_window: plan.keyWindow, [`${side}_window`]: moved };
 }
 
 /**
@@ -180,22 +179,11 @@ export function leftOutOf(
   return stack.signed ? [] : leaveOut;
 }
 
-/** Return whether all heads are shown as one combination, because no head is chosen. */
-export function isTogether(plan: Pick<Plan, "chosen">): boolean {
-  return plan.chosen.length === 0;
-}
-
 /** Return the fields of a plan that determine the requested weights and the drawn lines. */
-export function partOf(plan: Plan) {
-  const { layer, heads, rows, columns, queryWindow, keyWindow } = plan;
-  const together = isTogether(plan);
-  return { stack: plan.stack.name, layer, heads, together, rows, columns, queryWindow, keyWindow };
-}
-
-/** Return whether two plans show the same weights, even if they load different ranges. */
-export function sameWeights(a: Plan, b: Plan): boolean {
-  const part = (plan: Plan): unknown => ({ ...partOf(plan), rows: null, columns: null });
-  return same(part(a), part(b));
+export function partOf({ stack, layer, heads, chosen, ...plan }: Plan) {
+  const { rows, columns, queryWindow, keyWindow } = plan;
+  const noneChosen = chosen.length === 0;
+  return { stack: stack.name, layer, heads, noneChosen, rows, columns, queryWindow, keyWindow };
 }
 
 /** Load the weights of a plan. A page also loads the other heads of the layer if they are small. */

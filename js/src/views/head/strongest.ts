@@ -2,53 +2,23 @@
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { StrongestRequest } from "../../client/protocol";
-import { requestStrongest, type StrongestAnswer } from "../../client/requests/strongest";
+import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import { pairOf } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
-import { type HeadState, isTogether, isWindowed, leftOutOf, type Plan } from "./state";
+import type { Line } from "./lines";
+import { type HeadState, leftOutOf, type Plan } from "./state";
 
 /** Number of requested keys per head, or per combination of heads. */
 const KEYS_PER_MATRIX = 12;
 /** Maximum number of heads whose strongest keys are requested. */
 export const MAX_LISTS = 4;
 
-/** Return how the request combines the heads of a plan. */
-function combineOf(plan: Plan, combine: HeadState["combine"]): StrongestRequest["combine"] {
-  if (plan.heads.length === 1) return "separate";
-  return combine === "separate" && isTogether(plan) ? "mean" : combine;
-}
-
-/** Key with a large weight. */
-export interface StrongKey {
-  /** Index of the head or combination of heads in which the key has this weight. */
-  series: number;
-  key: number;
-  /** Weight, renormalised if requested. */
-  value: number;
-}
-
-/**
- * Return the strongest keys of a query in all series, by decreasing absolute weight. A key may
- * appear once per series. Return null if the keys of this query are not loaded.
- */
-export function strongestKeys(
-  strongest: StrongestAnswer | null,
-  query: number,
-  renormalize: boolean,
-): StrongKey[] | null {
-  if (!strongest || query < strongest.rows[0] || query >= strongest.rows[1]) return null;
-  const { k } = strongest;
-  const row = query - strongest.rows[0];
-  const all: StrongKey[] = [];
-  for (const [series, { keys, weights, sums }] of strongest.matrices.entries()) {
-    const rowSum = (renormalize && sums[3 * row]) || 1;
-    for (let i = row * k; i < row * k + k; i++) {
-      const key = keys[i] as number;
-      if (key >= 0) all.push({ series, key, value: (weights[i] as number) / rowSum });
-    }
-  }
-  return all.sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+/** Strongest keys of a query, for the first heads or for their combination. */
+export interface StrongestKeys {
+  query: number;
+  /** Strongest keys of each series, the strongest first, and the total weight of the query. */
+  lists: { keys: Line[]; total: number }[];
 }
 
 /**
@@ -58,28 +28,39 @@ export function strongestKeys(
 export function createStrongest(
   { source, state, record }: ViewContext<HeadState>,
   plan: ReadonlySignal<Plan | null>,
-): ReadonlySignal<StrongestAnswer | null> {
-  const listRequest = computed<StrongestRequest | null>(() => {
-    const currentPlan = plan.value;
-    if (!currentPlan || currentPlan.token === null || !isWindowed(currentPlan)) return null;
-    const combine = combineOf(currentPlan, state.combine.value);
+): ReadonlySignal<StrongestKeys | null> {
+  const request = computed<StrongestRequest | null>(() => {
+    if (!plan.value) return null;
+    const { stack, layer, heads, chosen, token, keyWindow, keys } = plan.value;
+    const showsAllKeys = keyWindow[1] - keyWindow[0] === keys.text.length;
+    if (token === null || showsAllKeys) return null;
+    const how = state.combine.value;
+    const combined = how === "separate" && chosen.length === 0 ? "mean" : how;
+    const combine = heads.length === 1 ? "separate" : combined;
     return {
-      stack: currentPlan.stack.name,
-      layer: currentPlan.layer,
-      heads: combine === "separate" ? currentPlan.heads.slice(0, MAX_LISTS) : currentPlan.heads,
-      rows: [currentPlan.token, currentPlan.token + 1],
-      k: KEYS_PER_MATRIX,
+      ...{ stack: stack.name, layer, rows: [token, token + 1], k: KEYS_PER_MATRIX },
+      heads: combine === "separate" ? heads.slice(0, MAX_LISTS) : heads,
       combine,
-      leave_out: [...leftOutOf(currentPlan, state.leave_out.value)],
-      pair: pairOf(currentPlan, state.pair.value),
+      leave_out: [...leftOutOf(plan.value, state.leave_out.value)],
+      pair: pairOf(plan.value, state.pair.value),
     };
   });
-  const reply = record.answer(listRequest, (request, ended) => {
+  const reply = record.answer(request, (current, ended) => {
     const numKeys = plan.peek()?.keys.text.length ?? 0;
-    return requestStrongest(source, request, numKeys, ended);
+    return requestStrongest(source, current, numKeys, ended);
   });
   return computed(() => {
-    const current = reply.value;
-    return current && same(current.question, listRequest.value) ? current.answer : null;
+    if (!reply.value || !same(reply.value.question, request.value)) return null;
+    const { rows, matrices } = reply.value.answer;
+    const query = rows[0];
+    const renormalize = state.renormalize.value && !plan.value?.stack.signed;
+    const lists = matrices.map((matrix, series) => {
+      const divisor = (renormalize && matrix.sums[0]) || 1;
+      const keys = Array.from(matrix.keys, (key, i): Line => {
+        return { series, query, key, weight: (matrix.weights[i] as number) / divisor };
+      }).filter(({ key }) => key >= 0);
+      return { keys, total: totalWeight(matrix, 0) / divisor };
+    });
+    return { query, lists };
   });
 }

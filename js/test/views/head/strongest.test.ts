@@ -5,14 +5,12 @@ import type { StrongestRequest } from "../../../src/client/protocol";
 import {
   readStrongest,
   requestStrongest,
-  type StrongestAnswer,
   splitStrongest,
   strongestOf,
   type TokenFilter,
 } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
-import { strongestKeys } from "../../../src/views/head/strongest";
 import { transportOf } from "../../builders";
 
 // Weights whose rows sum to 1. The expected results below are computed by hand.
@@ -121,27 +119,5 @@ describe("the strongest keys", () => {
     const { header, data } = replyOf({ ...request, heads: [0, 1], rows: [1, 3] });
     const short = new DataView((data as DataView).buffer, 1, 100);
     expect(() => readStrongest({ header, data: short })).toThrow(/has 100 bytes/);
-  });
-
-  it("of one query are sorted over all heads, and null for another query", () => {
-    const strongest = strongestOf(rowAt, request, 6, meant());
-    const weaker = strongestOf((row) => rowAt(row).map((value) => value / 2), request, 6, meant());
-    const all: StrongestAnswer = { rows: [0, 3], k: 2, matrices: [weaker, strongest] };
-    expect(strongestKeys(all, 0, false)?.map(({ series, key }) => [series, key])).toEqual([
-      [1, 0],
-      [0, 0],
-      [1, 1],
-      [0, 1],
-    ]);
-    // Renormalised weights are divided by the remaining weight, which is the first of the three
-    // sums: 0.25 for the head `strongest`, and 0.5 for `weaker`.
-    strongest.sums.set([0.25, 0.5, 0.25]);
-    expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
-      [1, 2],
-      [1, 1],
-      [0, 0.5],
-      [0, 0.25],
-    ]);
-    expect(strongestKeys(all, 3, false)).toBeNull();
   });
 });

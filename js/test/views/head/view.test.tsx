@@ -1,7 +1,7 @@
 import { beforeEach, expect, it, onTestFinished } from "vitest";
 import { openPage } from "../../../src/views/head";
 import type { HeadState } from "../../../src/views/head/state";
-import { described, pageOf, stackOf, sticky, tokensOf } from "../../builders";
+import { described, pageOf, pieceOf, stackOf, sticky, tokensOf } from "../../builders";
 import { buttonOf, drawnIn, enter, mount, pressKey, until, useFakeClock } from "../../dom";
 
 let root: HTMLElement;
@@ -73,3 +73,25 @@ it.each(["Escape", "a button"])(
     expect(words()).not.toContain("Pinned");
   },
 );
+
+it("the strongest keys are renormalised like the lines", async () => {
+  const tokens = tokensOf(["one", "two", "three", "four"]);
+  // Codes are square roots of weights: (128 / 255)^2 is 0.252, and (180 / 255)^2 is 0.498.
+  const rows = pieceOf(
+    [1, 4, 4],
+    Uint8Array.from([...Array(3)].flatMap(() => [255, 0, 0, 0]).concat([180, 0, 128, 128])),
+  );
+  const data = pageOf({
+    state: { token: 3, key_window: [0, 2], leave_out: ["first"], renormalize: true },
+    description: described(stackOf({ query_tokens: tokens })),
+    blocks: [rows],
+  });
+  root = mount(null);
+  onTestFinished(openPage(root, data));
+  await until(() =>
+    expect(root.querySelector(".av-strongest")?.textContent).toContain(
+      "“three” 2 0.50“four” 3 0.50",
+    ),
+  );
+  expect(words()).toContain("“four” attends most to “three” outside the window: 0.50.");
+});
