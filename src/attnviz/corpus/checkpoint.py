@@ -26,8 +26,8 @@ _SECONDS_BETWEEN_SAVES = 30.0
 # Maximum number of texts whose fingerprints a checkpoint stores.
 _NUM_FINGERPRINTS = 64
 
-# `weights_hash` reads at least this number of entries from each parameter that has as many, but
-# less than twice this number.
+# Minimum number of entries that `weights_hash` reads from a parameter. If a parameter has fewer
+# entries, all of them are read. Less than twice this number of entries are read.
 _NUMBERS_PER_PARAMETER = 1024
 
 
@@ -62,8 +62,9 @@ def fingerprint(value: Any) -> int:
 def _stable_repr(value: Any) -> str:
     """Return a string that depends only on the content of `value`, to compute a checksum.
 
-    For arrays and images, the string contains a checksum of the values. For objects of other types,
-    except containers, it is the repr.
+    For a tensor, array or image, the string contains the shape, the dtype and a checksum of the
+    values. For a mapping, list or tuple, it contains such a string for each item. For any other
+    object, it is the repr.
     """
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {_stable_repr(item)}' for name, item in value.items())}}}"
@@ -71,8 +72,9 @@ def _stable_repr(value: Any) -> str:
         return f"({', '.join(map(_stable_repr, value))})"
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
-    # The repr of an array or tensor omits most values. The repr of an image contains an address in
-    # memory, which differs between processes.
+    # Do not use the repr of an array, tensor or image. The repr of a large array or tensor omits
+    # most values. The repr of an image contains an address in memory, which differs between
+    # processes.
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         return f"{array.shape} {array.dtype} {zlib.crc32(np.ascontiguousarray(array).tobytes()):x}"
@@ -130,8 +132,8 @@ class Checkpoint:
                 f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        # The hash of the weights is not known yet if only Ray actors load the model. In that case
-        # `Totals.plus` compares it when the first result is added.
+        # If only Ray actors load the model, the hash of its weights is not known yet. In that case
+        # `Totals.plus` compares the hashes when the first result is added.
         pairs = compared_arguments(totals, new)
         pairs |= {name: (call.get(name), value) for name, value in self._arguments.items()}
         for name, (saved, value) in pairs.items():
@@ -144,11 +146,11 @@ class Checkpoint:
         return totals
 
     def _check_inputs(self, saved: Mapping[str, Mapping[str, int]], totals: Totals) -> None:
-        """Raise ValueError if a text that was already read has changed.
+        """Raise ValueError if the inputs of a text have changed since the text was read.
 
-        The columns, parse and target of the text must be the same, too. `saved` maps the indices of
-        some texts to the fingerprints of these inputs. Texts that were not read yet may have
-        changed.
+        The inputs of a text are the text itself and its columns, parse and target. `saved` maps the
+        indices of some texts to the fingerprints of their inputs. Only these texts are compared. A
+        text that was not read yet may have changed.
         """
         for index in map(int, saved):
             if not any(start <= index < stop for start, stop in totals.texts):

@@ -12,7 +12,10 @@ from attnviz.utils.arguments import short_repr
 
 
 def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return a record or records as a tuple. Raise if there is none or an item is not a record."""
+    """Return one record, or several records, as a tuple.
+
+    Raise ValueError if `records` is empty, and TypeError if an item is not a record.
+    """
     listed = (records,) if isinstance(records, AttentionRecord) else tuple(records)
     if not listed:
         raise ValueError("records is empty. Pass at least one record.")
@@ -47,7 +50,10 @@ def check_alike(records: Sequence[AttentionRecord], stacks: Sequence[str]) -> No
 
 
 def _shapes(stack: AttentionStack) -> list[tuple[int, int, int]]:
-    """Return for each layer its number in the model, its number of heads, and its head_dim."""
+    """Return for each layer its number in the model, its number of heads, and its head_dim.
+
+    The head_dim is 0 for a layer without query vectors.
+    """
     layers = [(layer, stack.attention(layer)) for layer in stack.layers]
     return [
         (layer, attention.num_heads, attention.vectors.queries.shape[2] if attention.vectors else 0)

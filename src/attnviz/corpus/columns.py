@@ -22,7 +22,7 @@ from attnviz.record.record import AttentionRecord
 #: Names of the colourings that the plot has without columns. A column cannot have such a name.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
-#: Name of a stack, and "query" or "key".
+#: A pair of strings: the name of a stack, and either "query" or "key".
 Side = tuple[str, str]
 
 
@@ -35,9 +35,9 @@ class Column:
     name : str
         Name of the column.
     queries, keys : ndarray
-        `queries` has one value for each query, and `keys` one value for each key. The values of a
-        numeric column are float64, and NaN if unknown. The values of any other column are int32
-        indices into `categories`, and -1 if unknown.
+        `queries` has one value for each point that is a query, and `keys` one value for each point
+        that is a key. The values of a numeric column are float64, and NaN if unknown. The values of
+        any other column are int32 indices into `categories`, and -1 if unknown.
     categories : tuple of str, or None
         Distinct values of the column, sorted. None for a numeric column.
     """
@@ -53,8 +53,8 @@ class GivenColumn:
     """Column that the user passed, with its values converted to numbers.
 
     `values` has one array for each text. A 0-d array is the value of the whole text. A 1-d array
-    has one value for each token. The numbers and `categories` have the meaning that they have in
-    `Column`.
+    has one value for each token. As in `Column`, the values of a numeric column are float64, and
+    the values of any other column are int32 indices into `categories`.
     """
 
     values: tuple[NDArray[Any], ...]
@@ -63,13 +63,13 @@ class GivenColumn:
     def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Return the value of the column for each of some tokens.
+        """Return the values of the column for the given tokens.
 
-        `texts` and `positions` have the index of the text and the position in the text of each
-        token. All tokens are queries, or all are keys. `lengths` has the number of queries, or of
-        keys, of each text. If the number of values of a text differs from its length, its tokens
-        get the value for unknown, NaN or -1. For example, the values of a text in cross-attention
-        can be those of its keys, so its queries have none.
+        All tokens are queries, or all are keys. `texts` has the index of each token's text, and
+        `positions` the position of each token in its text. `lengths` has the number of queries, or
+        of keys, of each text. If a text has another number of values than `lengths` says, its
+        tokens get the value for unknown, NaN or -1. For example, in cross-attention a text can have
+        one value for each key. Then the values of its queries are unknown.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -117,7 +117,8 @@ def checked_entry(
 
     Raise TypeError unless all values are strings, numbers, booleans or missing. `counts` has the
     possible numbers of tokens. Raise ValueError if a sequence has another length, unless `counts`
-    is empty. `name` is the column, and `text` the index of the text or None, for the error.
+    is empty. The errors contain `name`, the name of the column. The ValueError also contains
+    `text`, the index of the text, unless it is None.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in (entry if several else (entry,))]
@@ -142,8 +143,8 @@ def checked_entry(
 class TextColumns:
     """Columns of all texts, from the argument `columns` of `extract_corpus` or `head_statistics`.
 
-    `columns` maps names to lists with an entry for each text, or it has the names of columns of the
-    dataset `texts`. None means no columns.
+    `columns` maps names to lists with an entry for each text. It can also be the name of a column
+    of the dataset `texts`, or several such names. None means no columns.
 
     Examples
     --------
@@ -173,8 +174,9 @@ class TextColumns:
     def check(self, text: int, record: AttentionRecord) -> None:
         """Raise TypeError or ValueError if an entry of a text does not fit the record of this text.
 
-        `text` is the index of the text. A sequence must have as many values as a stack with vectors
-        has queries or keys.
+        `text` is the index of the text. If an entry is a sequence, its length must be the number of
+        queries or the number of keys of a stack that has query and key vectors. If the record has
+        no such stack, any length is valid.
         """
         counts = {
             len(side)
@@ -187,9 +189,9 @@ class TextColumns:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """Convert a class index to its name, and an invalid index, such as -1, to None.
+    """Return the name of the class with the index `value`, or None if there is no such class.
 
-    If `classes` is None, return `value` unchanged.
+    `classes` has the names of all classes. If `classes` is None, return `value` unchanged.
     """
     if classes is None or value is None:
         return value
@@ -199,10 +201,10 @@ def _class(value: Any, classes: list[str] | None) -> Any:
 def read_columns(
     columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> dict[str, GivenColumn]:
-    """Check the argument `columns` of `Corpus`, and convert its values to numbers.
+    """Check the argument `columns` of `Corpus`, and return its columns by name.
 
     `lengths` has two items for each stack: the number of queries of each text, and the number of
-    keys of each text.
+    keys of each text. The result is empty if `columns` is None.
     """
     counts = [{of_side[text] for of_side in lengths.values()} for text in range(num_texts)]
     checked = _check_columns(columns or {}, counts)
@@ -213,9 +215,9 @@ def _check_columns(columns: Any, counts: Sequence[Collection[int]]) -> dict[str,
     """Return the entries of each column as Python values and lists.
 
     Raise TypeError or ValueError unless `columns` is a mapping of valid names to sequences with one
-    entry for each text. `counts` has the possible lengths of a sequence for each text. If these are
-    empty, any length is valid.
-
+    entry for each text. An entry that is a sequence has one value for each token. For each text,
+    `counts` has the valid lengths of such a sequence. An empty item of `counts` means that any
+    length is valid.
     """
     if not isinstance(columns, Mapping):
         raise TypeError(
@@ -243,7 +245,10 @@ def _check_columns(columns: Any, counts: Sequence[Collection[int]]) -> dict[str,
 
 
 def _is_sequence(value: Any) -> TypeGuard[Collection[Any]]:
-    """Whether `value` is a sequence of values, such as a list, array, tensor or Series."""
+    """Whether `value` is a sequence of values, such as a list, array, tensor or Series.
+
+    Strings, mappings and 0-d arrays are not sequences of values.
+    """
     is_scalar = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
     return not is_scalar and hasattr(value, "__len__") and hasattr(value, "__iter__")
 

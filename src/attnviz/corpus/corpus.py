@@ -108,9 +108,9 @@ class Corpus:
         One record for each text or image, with queries and keys.
     max_points : int, default 10,000
         Maximum number of points of a stack. Points are queries and keys. Texts are visited in
-        random order. The queries and keys of a text become points if all of them fit into the
-        remaining number. If the first text alone has too many, a random sample of its tokens is
-        used.
+        random order. The queries and keys of a text become points if `max_points` is still not
+        exceeded with all of them. If the first text alone has too many, a random sample of its
+        tokens is used.
     seed : int, default 0
         Seed of the random order.
     columns : mapping of str to values, optional
@@ -134,7 +134,8 @@ class Corpus:
         Sentences for readers of the plots: the notes of the records, and notes on stacks and texts
         that are left out.
     names : tuple of str
-        Title of each text: its first words, or "image 3", or "text 3" if it has no words.
+        Title of each text. It is "image 3" for an image with the index 3. For a text, it has the
+        first words, or is "text 3" if the text has no words.
     stack_names : tuple of str
         Names of the stacks that have queries and keys in all records.
     seed : int
@@ -243,12 +244,13 @@ class Corpus:
         TypeError
             If `layers` contains a value that is not an integer.
         IndexError
-            If a layer exists in no stack, or if `layers` is empty.
+            If a layer exists in no stack, if no stack with queries and keys has any of the layers,
+            or if `layers` is empty.
         """
         corpus = copy.copy(self)
         corpus.records = tuple(record.only(layers) for record in self.records)
-        # Records can have other stacks, which are not in `self.stack_names`. Do not add these,
-        # because they may have no queries and keys.
+        # The records can also have stacks that are not in `self.stack_names`. Do not add their
+        # names, because these stacks may have no queries and keys.
         corpus.stack_names = tuple(
             name for name in self.stack_names if name in corpus.records[0].stacks
         )
@@ -441,8 +443,8 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `total_points` counts only `records`, and not all `total_texts` texts, of which the others
-        # were not read.
+        # `points.total_points` has the queries and keys of `records` only. Those of the other texts
+        # of `total_texts` are not known, because these texts were not read.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
@@ -453,7 +455,8 @@ class Corpus:
 def _copy(vectors: torch.Tensor, heads: list[int], positions: NDArray[np.int32]) -> torch.Tensor:
     """Return the vectors of some heads at some positions on the CPU, as float32.
 
-    `positions` are sorted and distinct. The vectors are copied only if this is necessary.
+    `positions` are sorted and distinct. If all vectors are selected and have the right device and
+    dtype, they are not copied.
     """
     selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
     # Indexing with a list copies the vectors, so do not index if `heads` has all heads.
@@ -467,7 +470,11 @@ _TITLE_LENGTH = 40
 
 
 def _title(record: AttentionRecord, number: int) -> str:
-    """Return a title: the first words of a text, "image 3" for an image, otherwise "text 3"."""
+    """Return a title for a record. `number` is the index of its text or image.
+
+    The title is "image 3" for an image with the number 3. For a text, it has the first words, or is
+    "text 3" if the text has no words.
+    """
     tokens = record.stack().query_tokens
     if tokens.grids:
         return f"image {number}"

@@ -112,7 +112,7 @@ class EdgeColumns:
 
     @classmethod
     def of(cls, text: int, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
-        """Convert arrays of edges of the text `text` to the right dtypes."""
+        """Return edges of the text with the index `text`. The arrays are converted to the dtypes."""
         return cls(
             np.asarray(order, np.uint64),
             np.asarray(head, np.int32),
@@ -185,7 +185,7 @@ class NearTokens:
 
     @classmethod
     def joined(cls, parts: Sequence[NearTokens]) -> Self:
-        """Return the tokens of several parts, sorted by text. No text is in two parts."""
+        """Return the tokens of all `parts`, sorted by text. No text may be in two parts."""
         order = np.argsort(np.concatenate([part.text for part in parts]), kind="stable")
         return cls(
             np.concatenate([part.text for part in parts])[order],
@@ -319,7 +319,8 @@ class KeptEdges:
             tokens = [sides[0].near(np.tile(texts, 2), np.concatenate([queries, keys]))]
         else:
             tokens = [sides[0].near(texts, queries), sides[1].near(texts, keys)]
-        # Replace these codes by indices into the words that remain.
+        # Many words are only in tokens that are not near a kept edge. Drop these words, and replace
+        # the codes by indices into the remaining words.
         used = dict.fromkeys(np.concatenate([side.codes[0] for side in tokens]).tolist())
         all_words = list(codes_of[0])
         words = (tuple(all_words[code] for code in used), *class_names)
@@ -334,10 +335,11 @@ class KeptEdges:
 
     @cached_property
     def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Smallest rank (`order`) with which a new edge of each head could be kept, (heads,).
+        """Smallest rank (`order`) among the edges of each head, in two arrays, (heads,).
 
-        The first array is for strongest edges, the second for sampled edges. The number is 0 for a
-        head that has fewer than `max_edges` edges. The object must be a result of `joined`.
+        The first array is for strongest edges, the second for sampled edges. A new edge with a
+        smaller rank would not be kept. If a head has fewer than `max_edges` edges, any new edge
+        would be kept, and the number is 0. The object must be a result of `joined`.
         """
         by_kind = []
         for edges in (self.strongest, self.sampled):

@@ -57,14 +57,14 @@ from attnviz.utils.arguments import (
     whole_number,
 )
 
-# Maximum number of texts or records in which each token is counted. The rarest token of a text is
-# the token with the smallest count.
+# Maximum number of texts or records in which tokens are counted. The counts determine which token
+# of a text is the rarest.
 _MAX_COUNTED_TEXTS = 2_000
 # Arguments that can be passed, besides `model`, if `model` is a record or a list of records.
 _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
 # Arguments that must be the same in a call that continues from a checkpoint. `Checkpoint` also
-# compares `edges`, `seed`, the names of columns and the model with the totals in the file, and
-# compares some of the texts.
+# compares `edges`, `seed`, the names of columns and the model with the totals in the file, and some
+# of the texts (with their column values, parse and target) with their fingerprints in the file.
 _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
@@ -274,9 +274,10 @@ def _finished(
 ) -> HeadStatistics:
     """Iterate over `added`, which adds texts to the statistics, and return the statistics.
 
-    Each item of `added` is the number of texts that were added. Meanwhile, show a progress bar, and
-    save the statistics with `saver`, also after an error or interrupt. `total` is the number of
-    texts, including those that were added before.
+    Each item of `added` is the number of texts that were added since the item before. During the
+    iteration, show a progress bar. If `saver` is not None, save the statistics during the iteration
+    and at its end, also after an error or interrupt. `total` is the number of texts, including
+    those that were added in earlier calls.
     """
     bar = tqdm(
         total=total,
@@ -299,9 +300,19 @@ def _finished(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Texts or records, with the columns, parse and target of each of them.
+    """The texts or records of a call of `head_statistics`, with further arguments for each of them.
 
-    `parses` and `target` are None if the user did not pass them.
+    Attributes
+    ----------
+    texts : Texts
+        The texts or records.
+    columns : TextColumns
+        Classes of texts or of their tokens, from the argument `columns`.
+    parses : sequence or None
+        Dependency parse of each text. None if the argument `parse` of the call is None.
+    target : sequence of str or None
+        Output that the model is made to produce for each text. None if the argument `target` of the
+        call is None.
     """
 
     texts: Texts
@@ -321,7 +332,8 @@ class _Inputs:
     def of_text(self, index: int) -> dict[str, Any]:
         """Return the text and its column values, parse and target.
 
-        The keys are the names of the arguments of `head_statistics`.
+        The keys are the names of the arguments of `head_statistics`. The parse is None if no parses
+        were passed, and the target is None if no targets were passed.
         """
         return {
             "texts": self.texts[index],
@@ -335,8 +347,8 @@ class _Inputs:
     ) -> Iterator[int]:
         """Add the record of each text to the statistics. Yield 1 after each text.
 
-        Texts without a record, which were left out, are counted. `name` is the word for the texts
-        in error messages: "texts" or "records".
+        A text without a record (empty or too long) is only counted as skipped. `name` is the name
+        of the argument in error messages: "texts" or "records".
         """
         for text in read:
             if text.record is None:
@@ -402,8 +414,9 @@ class _RemoteModel:
 def _for_ray(work: _Work) -> Loaded:
     """Return the model with its tokenizer and processor, for work on Ray.
 
-    If `work.model` is a hub id, a folder or a function, only the actors load the model, and a
-    placeholder is returned. Raise ValueError if a model in memory is not on the CPU.
+    If `work.model` is a hub id, a folder or a function, only the actors load the model, and the
+    result has a `_RemoteModel` in place of the model. Raise ValueError if a model in memory is not
+    on the CPU.
     """
     tokenizer, processor = work.options["tokenizer"], work.options["processor"]
     if not isinstance(work.model, str | os.PathLike) and not is_loader(work.model):
@@ -422,7 +435,7 @@ def _add_on_ray(
 ) -> Iterator[int]:
     """Read texts in Ray actors and add them to the statistics.
 
-    Yield the number of texts of each batch that an actor has read.
+    After each batch that an actor has read, yield the number of its texts.
     """
     settings = statistics._totals.settings
     make = functools.partial(_measure_in_actor, work, settings, engine, own_measures())

@@ -53,8 +53,8 @@ _MAX_ENTRIES = 1 << 22
 # Maximum number of pairs of a text for which `_join_layers` computes the weights of several layers
 # in one matrix product.
 _MAX_JOINED_PAIRS = 1 << 14
-# Maximum number of strongest edges of a head from one text, each with another query. Without this
-# limit, all strongest edges that a corpus keeps could come from one long text.
+# Maximum number of strongest edges of a head in one text. Their queries are all different. Without
+# this limit, all strongest edges that a corpus keeps could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
 # Maximum absolute offset for the baseline from position, which needs the mean weight of the pairs
 # at each offset. Larger offsets are clipped to this value, so pairs at these offsets share a mean.
@@ -96,7 +96,7 @@ def unit_and_definition(score: str) -> tuple[str, str]:
             "(epsilon squared: 0 for weights in random order)."
         )
     # Statistics that were loaded from a file can have a score whose measure is not registered in
-    # this process.
+    # this process. Such a score gets a general unit and sentence.
     return "share", f"Score “{score}”."
 
 
@@ -153,9 +153,10 @@ def measure_stack(
     """Measure the heads of a stack in one text.
 
     `text` is the index of the text. The sampled edges depend on `seed` and `text`. `relations` are
-    the pairs of a dependency parse. `min_orders` has two arrays, (heads,), for the strongest and
-    the sampled edges. Edges of a head with a smaller rank (`EdgeColumns.order`) are ignored,
-    because the corpus already has enough edges of this head with a larger rank.
+    the pairs of a dependency parse, or None. `min_orders` has two arrays, (heads,), with the
+    smallest rank (`EdgeColumns.order`) of the strongest edges and of the sampled edges of each
+    head. Edges with a smaller rank are ignored, because the corpus already has enough edges of this
+    head with a larger rank. If `min_orders` is None, no edges are ignored.
     """
     measuring = _Measuring(
         stack, queries, keys, text=text, seed=seed, relations=relations or {}, min_orders=min_orders
@@ -381,9 +382,10 @@ class _Measuring:
             self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the columns of `_diagonals` with the offsets that the queries `rows` can have.
+        """Return the slice of the columns of `_diagonals` that the queries `rows` can have.
 
-        They correspond to the columns of the result of `_shift_rows` for these queries.
+        Each column of `_diagonals` is an offset. The slice has the same offsets, in the same order,
+        as the columns of the result of `_shift_rows` for these queries.
         """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)

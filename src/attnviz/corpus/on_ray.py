@@ -19,7 +19,7 @@ from torch import nn
 
 from attnviz.utils.arguments import short_repr, whole_number
 
-# Number of times that a batch is processed again after its actor has crashed.
+# Maximum number of times that a batch is processed again because its actor has crashed.
 _MAX_TRIES_AGAIN = 3
 
 _Result = TypeVar("_Result")
@@ -97,7 +97,10 @@ def is_dataset(texts: Any) -> bool:
 
 
 def is_loader(model: Any) -> bool:
-    """Whether `model` is a function that loads a model. Models and pipelines are callable, too."""
+    """Whether `model` is a function that loads a model.
+
+    Models and pipelines are callable, too, but the result for them is False.
+    """
     inside = getattr(model, "model", None)
     return callable(model) and not any(isinstance(item, nn.Module) for item in (model, inside))
 
@@ -118,8 +121,9 @@ def to_table(dataset: Any) -> Any:
     with running_ray():
         data: Any = importlib.import_module("ray.data")
         context = data.DataContext.get_current()
-        # Change the option of this dataset. A change of the global option would have no effect,
-        # because the dataset copied the global options when it was created.
+        # Set `preserve_order` in the options of this dataset. If it were set in the global options,
+        # this would have no effect, because the dataset copied the global options when it was
+        # created.
         options = dataset.context.execution_options
         before = context.enable_progress_bars, options.preserve_order
         try:
@@ -175,9 +179,9 @@ def actor_results(
 
 
 def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
-    """Return how many actors the CPUs and GPUs of the cluster suffice for.
+    """Return the number of actors for which the cluster has enough CPUs and GPUs.
 
-    The result is at most `engine.num_actors`. Raise ValueError if not even one actor fits.
+    The result is at most `engine.num_actors`. Raise ValueError if it would be 0.
     """
     resources = ray.cluster_resources()
     required = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
@@ -198,8 +202,9 @@ def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
 class _Actor:
     """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
 
-    `reference` has one item: the reference to a function in Ray's object store. Ray would replace
-    an argument that is a reference by its object, but does not look into a list.
+    `reference` is a list of one item: a reference to the function `make` in Ray's object store. If
+    the argument were the reference itself, Ray would load the function before `__init__`. Ray does
+    not do this for a reference in a list, so `run` can load the function.
     """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:
@@ -209,8 +214,8 @@ class _Actor:
         self._process: Callable[[list[int]], Any] | None = None
 
     def run(self, batch: list[int]) -> Any:
-        # Call `make` here and not in `__init__`, because an error in `__init__` would not reach the
-        # process that waits for the results.
+        # Load and call `make` here and not in `__init__`, because an error in `__init__` would not
+        # reach the process that waits for the results.
         if self._process is None:
             make = importlib.import_module("ray").get(self._reference[0])
             self._process = make()

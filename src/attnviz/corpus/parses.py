@@ -96,8 +96,8 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
     """Return, for each word of a parse, the positions of its tokens in the text.
 
     If `words` is None, use the words into which the tokenizer divides the text, and raise
-    ValueError unless their number is `count`. Otherwise, compare characters, and raise ValueError
-    if those of `words` do not match the tokens.
+    ValueError unless their number is `count`. Otherwise, find the characters of each word in the
+    tokens, and raise ValueError if the characters of all words differ from those of the tokens.
     """
     if words is not None:
         return _by_characters(words, tokens)
@@ -142,7 +142,7 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
 
 
 def _normalize(text: str) -> str:
-    """Convert to lower case, and remove spaces and accents, as some tokenizers do.
+    """Convert `text` to lower case, and remove spaces and accents, as some tokenizers do.
 
     The character "·" is also removed, because it stands for a space in the text of a token.
     """

@@ -1,6 +1,7 @@
 """Points: a sample of the queries and keys of the tokens in a corpus, for a plot.
 
-Usually, all tokens of a text are chosen or none. `sampled_points` describes the exception.
+Usually, either all tokens of a text are in the sample, or none of them. `sampled_points` describes
+the exception.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-# If this many texts in succession have more points than are still allowed, further texts will
-# probably have more, too.
+# Number of texts in succession that did not fit, after which `ChosenTexts.enough` is True. Further
+# texts will probably not fit either.
 _MAX_MISFITS = 3
 #: Smallest allowed number of points: one query and one key.
 MIN_POINTS = 2
@@ -91,16 +92,17 @@ class Points:
 class ChosenTexts:
     """Choice of texts with at most `max_points` points in total. Texts are added one by one.
 
-    A text fits if its points and those of the chosen texts are at most `max_points`.
+    A text fits if it and the texts that are already chosen have at most `max_points` points
+    together. The first text is always chosen, even if it alone has more points.
 
     Attributes
     ----------
     num_points : int
         Number of points of the chosen texts.
     smallest : int
-        Number of points of the smallest text so far, chosen or not.
+        Number of points of the smallest text that was added, whether it was chosen or not.
     misfits : int
-        Number of texts that did not fit, since the last text that was chosen.
+        Number of texts that were added after the last chosen text. None of them did fit.
 
     Examples
     --------
@@ -145,8 +147,9 @@ def sampled_points(
     `query_counts` and `key_counts` have the number of queries and of keys of each text. Texts are
     visited in random order. If the queries and keys of a text do not exceed the remaining number of
     points, all of them are chosen. Otherwise the text is skipped. Whole texts are chosen because a
-    plot of queries should also show the keys to which they attend. If the first text alone exceeds
-    `max_points`, a random sample of its tokens is chosen, and the other texts are ignored.
+    plot of queries should also show the keys to which they attend. If the first text in the random
+    order alone exceeds `max_points`, a random sample of its tokens is chosen, and all other texts
+    are ignored.
 
     `same_tokens` says whether the queries and keys of a text are the same tokens. Raise ValueError
     if no text has tokens.
@@ -175,7 +178,10 @@ def sampled_points(
 
 
 def checked_points(max_points: Any) -> int:
-    """Return `max_points`. Raise unless it is a whole number of at least `MIN_POINTS`."""
+    """Return `max_points`, the maximum number of points.
+
+    Raise TypeError or ValueError unless it is a whole number of at least `MIN_POINTS`.
+    """
     hint = "the maximum number of queries and keys, such as 10_000"
     return whole_number("max_points", max_points, MIN_POINTS, hint=hint)
 

@@ -45,22 +45,23 @@ from attnviz.utils.arguments import whole_number
 
 BatchSize = int | Literal["auto"]
 
-# Arguments that apply to all texts. Error messages begin with the name of an argument. If it is one
-# of these, the index of a text is not added to the message. `target` is an exception if it is not
-# None: it has one entry for each text, so an error is about one text.
+# Arguments that apply to all texts. An error message begins with the name of an argument. If this
+# argument applies to all texts, the index of a text is not added to the message. `target` applies
+# to all texts only if it is None. Otherwise it has one entry for each text.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
-# Maximum number of tokens of a batch, including padding, if batch_size is "auto": on a CPU, and on
-# a GPU. On a CPU, larger batches are not faster, because they exceed the caches of the processor.
+# Maximum number of tokens of a batch, including padding, if batch_size is "auto". The first number
+# is for a CPU, where larger batches are not faster, because they exceed the caches of the processor.
+# The second number is for a GPU.
 _MAX_TOKENS_CPU = 1_024
 _MAX_TOKENS_GPU = 16_384
 # Maximum share of padding among the tokens of a batch, if batch_size is "auto".
 _MAX_PADDING = 0.2
-# Batches of at most this number of tokens may have more padding, because a small forward pass
-# takes about the same time for any number of tokens.
+# Maximum number of tokens of a batch to which `_MAX_PADDING` does not apply. A forward pass of so
+# few tokens takes about the same time for any number of tokens.
 _MAX_TOKENS_ANY_PADDING = 128
-# Approximate number of batches of a window. The larger a window is, the more texts of similar
-# length it has. But if records are yielded in the order of the texts, all records of a window can
-# be in memory at the same time.
+# Approximate number of batches of a window. A larger window has more texts of similar length, so its
+# batches have less padding. But if records are yielded in the order of the texts, all records of a
+# window can be in memory at the same time.
 _BATCHES_PER_WINDOW = 32
 # Maximum share of the free memory that a forward pass of several texts may need, if batch_size is
 # "auto".
@@ -68,10 +69,9 @@ _MAX_SHARE_OF_MEMORY = 0.25
 # Maximum allowed absolute difference between the weights of a text in a batch and alone.
 _TOLERANCE = 1e-4
 # Maximum allowed difference for models or records in half precision (float16 or bfloat16).
-
 _TOLERANCE_HALF = 2e-2
-# Maximum number of queries of each head whose weights are compared in a check of a batch. The last
-# queries are compared.
+# Maximum number of queries of each head whose weights are compared in a check of a batch. They are
+# the last queries of the text.
 _NUM_COMPARED_QUERIES = 16
 
 
@@ -134,9 +134,9 @@ def read_records(
         the records of a batch are yielded directly after its forward pass.
     ahead : callable, optional
         Function that is called after a text was added to a window, with the text's number of input
-        tokens. It returns whether to add further texts to the window. It is not called if the
-        window ends after this text anyway. When it is called, all texts of earlier windows have
-        been yielded.
+        tokens. It returns whether to add further texts to the window. It is not called for a text
+        that is empty or too long, or if the window ends after this text anyway. When it is called,
+        all texts of earlier windows have been yielded.
     done : callable, optional
         Function that is called after each batch with the number of input tokens of the batch,
         before its records are yielded.
@@ -154,9 +154,11 @@ def read_records(
     ------
     TypeError, ValueError, MemoryError, OSError, NotImplementedError
         If `attnviz.extract` raises this error for a text. The error names the text
-        (``texts[1734]: ...``). The results of all earlier texts in `indices` are yielded first.
-        ValueError also if the weights of a text in a batch are wrong (see the description of this
-        module). That error is raised at once.
+        (``texts[1734]: ...``), unless it is about an argument for all texts. The results of all
+        earlier texts in `indices` are yielded first.
+    ValueError
+        If a later check shows that the weights of a text in a batch are wrong (see the description
+        of this module). This error is raised directly after the check.
     """
     reader = _Reader(
         model,
@@ -175,7 +177,10 @@ def read_records(
 
 
 def checked_batch_size(batch_size: Any) -> BatchSize:
-    """Return `batch_size` if it is ``"auto"`` or a whole number of at least 1, else raise."""
+    """Return `batch_size`.
+
+    Raise TypeError or ValueError unless it is ``"auto"`` or a whole number of at least 1.
+    """
     if isinstance(batch_size, str) and batch_size == "auto":
         return "auto"
     hint = 'the maximum number of texts in a batch, such as 16, or "auto"'
@@ -196,10 +201,10 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 class _Entry:
     """Text of a window, with its encoded input, and its result or error.
 
-    `batch` is the encoded input, or None if `extract` has to encode the text. Texts with the same
-    `kind` can be read in one batch. `kind` is None if the text must be read alone. `result` and
-    `error` are None until the text is read, except that a text that is not read, because it is
-    empty or too long, has its result before.
+    `batch` is the encoded input of this text alone. It is None if the text is empty or if `extract`
+    has to encode the text. Texts with the same `kind` can be read in one batch. `kind` is None if
+    the text must be read alone. `result` is None until the text is read. Only a text that is empty
+    or too long has a result before. `error` is None unless the text could not be encoded or read.
     """
 
     index: int
@@ -288,8 +293,8 @@ class _Reader:
             entry = self._make_entry(index)
             window.append(entry)
             num_tokens += entry.length
-            # End the window after a text of unknown length, because it is not known how much memory
-            # its record needs.
+            # End the window after each text if texts are read one by one. Also end it after a text
+            # of unknown length, because it is not known how much memory its record needs.
             has_length = self._can_batch and (entry.num_tokens or entry.result)
             if entry.error or alone or not has_length:
                 break
@@ -506,12 +511,14 @@ class _Reader:
     def _with_text_number(self, index: int, error: Exception) -> Exception:
         """Return an error like `error` whose message begins with the text, such as ``texts[3]: ``.
 
-        If the message is about an argument for all texts, or already names the text, return
-        `error`.
+        If the message is about an argument for all texts, or already names the text, return `error`
+        unchanged. If `error` is of another class than those in `kinds`, return it with a note that
+        names the text.
         """
         words = str(error)
         argument = re.split(r"\W", words, maxsplit=1)[0]
-        # If targets were passed, each text has its own, so an error in `target` is about one text.
+        # If targets were passed, each text has its own target. Then an error in `target` is about
+        # one text.
         of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
         if of_all or words.startswith(f"texts[{index}]"):
             return error
@@ -548,7 +555,6 @@ def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -
         alone = second_record.stacks[name]
         # Compare the last queries, because the padding follows directly after them, and because in
         # a causal model they attend to the most keys.
-
         count = len(stack.query_tokens)
         rows = slice(max(0, count - _NUM_COMPARED_QUERIES), count)
         for layer in stack.layers:
@@ -564,7 +570,10 @@ def _several_examples(index: int, count: int) -> str:
 
 
 def _is_empty(text: Any) -> bool:
-    """Whether `text` is missing or blank. A pair or list is empty if all of its items are."""
+    """Whether `text` is missing or has only spaces.
+
+    A pair or list is empty if all of its items are empty.
+    """
     if isinstance(text, tuple | list):
         return all(map(_is_empty, text))
     return is_missing(text) or (isinstance(text, str) and not text.strip())

@@ -45,9 +45,7 @@ class Role:
     """Result of the test of one role for one head.
 
     `low`, `high` and `p_value` are NaN if fewer than five texts define the score, because its
-    standard error is then not reliable.
-
-
+    standard error is then not reliable. They are also NaN if no text defines the baseline.
 
     Attributes
     ----------
@@ -123,10 +121,10 @@ class Roles:
     heads_per_layer : sequence of int
         Number of heads of each layer.
     evidence : mapping of str to Evidence
-        Statistics of the score of each role.
+        For the name of each role, the statistics of its score.
     margin : float
-        Difference between a score and its baseline that a head with the role must significantly
-        exceed.
+        A head has a role only if its score exceeds the baseline by significantly more than this
+        number.
     level : float
         Maximum expected share of false roles among all assigned roles. The confidence intervals
         have confidence ``1 - level``.
@@ -210,8 +208,8 @@ class Roles:
         Returns
         -------
         list of Role
-            In the same order as the result of `of`. Roles whose score is defined in no text are
-            left out.
+            In the same order as the result of `of`. Roles whose score is not defined in any text
+            are left out.
 
         Raises
         ------
@@ -316,7 +314,8 @@ def definition_of(role: str) -> str:
 def is_sink(role: str) -> bool:
     """Whether heads with this role attend to attention sinks.
 
-    Most heads attend to sinks, so other roles are more informative.
+    Most heads attend to sinks, so other roles are more informative. Therefore the other roles of a
+    head are listed first.
     """
     return not role.startswith(SYNTACTIC) and _measures_by_role()[role].sink
 
@@ -330,8 +329,9 @@ def _tests(
 ) -> list[list[tuple[Role, bool]]]:
     """Test all roles of all heads.
 
-    The result has a list for each head, sorted with `_strongest_first`. Each item is a tested role
-    and whether the head has this role. A role whose score is defined in no text is left out.
+    The result has a list for each head, sorted with `_strongest_first`. Each item of a list is a
+    pair: a tested role, and whether the head has this role. A role whose score is not defined in
+    any text is left out.
     """
     heads = range(num_heads)
     tested = [
@@ -459,7 +459,7 @@ def student_quantile(above: float, freedom: int) -> float:
 
 
 def checked_share(name: str, value: Any, *, below: float = 1.0) -> float:
-    """Return `value` as a float. Raise unless it is a number in [0, `below`)."""
+    """Return `value` as a float. Raise TypeError or ValueError unless it is in [0, `below`)."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name}={short_repr(value)} must be a number such as 0.05")
     if not 0 <= value < below:

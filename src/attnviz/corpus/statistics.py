@@ -186,7 +186,7 @@ class HeadStatistics:
         ------
         ValueError
             If the statistics have several stacks. In that case use, for example,
-            ``stack("cross").roles()``.
+            ``stack("cross").roles()``. Also if no text was added yet.
         """
         if len(self.stack_names) > 1:
             names = " and ".join(f"stack({name!r}).roles()" for name in self.stack_names)
@@ -283,8 +283,8 @@ class HeadStatistics:
             record.model or self._totals.model,
             texts=((number, number + 1),),
             tokens=sum(map(len, sides.values())),
-            # Keep only the notes on missing layers, which are the same for every text. Other notes
-            # are about single texts, for example that a text was truncated.
+            # Keep only the notes of the record on missing layers, which are the same for every
+            # text. Other notes are about single texts, for example that a text was truncated.
             remarks=tuple(note for note in record.notes if "not shown" in note),
             stacks={
                 name: self._measure(stack, facts, number, parse)
@@ -707,7 +707,6 @@ class StackStatistics:
         weights are not all 0. For each of these queries, one key is drawn with a probability
         proportional to its weight.
 
-
         Parameters
         ----------
         layer, head : int
@@ -783,10 +782,10 @@ class StackStatistics:
 
     @property
     def kept_tokens(self) -> tuple[NearTokens, ...]:
-        """Tokens near the edges, as one or two arrays of tokens.
+        """Tokens near the edges.
 
-        In self-attention there is one item. In cross-attention, the first item has query tokens and
-        the second has key tokens. The first row of `NearTokens.codes` has indices into `words`.
+        In self-attention the tuple has one item. In cross-attention, it has two items: the first
+        has query tokens, and the second has key tokens. The first row of `NearTokens.codes` has indices into `words`.
         Each other row belongs to one of `class_systems` and has indices into `classes_of(system)`,
         or -1 for no class.
         """
@@ -803,8 +802,8 @@ class StackStatistics:
         Parameters
         ----------
         margin : float, default 0.1
-            Difference between a score and its baseline that a head with the role must significantly
-            exceed. In [0, 1).
+            A head has a role only if its score exceeds the baseline by significantly more than this
+            number. In [0, 1).
         level : float, default 0.05
             Maximum expected share of false roles among all assigned roles. The confidence intervals
             have confidence ``1 - level``. In [0, 0.5).

@@ -67,7 +67,8 @@ class Texts:
     def values(self, name: str) -> tuple[Any, list[str] | None]:
         """Return the values of a column of the dataset or table, and the names of its classes.
 
-        The names are None unless the values are class indices (``datasets.ClassLabel``).
+        The names are None unless the values are class indices (``datasets.ClassLabel``). Raise
+        ValueError if the column does not exist, or if the texts are a list.
         """
         if self._names is None:
             raise ValueError(

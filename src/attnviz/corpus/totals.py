@@ -161,7 +161,6 @@ class StackTotals:
         )
         # Join the edges only if there are many, because this is slow. Once they are joined, edges
         # of later texts whose rank is too small to be kept are ignored (`Totals.min_orders`).
-
         num_collected = sum(map(len, total.edges[1:]))
         if len(total.edges) > _MAX_PARTS or num_collected > _MAX_EDGES + 2 * len(self.edges[0]):
             return total.settled(max_edges)
@@ -278,7 +277,9 @@ class Totals:
         """Return, for each head of a stack, the smallest rank of a new edge that could be kept.
 
         The rank is `EdgeColumns.order`. The two arrays, (heads,), are for strongest edges and
-        sampled edges. They are 0 for a stack without texts, so that all edges can be kept.
+        sampled edges. They are 0 if these totals do not have the stack `name` with `num_heads`
+        heads, so that all edges can be kept. If the settings allow no edges, they have the largest
+        uint64.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
@@ -302,8 +303,8 @@ class Totals:
     def plus(self, other: Totals) -> Totals:
         """Return the totals of the texts of `self` and `other`, with the settings of `self`.
 
-        Raise ValueError if the two have a common text, or differ in the model, in the layers or
-        numbers of heads of a stack, or in a setting except `frequencies`.
+        Raise ValueError if the two have a common text, or differ in the model or its weights, in
+        the layers or numbers of heads of a stack, or in a setting except `frequencies`.
         """
         for name, (first, second) in compared_arguments(self, other).items():
             if first != second:
