@@ -322,6 +322,8 @@ class Corpus:
         ------
         TypeError
             If `heads` contains a value that is not an integer.
+        KeyError
+            If the stack does not exist. The error lists the valid values.
         IndexError
             If the layer or a head does not exist, or if `heads` is empty.
         """
@@ -347,7 +349,7 @@ class Corpus:
         stack : str or None
             One of `stack_names`. None means the first.
         layer : int
-            Number of the layer in the model.
+            Number of the layer in the model. Negative numbers count from the last layer.
         text : int
             Index of the text's record in `records`.
 
@@ -357,6 +359,8 @@ class Corpus:
 
         Raises
         ------
+        KeyError
+            If the stack does not exist. The error lists the valid values.
         IndexError
             If the layer or the text does not exist.
         """
@@ -374,7 +378,7 @@ class Corpus:
         stack : str or None
             One of `stack_names`. None means the first.
         layer : int
-            Number of the layer in the model.
+            Number of the layer in the model. Negative numbers count from the last layer.
 
         Returns
         -------
@@ -383,6 +387,8 @@ class Corpus:
 
         Raises
         ------
+        KeyError
+            If the stack does not exist. The error lists the valid values.
         IndexError
             If the layer does not exist.
         """

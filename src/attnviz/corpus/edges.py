@@ -112,7 +112,7 @@ class EdgeColumns:
 
     @classmethod
     def of(cls, text: int, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
-        """Return edges of the text with the index `text`. The arrays are converted to the dtypes."""
+        """Return edges of the text with the index `text`, with arrays of the documented dtypes."""
         return cls(
             np.asarray(order, np.uint64),
             np.asarray(head, np.int32),

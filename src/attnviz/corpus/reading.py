@@ -50,8 +50,8 @@ BatchSize = int | Literal["auto"]
 # to all texts only if it is None. Otherwise it has one entry for each text.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
 # Maximum number of tokens of a batch, including padding, if batch_size is "auto". The first number
-# is for a CPU, where larger batches are not faster, because they exceed the caches of the processor.
-# The second number is for a GPU.
+# is for a CPU, where larger batches are not faster, because they exceed the processor's caches. The
+# second number is for a GPU.
 _MAX_TOKENS_CPU = 1_024
 _MAX_TOKENS_GPU = 16_384
 # Maximum share of padding among the tokens of a batch, if batch_size is "auto".
@@ -59,9 +59,9 @@ _MAX_PADDING = 0.2
 # Maximum number of tokens of a batch to which `_MAX_PADDING` does not apply. A forward pass of so
 # few tokens takes about the same time for any number of tokens.
 _MAX_TOKENS_ANY_PADDING = 128
-# Approximate number of batches of a window. A larger window has more texts of similar length, so its
-# batches have less padding. But if records are yielded in the order of the texts, all records of a
-# window can be in memory at the same time.
+# Approximate number of batches of a window. A larger window has more texts of similar length, so
+# its batches have less padding. But if records are yielded in the order of the texts, all records
+# of a window can be in memory at the same time.
 _BATCHES_PER_WINDOW = 32
 # Maximum share of the free memory that a forward pass of several texts may need, if batch_size is
 # "auto".
@@ -570,7 +570,7 @@ def _several_examples(index: int, count: int) -> str:
 
 
 def _is_empty(text: Any) -> bool:
-    """Whether `text` is missing or has only spaces.
+    """Whether `text` is missing, or has no characters except white space.
 
     A pair or list is empty if all of its items are empty.
     """

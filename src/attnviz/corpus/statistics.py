@@ -785,9 +785,9 @@ class StackStatistics:
         """Tokens near the edges.
 
         In self-attention the tuple has one item. In cross-attention, it has two items: the first
-        has query tokens, and the second has key tokens. The first row of `NearTokens.codes` has indices into `words`.
-        Each other row belongs to one of `class_systems` and has indices into `classes_of(system)`,
-        or -1 for no class.
+        has query tokens, and the second has key tokens. The first row of `NearTokens.codes` has
+        indices into `words`. Each other row belongs to one of `class_systems` and has indices into
+        `classes_of(system)`, or -1 for no class.
         """
         return self._kept.tokens
 

@@ -181,8 +181,8 @@ def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
     saved = header.settings
     settings = Settings(saved.edges, saved.seed, saved.columns, dict(saved.frequencies))
     join_ranges(header.texts, [])  # Raises ValueError if a text occurs twice.
-    # `settled` sets the attribute `KeptEdges.max_edges`, which is not in the file. It also sorts the
-    # edges, which could have another order in the file.
+    # `settled` sets the attribute `KeptEdges.max_edges`, which is not in the file. It also sorts
+    # the edges, which could have another order in the file.
     stacks = {stack.name: _stack(stack, arrays).settled(settings.edges) for stack in header.stacks}
     return Totals(settings, stacks=stacks, **{name: getattr(header, name) for name in _OF_TOTALS})
 
