@@ -1,4 +1,6 @@
-"""Measures of what attention heads do. The functions take arrays or records and return arrays.
+"""Measures of what attention heads do, for arrays of weights and for records.
+
+A record has the attention of a model on one text.
 
 >>> import attnviz as av
 >>> av.analysis.head_scores(record, "previous token")                    # doctest: +SKIP

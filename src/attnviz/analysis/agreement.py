@@ -1,8 +1,8 @@
 """Two tests of whether attention weights explain what a model does.
 
 `kendall_tau` compares the order of two lists of numbers, such as weights and effects of tokens.
-`movable_weight` finds weights of a query that give the same output of the head, but are on other
-keys if possible.
+`movable_weight` finds other weights of a query with which the head has the same output for this
+query. These weights are on other keys as far as possible.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def kendall_tau(a: Any, b: Any) -> float:
     Jain and Wallace (2019, arXiv 1902.10186) use tau to compare attention with the effects of
     removing single tokens. These effects depend on the way in which a token is removed. Therefore,
     also report the tau between the effects of two ways of removal. The tau between attention and
-    effects can hardly be larger than this.
+    effects can hardly be larger than the tau between the two ways of removal.
 
     Examples
     --------
@@ -70,15 +70,15 @@ def kendall_tau(a: Any, b: Any) -> float:
 
 
 class MovableWeight(NamedTuple):
-    """Weights, on other keys if possible, with which a query gets the same output as with its own.
+    """Other weights of a query with which the output of the head for this query stays the same.
 
     Attributes
     ----------
     share : float
         Weight that moves to other keys: half the sum of the absolute differences between the
-        query's own weights and `weights`. It is from 0 to 1 if the own weights sum to 1.
+        original weights and `weights`. It is from 0 to 1 if the original weights sum to 1.
     weights : ndarray of float64
-        These weights, (keys,).
+        The other weights, (keys,). They are on other keys as far as possible.
 
     Examples
     --------
@@ -91,12 +91,12 @@ class MovableWeight(NamedTuple):
 
 
 def movable_weight(weights: Any, values: Any) -> MovableWeight:
-    """Find weights, on other keys if possible, with which a query gets the same output.
+    """Find other weights of a query with which the output of the head for this query is the same.
 
     For weights a and values V, a linear program minimizes the dot product a . b over all weights
-    b >= 0 that have the same sum as a and the same output, b V = a V. If there are more keys than
-    dimensions of V, often much of the weight can move. The weights a then say little about the keys
-    on which the output depends.
+    b >= 0 that have the same sum as a and the same output, b V = a V. Therefore b is on other keys
+    than a as far as possible. If there are more keys than dimensions of V, often much of the weight
+    can move. The weights a then say little about the keys on which the output depends.
 
     Parameters
     ----------
@@ -108,8 +108,9 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
     Returns
     -------
     MovableWeight
-        The weights b and their share. Weights with a larger share may exist, because the program
-        minimizes a . b and not the share. If the solver fails, the share is 0, with the weights a.
+        The weights b, and the share of the weight that moves. Other weights may have a larger
+        share, because the program minimizes a . b and does not maximize the share. If the solver
+        fails, the result is the weights a, with the share 0.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""The head of a stack whose pattern differs most from uniform attention. Views open at this head.
+"""The head of a stack that shows a pattern most clearly, compared with uniform attention.
 
-A stack is the attention of one kind, such as self-attention, in all layers. A pattern is a set of
-query-key pairs, such as each query with the previous token. The score of a head for a pattern is
-the share of its weight on these pairs.
+Views open at this head. A stack is the attention of one kind, such as self-attention, in all
+layers. A pattern is a set of query-key pairs, such as each query with the previous token. The score
+of a head for a pattern is the share of the head's weight that is on these pairs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack
 
-# Maximum number of weights that are computed: heads times compared queries times keys.
-# `distinct_head` returns None for a larger stack. Computing this many weights, such as those of 144
-# heads with 64 queries and 1,820 keys, takes a few tenths of a second.
+# Maximum number of weights that are computed to compare the heads: number of heads times number of
+# compared queries times number of keys. If more were needed, `distinct_head` returns None.
+# Computing this many weights, such as those of 144 heads with 64 queries and 1,820 keys, takes a
+# few tenths of a second.
 _MAX_WEIGHTS = 1 << 24
-# Maximum number of queries from which the scores of all heads are computed to compare the heads.
+# To compare the heads, the score of each head is computed from at most this many queries.
 _NUM_QUERIES = 64
 # A pattern is considered only if the mask allows a pair of the pattern for at least `_MIN_QUERIES`
 # queries, and for at least the share `_MIN_SHARE_OF_QUERIES` of all queries. With fewer queries, a
@@ -35,7 +36,7 @@ _MIN_DISTINCT = 0.5
 
 @dataclass(frozen=True)
 class DistinctHead:
-    """A head and the pattern that it shows most clearly.
+    """The head of a stack that shows a pattern most clearly, and this pattern.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ class DistinctHead:
 
 
 def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | None:
-    """Find the head whose pattern differs most from uniform attention.
+    """Find the head of a stack that shows a pattern most clearly, compared with uniform attention.
 
     Parameters
     ----------
@@ -84,10 +85,11 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         pattern for at least 8 queries, and for at least a quarter of all queries. The result is
         None if
 
-        - no head and pattern has a quotient of at least 0.5,
+        - no pair of a head and a pattern has a quotient of at least 0.5,
         - no pattern is possible, for example because queries and keys are different tokens,
         - `stack` has signed values, such as differences,
-        - 64 queries of all heads have more than 2**24 weights (144 heads with over 1,820 tokens).
+        - the compared queries (see Notes) of all heads have more than 2**24 weights, for example
+          64 queries of 144 heads with more than 1,820 keys.
 
         The patterns are the measures whose property `Measure.opens_views` is True. ``"first
         token"`` is not one of them, because many heads of any model attend to the first token of

@@ -61,14 +61,15 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Names in the order of `attnviz.analysis.MEASURES`. Measures without a possible score are
-        left out:
+        Names in the order of `attnviz.analysis.MEASURES`. Measures that cannot have a score for
+        `stack` are left out:
 
         - measures whose property `Measure.one_text` is True, such as ``"self"``, if queries and
           keys are different tokens, as in cross-attention,
         - measures whose pairs do not occur, such as ``"next token"`` in causal attention,
           ``"induction"`` if no token occurs twice, and ``"punctuation"`` without punctuation,
-        - ``"output norm"``, unless the record was made with ``attnviz.extract(..., outputs=True)``.
+        - measures that are computed from outputs of heads, such as ``"output norm"``, unless the
+          record was made with ``attnviz.extract(..., outputs=True)``.
 
         The result is empty for signed values, such as differences.
 
@@ -123,14 +124,14 @@ def head_scores(
     -------
     list of ndarray of float64
         One array per layer, in the order of ``stack.layers``, each (heads,). For a set of pairs,
-        such as ``"previous token"``, a score is the share of the weight on these pairs, from 0 to
-        1, as a mean over the queries that may attend to a key of such a pair. For ``"entropy"``, it
-        is the mean over queries, in nats: 0 if every query attends to a single key, and log(number
-        of keys) for uniform attention to all keys. For ``"output norm"``, it is the mean norm of
-        the head's outputs, divided by the mean of this number over the heads of the layer. The
-        score of a head is NaN if it is not defined for any query, for example because no token
-        repeats, the mask forbids all of the pairs, the text has a single token, or the layer has no
-        outputs.
+        such as ``"previous token"``, a score is the share of a query's weight on these pairs, from
+        0 to 1. It is averaged over the queries for which the mask allows at least one of the pairs.
+        For ``"entropy"``, it is the mean over queries, in nats: 0 if every query attends to a
+        single key, and log(number of keys) for uniform attention to all keys. For ``"output
+        norm"``, it is the mean norm of the head's outputs, divided by the mean of this number over
+        the heads of the layer. The score of a head is NaN if it is not defined for any query, for
+        example because no token repeats, the mask forbids all of the pairs, the text has a single
+        token, or the layer has no outputs.
 
     Raises
     ------
@@ -259,9 +260,9 @@ def uniform_scores(
 class Scoring:
     """Computation of the scores of the heads of a stack, for several measures at once.
 
-    The scores are computed from all queries, or estimated from `max_queries` of them. `names` are
-    the names of the measures. Raise ValueError if a measure does not exist or does not fit the
-    stack, or if the stack has signed values.
+    The scores are computed from all queries if `max_queries` is None. Otherwise they are estimated
+    from at most this many queries. `names` are the names of the measures. Raise ValueError if a
+    measure does not exist or does not fit the stack, or if the stack has signed values.
 
     Attributes
     ----------
@@ -291,7 +292,8 @@ class Scoring:
         """Compute the scores of some heads of a layer, (measures, heads).
 
         The second result, (measures, heads), is the number of queries over which each score is a
-        mean. `pace` reports the progress. Pass it if it covers several layers.
+        mean. `pace` reports the progress. None creates one for this call. Pass the same `pace` for
+        each layer if the progress of several layers is reported together.
         """
         pace = pace or Pace("scores", len(heads) * self.num_rows * len(self._keys))
         sums = _Sums(self.measures, len(heads))
@@ -343,9 +345,10 @@ class Scoring:
 
 
 class _Sums:
-    """Sums that become the scores of heads: of values over queries, and of the number of queries.
+    """Sums and counts from which the scores of heads are computed: each score is sum / count.
 
-    There is one sum and one number (count) per measure and head, for the kinds "pairs" and "rows".
+    For each measure of the kind "pairs" or "rows" and each head, there is one sum of values over
+    queries, and one count of these queries.
     """
 
     def __init__(self, measures: Sequence[Measure], num_heads: int) -> None:
@@ -414,13 +417,16 @@ class PairIndices:
         return cls(rows, indices, np.flatnonzero(np.diff(rows, prepend=-1)))
 
     def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
-        """Return the entries of a block, (heads, rows, keys), at the pairs, (heads, pairs)."""
+        """Return the entries of `block` at the pairs, (heads, pairs).
+
+        The shape of `block` is (heads, rows, keys).
+        """
         return np.take(block.reshape(len(block), -1), self.indices, axis=1)
 
     def sums_of(self, block: NDArray[_Value]) -> Scores:
-        """Return the sum of the entries at the pairs for each head of a block, (heads,).
+        """Return for each head the sum of its entries of `block` at the pairs, (heads,).
 
-        The block is (heads, rows, keys).
+        The shape of `block` is (heads, rows, keys).
         """
         sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
         return sums
@@ -428,7 +434,8 @@ class PairIndices:
     def count_rows(self, allowed: NDArray[np.bool_]) -> Counts:
         """Return for each head the number of rows in which at least one of the pairs is allowed.
 
-        `allowed` is (heads, rows, keys), or (1, rows, keys) if all heads share one mask.
+        `allowed` states whether the mask allows each pair, (heads, rows, keys). If all heads share
+        one mask, its shape is (1, rows, keys), and that of the result is (1,).
         """
         if not len(self.firsts) or allowed.all():
             return np.full(len(allowed), len(self.firsts))
@@ -504,10 +511,11 @@ def allowed_pairs(
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
-    """Yield the positions of the queries from which scores are computed, in blocks.
+    """Yield blocks of the positions of the queries from which scores are computed, each (rows,).
 
-    All queries are yielded, or at most `max_queries` of them. With all keys, the queries of a block
-    have at most `_MAX_ENTRIES` pairs, unless a single query has more.
+    If `max_queries` is None, these are all queries. Otherwise they are at most `max_queries`
+    queries, spread over the text. The number of queries in a block times the number of keys is at
+    most `_MAX_ENTRIES`, unless the block has a single query.
     """
     num_queries = len(stack.query_tokens)
     rows = (

@@ -57,7 +57,7 @@ class TokenFacts:
     Attributes
     ----------
     tokens : Tokens, or sequence of int or str
-        The tokens. `kinds` and `words` need an object of the class `Tokens`.
+        The tokens. `kinds`, `is_kind`, `words` and `rarest` need an object of the class `Tokens`.
     classes : mapping of str to ndarray of int
         For each system of classes, the index of the class of each token, or -1 for no class.
     names : mapping of str to tuple of str
@@ -367,7 +367,7 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
 def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal: bool) -> bool:
     """Return whether a measure can have a score for a text with these queries and keys.
 
-    `causal` is whether the mask forbids later keys. True does not guarantee that a head has a
+    `causal` is whether the mask forbids later keys. The result can be True although no head has a
     score, because not all pairs are computed.
     """
     if measure.one_text and queries is not keys:
@@ -377,9 +377,9 @@ def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal:
     if measure.possible is not None:
         return measure.possible(keys, causal)
     flags = _flags(measure, queries, keys, np.zeros(1, np.int64))
-    # Two axes mean that the pairs depend on the query. A score is then assumed to be possible,
-    # because evaluating the formula for all queries would take too long. One axis, (keys,), has the
-    # keys of every query.
+    # If the formula returns two axes, the pairs depend on the query. A score is then assumed to be
+    # possible, because evaluating the formula for all queries would take too long. If it returns
+    # one axis, (keys,), the same keys count for every query.
     return flags.ndim > 1 or bool(flags.any())
 
 
@@ -414,7 +414,7 @@ def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
     # Rows with an attention sink do not sum to 1, so each row w is divided by its sum s. The
     # entropy of w / s is log(s) - (sum of w log w) / s. It is NaN for a row of zeros.
     sums = np.where(sums > 0, sums, np.nan)
-    # Rounding can make a weight larger than 1, and then the entropy negative. Return 0 instead.
+    # If one key has all of the weight, rounding can make the entropy negative. Return 0 instead.
     entropy: NDArray[Any] = np.maximum(np.log(sums) - inner / sums, 0)
     return entropy
 

@@ -72,7 +72,7 @@ def _score(
     """Return the score of the pattern `name`. Pass `tokens` if its pairs depend on tokens.
 
     Raise ValueError if queries and keys must be the same tokens, but `weights` are not square, or
-    if `tokens` has another number of tokens.
+    if `tokens` does not have one entry per key.
     """
     measure, array = named(name), _checked(weights)
     num_queries, num_keys = array.shape[-2:]
@@ -99,7 +99,7 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
     mask : array_like of bool, (n_keys,), (n_queries, n_keys) or the shape of `weights`
         True for the chosen pairs. Pass (n_keys,) to choose the same keys for all queries, such as
         delimiters, punctuation or the patches of an object.
-    allowed : array_like of bool, same shapes as `mask`, optional
+    allowed : array_like of bool, with one of the shapes that `mask` may have, optional
         True for the pairs that the model's mask allows. By default, all pairs are allowed. Pass
         this argument if `mask` contains pairs that the model forbids, such as later keys in a
         causal model (pass ``np.tri(n, dtype=bool)``) or keys outside a sliding window. Queries
@@ -336,7 +336,7 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
     See Also
     --------
-    repeated_induction : similar measure on random tokens, whose meaning does not help a head.
+    repeated_induction : similar measure on random tokens, so that meaning does not affect it.
 
     Notes
     -----

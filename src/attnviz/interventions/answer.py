@@ -162,8 +162,9 @@ class Answer:
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
     """Return the logits of one row and example, (vocabulary,), float64 on the CPU, detached.
 
-    `position` is the index of the row. None is the last row. It has no effect if the logits have no
-    axis of tokens. Return None if the output has no logits, or only one logit per row.
+    `position` is the index of the row. None is the last row. If the logits have no axis of tokens,
+    `position` has no effect. Return None if the output has no logits, or if each row has only one
+    logit.
     """
     row = _row(outputs, position, example)
     return None if row is None or len(row) < 2 else row.detach().double().cpu()
@@ -172,7 +173,7 @@ def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Ten
 def score(output: Any) -> Any:
     """Return the only logit of a model with one logit per input.
 
-    Examples are rerankers, reward models and regressions.
+    Such models are rerankers, reward models and regressions.
     """
     return output.logits[0, 0]
 
@@ -190,8 +191,9 @@ def _example(value: Any, one: Any, example: int) -> Any:
 
     `value` is the output for the batch, or an entry of this output. `one` is the output, or the
     same entry, for a single example. An axis of a tensor is the batch axis if its size is 1 in
-    `one` and larger in `value`. A tensor is replaced by None if the sizes of its first axis differ
-    but that in `one` is not 1, because its rows cannot be assigned to examples.
+    `one` and larger in `value`. If a tensor has another number of rows in `value` than in `one`,
+    and that in `one` is not 1, it is replaced by None, because its rows cannot be assigned to
+    examples.
     """
     if isinstance(value, torch.Tensor):
         if value.dim() and len(value) != len(one) != 1:

@@ -2,7 +2,9 @@
 
 An attribution is one number for each query-key pair that estimates the pair's effect on the answer.
 The answer is a number in the model's output, such as the logit of one token minus that of another.
-A record has one stack for each kind of attention, such as self-attention, with all of its layers.
+The methods "value norm" and "rollout" do not use an answer: they measure what a key or an input
+token contributes to a token of the layer. A record has one stack for each kind of attention, such
+as self-attention, with all of its layers.
 """
 
 from __future__ import annotations
@@ -64,8 +66,9 @@ _MIN_LOSS = 1e-4
 # Names of the attributed numbers in captions and in `AttentionStack.measure`, by method. The
 # numbers of a method that is not in this dict have the name of the method.
 _MEASURES = {"gradient": "gradient x attention", "direct": "direct attribution"}
-# Methods whose attributions of query-key pairs can be negative. "relevance" multiplies only those
-# that are positive, so its result has no negative numbers.
+# Methods that compute attributions of query-key pairs that can be negative. For "relevance", these
+# are the attributions before the layers are multiplied. Only the positive ones are multiplied, so
+# the result of "relevance" has no negative numbers.
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct", "relevance")
 # Methods that multiply the matrices of successive layers. Their results have one head per layer.
 _MIXED = ("relevance", "rollout")
@@ -116,7 +119,7 @@ def attribute(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> AttentionRecord:
-    """Attribute the model's answer to query-key pairs, or measure how much each pair contributes.
+    """Compute one attribution for each query-key pair, such as its estimated effect on the answer.
 
     Parameters
     ----------
@@ -438,7 +441,8 @@ def _integrated(
     means over these factors.
 
     The sum of a layer's attributions should be the decrease of the answer at the factor 0. The
-    second result is the largest relative deviation from this, over all layers.
+    second result is the largest relative deviation of such a sum from the decrease. Layers with a
+    very small decrease (see `_MIN_LOSS`) do not count.
     """
     nodes, shares = np.polynomial.legendre.leggauss(steps)
     # The factors are the nodes of the quadrature, mapped from [-1, 1] to [0, 1]. The additional
@@ -501,11 +505,11 @@ def _record(
 ) -> AttentionRecord:
     """Return the record of `runner` with attributions in place of the weights.
 
-    `vectors` has the `_Vectors` of each attention module whose attributions can be computed, or the
-    result of `head_norms`. `attributed` computes the attributions of a layer from the layer's
-    attention, the module's entry in `vectors`, and the positions of the tokens that are not
-    padding. Layers without attributions are left out, and a note names them. Raise
-    NotImplementedError if no layer remains.
+    `vectors` maps each `ModuleRun` whose attributions can be computed to its `_Vectors`. For "value
+    norm", it is the result of `head_norms`. `attributed` computes the attributions of a layer from
+    the layer's attention, the entry of its `ModuleRun` in `vectors`, and the positions of the
+    tokens that are not padding. Layers without attributions are left out, and a note names them.
+    Raise NotImplementedError if no layer remains.
     """
     record = runner.record
     positions = {(run.name, run.turn): run.positions for run in runner.unchanged.collector.runs}

@@ -80,7 +80,8 @@ class GradientAttribution(ScaledAttention):
         The attributions of a query are at most |G| times the largest norm of a value, or twice this
         for ``"logits"``. The attributions of the queries with the largest |G| are computed, until
         no other query can have a larger one. If `_MAX_ROWS` or `_MAX_NUMBERS` ends this earlier,
-        the result is the bound of the next query.
+        the result is the largest computed attribution, or the bound of the next query if that is
+        larger.
         """
         values = self.values[head // (len(self.outputs) // len(self.values))].float()
         longest = float(values.norm(dim=1).max()) * (2 if self.at == "logits" else 1)
@@ -117,10 +118,10 @@ class GradientAttribution(ScaledAttention):
     def _certain_quotient(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Return (G . v - G . O) / (1 - A) for one key of each query in `rows`.
 
-        v is the value of the key. Its weight A is nearly 1, so numerator and denominator are
-        differences of nearly equal numbers. Therefore an equal expression is computed in float64: G
-        . v minus the weighted mean of G . v over the other keys of the query. If the query has only
-        one key, the result is G . v.
+        v is the value of the key. The weight A of the key is nearly 1, so numerator and denominator
+        are differences of nearly equal numbers. Therefore an equal expression is computed in
+        float64: the product G . v minus the weighted mean of these products over the other keys of
+        the query. If the query has only one key, the result is G . v.
         """
         group = len(self.outputs) // len(self.values)
         alone = self.base.allowed([head], rows)[0].sum(dim=1) == 1
@@ -163,12 +164,12 @@ class MixedLayers(LayerAttention):
     """Attributions of the methods "rollout" and "relevance": a product of matrices of layers.
 
     The product is ``R = M_l ... M_1 M_0``, with one matrix M for each layer up to layer l. R has
-    the share of each input token (columns) in each token of layer l (rows), and one head. For
-    rollout (Abnar and Zuidema 2020, arXiv 2005.00928), M = A / 2 + I / 2, where A is the mean of
-    the weights over the heads and I the identity. For relevance (Chefer et al. 2021, arXiv
-    2103.15679, equations 5 and 6), M = I + P, where P is the mean over the heads of the positive
-    attributions by "gradient". Only the requested rows of R are computed, and no layer's matrix is
-    stored.
+    the share of each input token (columns) in each token of layer l (rows). It is the attribution
+    of layer l, which has one head. For rollout (Abnar and Zuidema 2020, arXiv 2005.00928),
+    M = A / 2 + I / 2, where A is the mean of the weights over the heads of the model and I the
+    identity. For relevance (Chefer et al. 2021, arXiv 2103.15679, equations 5 and 6), M = I + P,
+    where P is the mean over the heads of the model of the positive attributions by "gradient". Only
+    the requested rows of R are computed, and no matrix M is stored.
 
     Attributes
     ----------

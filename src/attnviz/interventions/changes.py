@@ -102,8 +102,9 @@ class Change(ABC):
     ) -> LayerChange:
         """Return the `LayerChange` that changes the attention with `attend`.
 
-        It overwrites the outputs of the queries `rows`, in the heads that the field `heads`
-        selects.
+        `attend` takes the attention of the layer and returns the changed attention. The
+        `LayerChange` overwrites the outputs of the queries at the positions `rows`, in the heads
+        that the field `heads` selects.
         """
         heads = self._heads_of(stack, layer)
         return LayerChange(
@@ -160,7 +161,8 @@ def _named(flags: Flags, tokens: Tokens) -> str:
     """Return the words for the selected tokens in the description of a change.
 
     These are the texts and positions of up to `_NAMED` tokens, and the number of further tokens.
-    The words are "all tokens" if all are selected.
+    The words are "all tokens" if all are selected, and "a token that was not generated" if none of
+    `tokens` is selected.
     """
     positions = np.flatnonzero(flags).tolist()
     if len(positions) == len(tokens):
@@ -469,8 +471,9 @@ class SetWeights(Change):
         size = attention.num_queries, attention.num_keys
         if self._prompt_size is None or self._prompt_size == size:
             return replacements
-        # Add rows and columns of zeros for the generated tokens. Row i of the result has the rows
-        # from starts[i] to starts[i + 1], which are none for a generated token.
+        # Add rows and columns of zeros for the generated tokens. Row i of the result is made from
+        # the source's rows starts[i] to starts[i + 1] - 1. For a token of the prompt, this is row
+        # i. For a generated token, it is no row. The same applies to columns.
         starts = [
             np.minimum(np.arange(count), prompt)
             for count, prompt in zip(size, self._prompt_size, strict=True)
@@ -609,10 +612,11 @@ def changes_by_stack(
 
 
 def identity_of(change: ForwardChange) -> ForwardChange:
-    """Return changes that overwrite the same outputs as `change`, but from the unchanged weights.
+    """Return changes that compute outputs of heads again from the unchanged weights.
 
-    A run with these changes differs from the unchanged run only by rounding errors, which are the
-    noise of the effect. For `Ablate`, they overwrite nothing, because it does not change weights.
+    They overwrite the outputs that depend on changed weights in `change`. A run with these changes
+    differs from the unchanged run only by rounding errors, which are the noise of the effect.
+    `Ablate` does not change weights, so no output is overwritten for it.
     """
     return {module_run: layer_change.identity for module_run, layer_change in change.items()}
 
@@ -655,8 +659,10 @@ def change_for_view(change: Change, stack: AttentionStack) -> Change:
     """Return `change` in the form that a view can make.
 
     In this form, each field selects one layer, head or token of `stack` by its number, or all with
-    None. Raise TypeError, ValueError or IndexError if a field selects several but not all, or if
-    the change cannot be applied.
+    None. Raise TypeError if a view cannot make such a change: `SetWeights`, or `Ablate` with a
+    factor other than 0 or with `mean_of`. Raise ValueError if a field that is not None selects
+    several numbers. Raise TypeError, ValueError or IndexError if the change cannot be applied to
+    `stack`.
     """
     scales = isinstance(change, Ablate) and (change.factor != 0 or change.mean_of is not None)
     if type(change) not in _JSON_FIELDS or scales:

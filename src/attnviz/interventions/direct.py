@@ -35,8 +35,9 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     """Return the direct gradient of the answer with respect to the outputs of attention modules.
 
     This gradient passes only through the output projection, the residual stream, the last norm, and
-    the modules after this norm. Raise NotImplementedError if no output projection is found, if the
-    heads do not add their outputs to one residual stream, or if its last norm is missing or
+    the modules after this norm. The result has the runs of attention modules in `requested`, except
+    those without a known output projection. Raise NotImplementedError if none remains, if the heads
+    do not add their outputs to one residual stream, or if the last norm of the stream is missing or
     unknown.
     """
     model = runner.model

@@ -34,15 +34,15 @@ class Effect:
     noise : float
         Rounding error of the measurement: the change of the answer in a run that computes outputs
         of heads again from the unchanged weights. A smaller effect is not significant.
-        `attnviz.intervene` computes only the outputs again for which weights are changed, so that
-        the noise of `Ablate` is 0.
+        `attnviz.intervene` computes only those outputs again that depend on changed weights.
+        `Ablate` changes no weights, so its noise is 0.
     divergence : float or None
         Kullback-Leibler divergence of the changed distribution from the unchanged one, in nats:
         the sum of p log(p / q), where p is the unchanged distribution and q the changed one. None
-        if the model has no logits, or only one.
+        if the model has no logits, or only one logit.
     candidates_before, candidates_after : tuple of Candidate
         Up to five most likely tokens or classes of the unchanged and of the changed run. Empty if
-        the model has no logits, or only one.
+        the model has no logits, or only one logit.
     text_before, text_after : str or None
         Texts that the unchanged and the changed model generate. None without ``generate=``.
 
@@ -97,21 +97,21 @@ class Effect:
 
 
 def share_of(outputs: Any, position: int | None, token: int) -> float:
-    """Return the probability of a token or class.
+    """Return the probability of the token or class with the id `token`.
 
-    `position` is the row of the logits, as in `exact_row`. Return NaN if the output has no logits,
-    or only one per row.
+    `position` is the index of the row of the logits. None is the last row. Return NaN if the output
+    has no logits, or if each row has only one logit.
     """
     row = exact_row(outputs, position)
     return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
 def effect_of(runner: Runner, answer: Answer, after: Any, identity: Any) -> Effect:
-    """Return the effect of a change. Its fields for generated texts are None.
+    """Return the effect of a change, with None as `text_before` and `text_after`.
 
-    `after` are the model's outputs of the changed run. `identity` are those of a run that computes
-    outputs of heads again from the unchanged weights, which measures the noise. Raise ValueError if
-    the answer of the changed run is NaN or infinite.
+    `after` are the model's outputs in the changed run. `identity` are the model's outputs in a run
+    that computes outputs of heads again from the unchanged weights. The answer of this run measures
+    the noise. Raise ValueError if the answer of the changed run is NaN or infinite.
     """
     value = answer.value(answer.unchanged)
     noise = abs(answer.value(identity) - value)

@@ -2,7 +2,8 @@
 
 The answer is a number in the model's output, such as the logit of one token minus that of another.
 An erasure curve has the answers of a model after 0, 1, 2, ... tokens are removed, or erased. Tokens
-are sufficient if the answer is positive after all other tokens are removed.
+are sufficient if the answer is positive after all other tokens are removed. Some tokens cannot be
+removed, such as the token after which the answer is read. They always remain in the text.
 """
 
 from __future__ import annotations
@@ -160,8 +161,8 @@ def _order(ranking: Any, text: TokenRemover) -> list[int]:
     """Return the positions of the tokens to erase, in the order of a ranking.
 
     If the tokens are deleted from the text, and the order has all of its tokens, the last one is
-    left out, because the model cannot read an empty text. Raise ValueError if `ranking` has another
-    number of scores than the text has tokens, or no score for a token that can be erased.
+    left out, because the model cannot read an empty text. Raise ValueError if `ranking` does not
+    have one score per token, or if the score of every token that can be erased is NaN.
     """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     values = np.asarray(scores, dtype=np.float64)
@@ -211,7 +212,7 @@ class SufficientTokens:
     tokens : Tokens
         All tokens of the text.
     value, before : float
-        Answer with only the tokens in the set, and answer with all tokens.
+        Answer after all other tokens that can be removed are removed, and answer with all tokens.
     exact : bool
         Whether all smaller sets were tried, and none suffices. If False, only some sets were tried.
         Then removing any single token of this set makes the answer 0 or negative, or would leave an
@@ -254,9 +255,9 @@ def sufficient_tokens(
 
     A set suffices if the answer is positive after all other tokens are removed. If at most 16
     tokens can be removed, all sets are tried in ascending size. Among the smallest sets that
-    suffice, the one with the largest answer is returned. For longer texts, tokens are removed one
-    after the other, each time the token whose removal leaves the largest answer, as long as the
-    answer stays positive.
+    suffice, the one with the largest answer is returned. If more than 16 tokens can be removed,
+    they are removed one after the other. Each time, the token is removed whose removal leaves the
+    largest answer. The last removal is the last one after which the answer is positive.
 
     Parameters
     ----------
@@ -314,9 +315,9 @@ def sufficient_tokens(
 
 
 def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:
-    """Return the smallest sufficient set of tokens, and the answer with only these tokens.
+    """Return the smallest sufficient set of tokens, and the answer without the other tokens.
 
-    All sets are tried in ascending size.
+    Sets are tried in ascending size, until one suffices.
     """
     for size in range(text.num_kept, len(text.choice)):
         kept = list(combinations(text.choice, size))
@@ -329,9 +330,9 @@ def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:
 
 
 def _spared(text: TokenRemover) -> tuple[Sequence[int], float]:
-    """Remove tokens one after the other, as `sufficient_tokens` does for long texts.
+    """Remove tokens one after the other, as `sufficient_tokens` does for more than 16 tokens.
 
-    Return the remaining tokens, and the answer with only these tokens.
+    Return the positions of the remaining tokens, and the answer without the removed tokens.
     """
     kept, value = list(text.choice), text.runner.before
     gone: list[int] = []

@@ -87,7 +87,7 @@ class Example:
     ) -> tuple[list[Example], bool]:
         """Return the examples, and whether `inputs` is a list or a batch of examples.
 
-        With `settings`, each example is a prompt from which the model generates text.
+        If `settings` are passed, each example is encoded as a prompt for a generation.
         """
         check_options(options)
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
@@ -198,7 +198,10 @@ class Example:
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
-        """Return the record of the last forward of this example, made with the same `options`."""
+        """Return the record of `forward`, which must be the last forward of this example.
+
+        `options` must be those with which `forward` was run.
+        """
         [record] = records_of_forward(
             self.loaded, self.encoder, self.batch, forward, title=self._title, options=options
         )

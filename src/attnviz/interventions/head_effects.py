@@ -40,11 +40,12 @@ class HeadEffects(Sequence[Values]):
         One array per layer, (heads,). Each number is the answer without the head minus the answer
         with it, averaged over the texts.
     standard_errors : tuple of ndarray of float64 or None
-        Standard errors of these means. None if there is only one text.
+        Standard errors of the means in `values`, in the same shapes. None if there is only one
+        text.
     noise : float
-        Rounding error of the measurement: the largest difference between the answer of a text in a
-        batch with other copies and its answer alone, without ablation. Smaller effects are not
-        significant.
+        Rounding error of the measurement: the largest difference between the answer of an unchanged
+        copy of a text, in a batch with other copies, and the answer of the text alone. Smaller
+        effects are not significant.
     measure : str
         Description of the answer.
     stack : str

@@ -186,10 +186,11 @@ def intervene(
     read the prompt with the text of the changed model. The record and the effect come from these
     runs. By default, the answer is measured after the last token of the prompt.
 
-    With `generate`, token texts and negative positions in `changes` refer to the prompt. In an
-    encoder-decoder model, those of the decoder refer to its first input. A position after the end
-    of the prompt refers to a generated token. A change without `queries` or `keys` also applies to
-    generated tokens. Passed weights apply only to the tokens of the prompt.
+    With `generate`, token texts and negative positions in `changes` refer to the prompt. For the
+    decoder of an encoder-decoder model, the prompt is the first input of the decoder. A position
+    after the end of the prompt refers to a generated token. A change without `queries` or `keys`
+    also applies to generated tokens. Arrays and records as weights of `SetWeights` apply only to
+    the tokens of the prompt.
 
     Examples
     --------
@@ -230,7 +231,8 @@ def intervene(
 class _Intervention:
     """Intervention that can be applied to several examples of a model.
 
-    `kept` are the options of the records. `position` is the token after which answers are read.
+    `kept` are the options for the attention that the returned records keep. `position` is the token
+    after which answers are read, as in `intervene`.
     """
 
     def __init__(
@@ -301,7 +303,7 @@ class _Intervention:
         """Run the model of `runner` with changes, and return the record of this run.
 
         The record has the effect of the changes. `texts` are the texts that the unchanged and the
-        changed model have generated.
+        changed model have generated, or None twice without a generation.
         """
         change = runner.change(*changes)
         runner.ask(answer, position)
@@ -430,7 +432,7 @@ def changed_stacks(
     """Return the stacks of a record with the changed weights.
 
     `record` is the record of a run with these changes, made with `runner`. It has the weights that
-    the model computed in this run, to which the changes of each layer are applied here.
+    the model computed in this run. This function applies the changes of each layer to them.
     """
     change = runner.change(*changes)
     by_stack = changes_by_stack(changes, runner.outline)

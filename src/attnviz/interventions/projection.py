@@ -1,7 +1,7 @@
 """Output projections of a model's attention modules, and norms of values after this projection.
 
-They are found while the model runs on one example, so the results have an entry for each run of an
-attention module.
+Both are found during one forward of the model on one example. The results have one entry for each
+`ModuleRun`, which is one run of an attention module in this forward.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ class ProjectedValues:
 
     @classmethod
     def of_call(cls, call: AttentionCall, projection: nn.Module) -> Self | None:
-        """Copy the values of an attention call. Return None unless the call has one example."""
+        """Create an instance with copies of the tensors of an attention call.
+
+        `projection` is the output projection of the module. Return None if the call does not have
+        exactly one example.
+        """
         value: Any = call.value
         if len(value) != 1:
             return None
-        # Clone both, because a view would keep the whole tensor in memory.
+        # Clone the two slices, because a view would keep the whole tensor in memory.
         return cls(value[0].detach().clone(), call.output[0, 0].detach().clone(), projection)
 
     def norms(self) -> torch.Tensor | None:
@@ -60,7 +64,7 @@ class ProjectedValues:
 
 
 def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
-    """Return for each attention module the norms as in `ProjectedValues.norms`.
+    """Return `ProjectedValues.norms` for each run of an attention module on an example.
 
     Attention modules are left out if their output projection is not found or not linear.
     """
@@ -69,7 +73,7 @@ def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
 
 
 def projections_of(example: Example) -> dict[ModuleRun, nn.Module]:
-    """Return the output projection of each attention module.
+    """Return the output projection of the module for each run of an attention module on an example.
 
     Attention modules are left out if their output projection is not found.
     """

@@ -1,8 +1,8 @@
 """Answers of a model to one example after some of the example's tokens are removed.
 
 An example is one input of the model. Its answer is a number in the model's output, such as the
-logit of one token minus that of another. The model runs on copies of the example, in batches. In
-each copy, other tokens are removed, in one of four ways (see the argument `removal` of
+logit of one token minus that of another. The model runs on copies of the example, in batches. From
+each copy, a different set of tokens is removed, in one of four ways (see the argument `removal` of
 `attnviz.token_effects`).
 """
 
@@ -90,7 +90,7 @@ class TokenRemover:
         self._deletes, self._read_at = removal == "delete", read_at
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> list[float]:
-        """Return one answer for each set of positions, without the tokens at these positions.
+        """Return for each of `sets` the answer without the tokens at the positions in this set.
 
         `doing` is the name of the computation in reports of the progress.
         """
@@ -203,7 +203,10 @@ def _deleting(runner: Runner) -> _Remove:
 
 
 def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, range]:
-    """Return the function that removes patches as ``"mean color"`` does, and their positions."""
+    """Return the function that removes patches as ``"mean color"`` does.
+
+    The second result has the positions of the patches.
+    """
     arguments, grids = runner.arguments, tokens.grids
     pixels = arguments.get("pixel_values")
     if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:

@@ -46,15 +46,19 @@ Arguments = dict[str, Any]
 # Maximum number of tokens in all copies of a batch together, unless the batch has only two copies.
 # Larger batches are not faster on a CPU.
 _TOKENS_AT_ONCE = 4096
-# An unchanged copy in a batch has the output of the example alone if no number differs by more than
-# this times the largest absolute value, or times 1 if that is smaller. `_SAME` has the factor for
-# each dtype of the model, and `_SAME_HALF` the factor for all other dtypes.
+# Relative tolerances for rounding errors. The output of an unchanged copy in a batch is considered
+# equal to the output of the example alone if no number differs by more than the tolerance times the
+# maximum of 1 and the largest absolute value. `_SAME` has the tolerances for two dtypes of the
+# model, and `_SAME_HALF` is that for all other dtypes.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
 
 
 def copies_per_batch(num_tokens: int) -> int:
-    """Return the maximum number of copies of a text in one batch, including an unchanged copy."""
+    """Return the maximum number of copies of a text with `num_tokens` tokens in one batch.
+
+    This number includes an unchanged copy.
+    """
     return max(2, _TOKENS_AT_ONCE // max(1, num_tokens))
 
 
@@ -72,7 +76,8 @@ class Copy:
     num_deleted : int
         Number of tokens of the example that are deleted in the copy.
     row : int or None
-        Row of the logits from which the answer is read. None if it is `Reading.row`.
+        Negative index of the row of the logits from which the answer is read. None if it is
+        `Reading.row`.
     """
 
     change: ForwardChange = field(default_factory=dict)
@@ -94,12 +99,13 @@ class Runner:
     options : CaptureOptions
         Options for the attention that `record` keeps. By default, it keeps none.
     observe : callable or None
-        Function that gets each attention call of the unchanged run, and the run of its module.
+        Function that is called during the unchanged run of the model, with each `AttentionCall` and
+        the `ModuleRun` that made it.
 
     Attributes
     ----------
     unchanged : Forward
-        Unchanged run.
+        Result of the unchanged run.
     outputs : object
         Outputs of the unchanged model for the example alone.
     record : AttentionRecord
@@ -173,12 +179,15 @@ class Runner:
     def answer_to(self, answer: Any, changed: Any = None) -> Answer:
         """Return the definition of an answer, as `answer_of` does.
 
-        `changed` has the outputs of a changed run, on which the default answer depends.
+        `changed` has the outputs of a changed run, or is None. The default answer depends on it.
         """
         return answer_of(self.example, self.outputs, answer, self.reading, changed)
 
     def change(self, *changes: Change) -> ForwardChange:
-        """Return what `changes` do in each run of an attention module, as `plan_of` does."""
+        """Return the `LayerChange` that applies `changes`, for each changed run of a module.
+
+        Raise the errors of `plan_of`.
+        """
         return plan_of(changes, self.outline, self.module_runs)
 
     def forward(
@@ -249,7 +258,7 @@ class Runner:
         """Return how many blocks come before the first changed attention of a copy.
 
         The stored outputs of these blocks are valid for the copy. The result is 0 if the copy has
-        other inputs.
+        other inputs, or if its attention is not changed.
         """
         if copy.inputs is not None or not copy.change:
             return 0
@@ -263,7 +272,8 @@ class Runner:
         `beside` is empty, or has an unchanged copy that is added to the batch. If the answer of
         this copy differs from that of the example alone, the answers of the batch are not used. If
         the batch used stored outputs of blocks (`start` > 0), return None in this case. Otherwise
-        run these and all later copies one at a time.
+        run these and all later copies one at a time. If copies run one at a time, all blocks run,
+        and `start` has no effect.
         """
         if self._separates:
             outputs = self._run([*beside, *copies], start=start)
@@ -403,7 +413,10 @@ class Runner:
         return torch.allclose(one, other, rtol=0, atol=most, equal_nan=True)
 
     def _are_copies(self, pair: Any, alone: Any) -> bool:
-        """Return whether two copies have the outputs of the example alone, up to rounding."""
+        """Return whether two copies have the outputs of the example alone, up to rounding.
+
+        `pair` are the outputs for a batch of the two copies, and `alone` those for the example.
+        """
         for name in alone if isinstance(alone, Mapping) else range(len(alone)):
             one, two = alone[name], pair[name]
             if not isinstance(one, torch.Tensor) or not one.is_floating_point():
@@ -495,9 +508,10 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
 
 
 def outline_of_layer(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAttention:
-    """Return an attention layer with a shape, but without attention. It takes almost no memory.
+    """Return a placeholder for the attention of a layer. It takes almost no memory.
 
-    `vectors` is whether the layer has queries and keys. Otherwise it has only weights.
+    It has the given numbers of heads, queries and keys, but all of its stored numbers are 0. With
+    `vectors`, it stores query and key vectors, otherwise weights.
     """
     one = torch.zeros(1, 1, 1)
     if not vectors:

@@ -28,9 +28,9 @@ class TokenEffects:
         for tokens that cannot be removed: the token after which the answer is read and, with
         ``"mean color"``, tokens that are not patches of an image.
     noise : float
-        Rounding error of the measurement: the largest difference between the answer of the text in
-        a batch with other copies and its answer alone, without a removal. Smaller effects are not
-        significant.
+        Rounding error of the measurement: the largest difference between the answer of an unchanged
+        copy of the text, in a batch with other copies, and the answer of the text alone. Smaller
+        effects are not significant.
     measure : str
         Description of the answer.
     removal : {"mask", "mean embedding", "delete", "mean color"}
@@ -114,8 +114,8 @@ def token_effects(
         If the copies of the text in one batch need more than the free memory. The error is raised
         before the model runs.
     NotImplementedError
-        If the model has another answer for embeddings than for token ids, or if an adapter of the
-        model adds virtual tokens before the text.
+        If the answer of the model differs when its input is embeddings in place of token ids, or if
+        an adapter of the model adds virtual tokens before the text.
 
     Notes
     -----

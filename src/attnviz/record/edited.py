@@ -27,24 +27,26 @@ def remove_pairs(
     keys: NDArray[np.bool_],
     own_keys: NDArray[np.int64] | None = None,
 ) -> LayerAttention:
-    """Return the attention whose softmax omits selected query-key pairs.
+    """Return a copy of `attention` from which query-key pairs are removed before the softmax.
 
     Parameters
     ----------
     heads : tuple of int
-        Numbers of the heads in which the pairs are omitted.
+        Numbers of the heads in which the pairs are removed.
     queries, keys : ndarray of bool
-        (queries,) and (keys,). A pair is omitted if the flags of its query and its key are True.
+        (queries,) and (keys,). A pair is removed if the flag of its query and the flag of its key
+        are both True.
     own_keys : ndarray of int64, optional
-        (queries,): for each query, the index of the key that is the same token. This pair is not
-        omitted. -1 if no key is the same token.
+        (queries,): for each query, the index of the key that is the same token, or -1 if no key is
+        the same token. The pair of a query and this key is not removed. By default, it is removed
+        like all other selected pairs.
 
     Returns
     -------
     LayerAttention
-        `attention` with another mask if it stores queries and keys, otherwise
-        `RenormalizedWeights`. In a `UnitAttention` without merged tokens, its `base` is replaced in
-        this way.
+        If `attention` stores queries and keys, a copy with a mask that also forbids the pairs. If
+        it stores weights, `RenormalizedWeights`. If it is a `UnitAttention` without merged tokens,
+        a copy in which the pairs are removed from its `base`.
     """
     if isinstance(attention, UnitAttention) and not attention.merged:
         query_units, key_units = attention.units_of_tokens()

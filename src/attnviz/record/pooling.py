@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", np.float32, np.float64)
 
-# Each cell has two results: one of its positive numbers, and one of the absolute values of its
-# negative numbers. The cell shows the negative result only if it exceeds the positive result by
-# more than this fraction. Without the fraction, rounding errors would determine the sign of a cell
-# with complete rows of a difference of two records: each such row sums to 0, so the means of the
-# positive and of the negative numbers are equal.
+# Each cell is pooled twice: once over its positive numbers, once over the absolute values of its
+# negative numbers. The cell shows the result of the negative numbers only if it exceeds that of the
+# positive numbers by more than this fraction. Without the fraction, rounding errors would determine
+# the sign of a cell with complete rows of a difference of two records: each such row sums to 0, so
+# the means of the positive and of the negative numbers are equal.
 _TIE = 1e-3
 
 

@@ -119,7 +119,7 @@ class AttentionStack:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Layer numbers of the model, ascending."""
+        """Numbers of the stack's layers in the model, ascending."""
         return tuple(self._layers)
 
     @property

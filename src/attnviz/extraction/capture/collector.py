@@ -53,7 +53,7 @@ from attnviz.utils.cleanup import Cleanup
 # summaries of these. The padding of texts does not apply to these tokens.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
-#: Function that gets each attention call, and the run of the module that made it.
+#: Function that gets each attention call, and the `ModuleRun` that made it.
 Observer = Callable[[AttentionCall, ModuleRun], None]
 
 
