@@ -7,8 +7,10 @@
  * plot of a running projection.
  */
 
+import type { CorpusCaveat, Method, Placing, Work } from "../../client/protocol";
 import { countHeads } from "../../client/source";
 import { roundedUp } from "../../ui/exports/csv";
+import { isSameHead } from "../../ui/head-grid/grid";
 import { rolesInWords } from "../../ui/head-grid/head-roles";
 import {
   capital,
@@ -27,31 +29,29 @@ import type { ViewContext } from "../../ui/view/define-view";
 import { follow, same } from "../../ui/view/state";
 import {
   type Aggregate,
-  type Caveat,
   type Corpus,
   type Lines,
-  type Method,
   meanError,
-  type Placing,
   type Projecting,
-  type ProjectionWork,
 } from "./client/requests";
 import { binCaption, largestOf } from "./mean/marks";
-import { meanStoreOf } from "./mean/store";
 import { type EmbeddingState, placingOf, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
 import { trustInWords } from "./trust";
 
 type Context = ViewContext<EmbeddingState>;
 
+function joined(...sentences: string[]): string {
+  return sentences.filter(Boolean).join(" ");
+}
+
 /** Return "image" if every token of the corpus is a patch or a special token, else "text". */
 export function unitOf(corpus: Corpus): "text" | "image" {
   const { images, vocabulary } = corpus.facts;
-  if (images === 0) return "text";
-  const words = vocabulary.some(
-    (entry, at) => corpus.special[at] !== 1 && !entry.startsWith("patch "),
+  const onlyPatches = vocabulary.every(
+    (entry, at) => corpus.special[at] === 1 || entry.startsWith("patch "),
   );
-  return words ? "text" : "image";
+  return images > 0 && onlyPatches ? "image" : "text";
 }
 
 /** Return "text 3, “The cat sat”", or "text 3" if the text has no name. */
@@ -61,11 +61,11 @@ export function textInWords(corpus: Corpus, text: number): string {
   return name === number || name === "" ? number : `${number}, ${quoted(name)}`;
 }
 
-/** Return "query “it”, position 10 of text 3". */
+/** Return "Query “it”, position 10 of text 3". */
 export function pointInWords(corpus: Corpus, point: number): string {
-  const [text, position] = [corpus.textOf(point), corpus.positionOf(point)];
-  const token = quoted(corpus.tokenOf(point));
-  return `${corpus.kindOf(point)} ${token}, position ${position} of ${unitOf(corpus)} ${text}`;
+  const [kind, token] = [capital(corpus.kindOf(point)), quoted(corpus.tokenOf(point))];
+  const where = `position ${corpus.positionOf(point)} of ${unitOf(corpus)} ${corpus.textOf(point)}`;
+  return `${kind} ${token}, ${where}`;
 }
 
 /**
@@ -73,17 +73,15 @@ export function pointInWords(corpus: Corpus, point: number): string {
  * most to a key. Without loaded lines the sentence only names the point.
  */
 export function linesInWords(corpus: Corpus, point: number, lines: Lines | null): string {
-  const what = capital(pointInWords(corpus, point));
+  const what = pointInWords(corpus, point);
   if (!lines) return `${what}.`;
-  const [strongest, weight] = [lines.points[0], lines.weights[0]];
+  const [strongest, weight = 0] = [lines.points[0], lines.weights[0]];
   const isKey = corpus.isKey(point);
   if (strongest === undefined)
-    return isKey
-      ? `${what}: no query attends to it.`
-      : `${what}: attends to no key that is a point.`;
+    return `${what}: ${isKey ? "no query attends to it" : "attends to no key that is a point"}.`;
   const other = `${quoted(corpus.tokenOf(strongest))} (${corpus.positionOf(strongest)})`;
   const verb = isKey ? "gets most weight from" : "attends most to";
-  return `${what}, ${verb} ${other}: ${formatSmall(weight ?? 0)}.`;
+  return `${what}, ${verb} ${other}: ${formatSmall(weight)}.`;
 }
 
 /** Lines that show at least this share of the query's weight count as complete. */
@@ -99,21 +97,13 @@ export function linesCoverageInWords(isKey: boolean, lines: Lines | null): strin
   // In a page, `numTotal` can also count masked keys, which have no weight. Lines are therefore
   // partial only if they also lack a part of the weight.
   const isPartial = points.length < numTotal && covered < ALL_OF_IT;
-  const count = isPartial
-    ? `${counted(points.length)} of ${several(numTotal, "line")}`
-    : several(points.length, "line");
+  const of = isPartial ? `${counted(points.length)} of ` : "";
   const what = isKey
     ? `the queries that give it ${isPartial ? "most" : "any"} weight`
     : `${shareWithin(covered, error?.covered ?? 0)} of the query’s weight`;
   const most = formatSmall(weights[0] ?? 0);
   const exact = error ? ` Weights are exact to ${plainNumber(roundedUp(error.weight))}.` : "";
-  return `${count}: ${what}. Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.${exact}`;
-}
-
-/** Return the lines of the chosen point, or null until they are loaded. */
-export function linesOfChosen(store: EmbeddingStore): Lines | null {
-  const lines = store.lines.value;
-  return lines?.point === store.chosen.value ? lines : null;
+  return `${of}${several(isPartial ? numTotal : points.length, "line")}: ${what}. Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.${exact}`;
 }
 
 /**
@@ -121,55 +111,10 @@ export function linesOfChosen(store: EmbeddingStore): Lines | null {
  * loading, or if no head is enlarged.
  */
 export function problemOf(context: Context, store: EmbeddingStore): string | null {
-  const at = store.head.value;
-  if (!at || !context.state.enlarged.value) return null;
-  const now = store.projection.value;
-  if (now && now.request.layer === at.layer && now.request.head === at.head) return now.problem;
-  return (
-    store.overview.value?.heads.find(({ layer, head }) => layer === at.layer && head === at.head)
-      ?.problem ?? null
-  );
-}
-
-/**
- * Whether the plot shows principal components because the requested method is running and has no
- * frame yet.
- */
-export function waitsForFrame(store: EmbeddingStore): boolean {
-  return standsForAnother(store) && store.projection.value?.work?.state === "running";
-}
-
-/** Whether the plot shows principal components although another method was requested. */
-function standsForAnother(store: EmbeddingStore): boolean {
-  const now = store.projection.value;
-  if (now === null || now.request.method === "pca") return false;
-  // t-SNE and UMAP start from the principal components. Until their first step is done, the plot
-  // shows these.
-  const { work } = now;
-  return now.explained !== null || (work?.done === 0 && work.state !== "done");
-}
-
-/**
- * Return the settings by which captions describe the plot. The method is the requested one, or PCA
- * if the requested method has no result and is not running.
- */
-function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
-  const asked = projectingOf(state);
-  const dimensions = store.projection.value?.dimensions ?? asked.dimensions;
-  const instead = standsForAnother(store) && !waitsForFrame(store);
-  return instead ? { ...asked, method: "pca", dimensions } : asked;
-}
-
-/**
- * Return the reason why the enlarged head has no mean weights. Return null if its mean weights are
- * loaded or still loading.
- */
-function noMean(context: Context, store: EmbeddingStore): string | null {
-  const { aggregate, current } = meanStoreOf(context, store);
-  // In a page, every mean weight is NaN if a query or key of the head is not finite. If all are
-  // finite, at least one mean is a number, because the mask allows at least one pair.
-  const none = current.value && aggregate.value?.weights.every(Number.isNaN);
-  return none ? "queries or keys are not finite numbers" : null;
+  const plot = store.projection.value;
+  const isShown =
+    context.state.enlarged.value && plot && isSameHead(plot.request, store.head.value);
+  return isShown ? plot.problem : null;
 }
 
 /** Return the subtitle: the stack, the number of texts and the number of points. */
@@ -199,6 +144,18 @@ function matchesInWords(context: Context, store: EmbeddingStore): string {
   return `${counted(matches.count)} of ${several(corpus.count, "point")} ${verb} ${what}.`;
 }
 
+/** Return the caption of the mean weights by position, which names the largest one. */
+function meanInWords({ mean }: EmbeddingStore): string {
+  const aggregate = mean.current.value;
+  if (!aggregate) return "mean weight by query position and key position.";
+  const largest = largestOf(aggregate);
+  // In a page, every mean weight is NaN if a query or key of the head is not finite. If all are
+  // finite, at least one mean is a number, because the mask allows at least one pair.
+  if (!largest) return "queries or keys are not finite numbers, so there is no mean weight.";
+  const [positions] = binCaption(aggregate, largest);
+  return `mean weight by position. Largest, ${positions}: ${formatSmall(largest.weight)}.`;
+}
+
 /**
  * Return the main caption: the enlarged head or all heads, followed by the chosen point, the search
  * result and the lasso.
@@ -206,50 +163,36 @@ function matchesInWords(context: Context, store: EmbeddingStore): string {
  * @param live whether the caption may mention mouse clicks and keyboard keys.
  */
 export function sentenceOf(context: Context, store: EmbeddingStore, live = true): string {
-  const { record } = context;
   const state = follow(context.state);
-  const [corpus, selection] = [store.corpus.value, record.selection.value];
+  const [corpus, selection] = [store.corpus.value, context.record.selection.value];
   if (!corpus || !selection) return "";
-  const selected = state.selected.length;
-  const extra = [
-    matchesInWords(context, store),
-    selected > 0 ? `${several(selected, "point")} in the lasso.` : "",
-  ];
-  const join = (first: string): string => [first, ...extra].filter(Boolean).join(" ");
   const [at, chosen] = [state.enlarged ? store.head.value : null, store.chosen.value];
-  if (!at) {
-    const { stack } = selection;
-    const heads = `all ${several(countHeads(stack), "head")} of ${several(stack.layers.length, "layer")}`;
-    const what = `${capital(stackName(stack.name))}, ${heads}: queries and keys by principal components.`;
-    const near = " Near points attend to each other if r is close to −1.";
-    const hint = live ? " Click a head, or press Enter on it, to enlarge it." : "";
-    const point = chosen === null ? hint : ` ${capital(pointInWords(corpus, chosen))}.`;
-    return join(`${what}${near}${point}`);
-  }
-  const where = capital(headName(at));
-  if (state.content === "aggregate") {
-    const { aggregate, current } = meanStoreOf(context, store);
-    const mean = current.value ? aggregate.value : null;
-    const largest = mean && largestOf(mean);
-    if (largest) {
-      const [positions] = binCaption(mean, largest);
-      return `${where}: mean weight by position. Largest, ${positions}: ${formatSmall(largest.weight)}.`;
-    }
-    const none = problemOf(context, store) ?? noMean(context, store);
-    return none
-      ? `${where}: ${none}, so there is no mean weight.`
-      : `${where}: mean weight by query position and key position.`;
+  const where = at && capital(headName(at));
+  if (where && state.content === "aggregate") return `${where}: ${meanInWords(store)}`;
+  const extra = joined(
+    matchesInWords(context, store),
+    state.selected.length > 0 ? `${several(state.selected.length, "point")} in the lasso.` : "",
+  );
+  if (!where) {
+    const { layers, name } = selection.stack;
+    const heads = `all ${several(countHeads(selection.stack), "head")} of ${several(layers.length, "layer")}`;
+    const hint = live ? "Click a head, or press Enter on it, to enlarge it." : "";
+    return joined(
+      `${capital(stackName(name))}, ${heads}: queries and keys by principal components.`,
+      "Near points attend to each other if r is close to −1.",
+      chosen === null ? hint : `${pointInWords(corpus, chosen)}.`,
+      extra,
+    );
   }
   const problem = problemOf(context, store);
-  if (problem) return join(`${where}: ${problem}, so there is no plot.`);
+  if (problem) return joined(`${where}: ${problem}, so there is no plot.`, extra);
   if (chosen !== null)
-    return join(`${where}. ${linesInWords(corpus, chosen, linesOfChosen(store))}`);
+    return joined(`${where}. ${linesInWords(corpus, chosen, store.lines.value)}`, extra);
   const points = [
     ...(state.points === "keys" ? [] : [several(corpus.numQueries, "query", "queries")]),
     ...(state.points === "queries" ? [] : [several(corpus.count - corpus.numQueries, "key")]),
   ].join(" and ");
-  const how = { ...projectedAs(state, store), lift: state.lift };
-  return join(`${where}: ${points} by ${methodInWords(how, false, waitsForFrame(store))}.`);
+  return joined(`${where}: ${points} by ${shownMethod(state, store, false)}.`, extra);
 }
 
 /**
@@ -264,31 +207,37 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   if (!corpus || !selection) return "";
   const [chosen, enlarged] = [store.chosen.value, state.enlarged.value];
   if (enlarged && state.content.value === "aggregate") {
-    const { aggregate, current, textsAt } = meanStoreOf(context, store);
-    const mean = current.value ? aggregate.value : null;
-    return mean && largestOf(mean)
-      ? aggregateInWords(mean, textsAt({ row: mean.rows - 1, column: 0 }))
-      : "";
+    const mean = store.mean.current.value;
+    if (!mean || !largestOf(mean)) return "";
+    return aggregateInWords(mean, store.mean.textsAt({ row: mean.rows - 1, column: 0 }));
+  }
+  const { stack, layer } = selection;
+  const { caveats } = corpus.facts;
+  const ofCorpus = [corpusInWords(corpus)];
+  const ofColors = store.colors.value?.note ?? "";
+  if (!enlarged) {
+    const stride = store.overview.value?.stride ?? 1;
+    return joined(
+      rolesInWords(record.roles.value, stack),
+      // Every head has its own scaling factor, so a caption of all heads states no factor.
+      `Vectors ${placingInWords(placingOf(follow(state)), null)}.`,
+      ...ofCorpus,
+      stride > 1 ? `Small plots show every ${ordinal(stride)} point.` : "",
+      caveatsInWords(caveats, null, stack.layers.length, state.translate.value),
+      ofColors,
+    );
   }
   const plotted = problemOf(context, store) === null;
-  const [trust, now] = enlarged ? [store.headTrust.value, store.projection.value] : [null, null];
-  const stride = enlarged ? 1 : (store.overview.value?.stride ?? 1);
-  const layers = selection.stack.layers.length;
-  const layer = enlarged ? selection.layer : null;
-  const parts = [
-    enlarged ? "" : rolesInWords(record.roles.value, selection.stack),
+  const trust = store.headTrust.value;
+  return joined(
     trust && plotted ? trustInWords(trust) : "",
-    enlarged && chosen !== null && !live
-      ? linesCoverageInWords(corpus.isKey(chosen), linesOfChosen(store))
-      : "",
+    chosen !== null && !live ? linesCoverageInWords(corpus.isKey(chosen), store.lines.value) : "",
     plotted ? methodOf(context, store) : "",
-    corpusInWords(corpus),
-    plotted ? explainedInWords(now?.explained ?? null) : "",
-    stride > 1 ? `Small plots show every ${ordinal(stride)} point.` : "",
-    caveatsInWords(corpus.facts.caveats, layer, layers, state.translate.value),
-    store.colors.value?.note ?? "",
-  ];
-  return parts.filter(Boolean).join(" ");
+    ...ofCorpus,
+    plotted ? explainedInWords(store.projection.value?.explained ?? null) : "",
+    caveatsInWords(caveats, layer, stack.layers.length, state.translate.value),
+    ofColors,
+  );
 }
 
 /** Return "2nd", "3rd", "4th", ... */
@@ -302,36 +251,33 @@ function ordinal(count: number): string {
  * Return all sentences except the first of the kernel's text about a finished projection, such as "
  * A perplexity of 50 needs …". Return "" if the text has one sentence.
  */
-export function remarkInWords(work: ProjectionWork | null): string {
+export function remarkInWords(work: Work | null): string {
   const [, ...remarks] = work?.state === "done" ? work.words.split(". ") : [];
   return remarks.map((remark) => ` ${remark}.`).join("");
 }
 
-/** Return how vectors were placed. For an enlarged head, also return how they were projected. */
-export function methodOf(context: Context, store: EmbeddingStore): string {
+/** Return how the vectors of the enlarged head were projected and placed. */
+function methodOf(context: Context, store: EmbeddingStore): string {
   const state = follow(context.state);
-  const [now, at, placing] = [store.projection.value, store.head.value, placingOf(state)];
-  // Every head has its own scaling factor, so a caption of all heads states no factor.
-  if (!state.enlarged) return `Vectors ${placingInWords(placing, null)}.`;
-  const isCurrent = now && now.request.layer === at?.layer && now.request.head === at.head;
-  const words = placingInWords(
-    placing,
-    isCurrent && same(now.request.placing, placing) ? now.factor : null,
-  );
-  const projecting = { ...projectedAs(state, store), lift: placing.lift };
-  const how = methodInWords(projecting, true, waitsForFrame(store));
-  return `By ${how}; ${words}.${remarkInWords(store.projection.value?.work ?? null)}`;
+  const [plot, placing] = [store.projection.value, placingOf(state)];
+  const isCurrent =
+    plot && isSameHead(plot.request, store.head.value) && same(plot.request.placing, placing);
+  const words = placingInWords(placing, isCurrent ? plot.factor : null);
+  return `By ${shownMethod(state, store, true)}; ${words}.${remarkInWords(plot?.work ?? null)}`;
 }
 
 /** Return the summary for screen readers. */
 export function summaryOf(context: Context, store: EmbeddingStore): string {
   const selection = context.record.selection.value;
   if (!selection || !store.corpus.value) return "";
-  const { enlarged, content: shown } = context.state;
-  const where = enlarged.value ? `${capital(stackName(selection.stack.name))}. ` : "";
-  const plotted = enlarged.value && shown.value === "plot" && !problemOf(context, store);
-  const measured = plotted ? trustInWords(store.headTrust.value ?? undefined) : "";
-  return `${where}${sentenceOf(context, store, false)} ${measured}`.trim();
+  const { enlarged, content } = context.state;
+  const plotted = enlarged.value && content.value === "plot" && !problemOf(context, store);
+  const trust = store.headTrust.value;
+  return joined(
+    enlarged.value ? `${capital(stackName(selection.stack.name))}.` : "",
+    sentenceOf(context, store, false),
+    plotted && trust ? trustInWords(trust) : "",
+  );
 }
 
 const METHODS: Record<Method, string> = {
@@ -341,32 +287,40 @@ const METHODS: Record<Method, string> = {
 };
 
 /**
- * Return the distance that t-SNE and UMAP use. For lifted vectors it is Euclidean, because the lift
- * adds a coordinate that makes Euclidean distances follow q·k.
- */
-export function metricInWords({ lift }: Pick<Placing, "lift">): string {
-  return lift ? "Euclidean distance" : "cosine distance";
-}
-
-/**
  * Return the name of a method, such as "principal components", "t-SNE of cosine distance,
  * perplexity 50, seed 0", or "3D UMAP of cosine distance, 15 neighbours, seed 0".
  *
  * @param detailed whether to include the settings.
- * @param waiting whether the plot shows principal components until the method has a frame.
  */
 export function methodInWords(
   { method, dimensions, perplexity, neighbors, seed, lift }: Projecting & Pick<Placing, "lift">,
   detailed = false,
-  waiting = false,
 ): string {
-  const space = dimensions === 3 ? "3D " : "";
-  if (waiting) return `${space}${METHODS.pca}, until ${METHODS[method]} has its first frame`;
-  const by = method === "pca" ? "" : ` of ${metricInWords({ lift })}`;
-  const name = `${space}${METHODS[method]}${by}`;
-  if (!detailed || method === "pca") return name;
+  const name = `${dimensions === 3 ? "3D " : ""}${METHODS[method]}`;
+  if (method === "pca") return name;
+  // The lift adds a coordinate that makes Euclidean distances follow q·k.
+  const by = `${name} of ${lift ? "Euclidean" : "cosine"} distance`;
   const size = method === "tsne" ? `perplexity ${perplexity}` : several(neighbors, "neighbour");
-  return `${name}, ${size}, seed ${seed}`;
+  return detailed ? `${by}, ${size}, seed ${seed}` : by;
+}
+
+/**
+ * Return the name of the method of the plot on the screen. Until t-SNE and UMAP have a frame, and if
+ * they have no result, the plot shows principal components.
+ */
+function shownMethod(state: EmbeddingState, store: EmbeddingStore, detailed: boolean): string {
+  const asked = { ...projectingOf(state), lift: state.lift };
+  const plot = store.projection.value;
+  const work = plot?.work;
+  const isInstead =
+    plot &&
+    plot.request.method !== "pca" &&
+    (plot.explained !== null || (work?.done === 0 && work.state !== "done"));
+  if (!isInstead) return methodInWords(asked, detailed);
+  const isRunning = work?.state === "running";
+  const dimensions = isRunning ? asked.dimensions : plot.dimensions;
+  const shown = methodInWords({ ...asked, method: "pca", dimensions });
+  return isRunning ? `${shown}, until ${METHODS[asked.method]} has its first frame` : shown;
 }
 
 /**
@@ -379,7 +333,7 @@ export function placingInWords(
   { scaling, translate, lift }: Placing,
   factor: number | null,
 ): string {
-  const by = factor === null || scaling === "none" ? "" : ` (c = ${formatNumber(factor)})`;
+  const by = factor === null ? "" : ` (c = ${formatNumber(factor)})`;
   const parts = [
     scaling === "norms" ? `scaled by their norms${by}` : "not scaled",
     translate ? "keys moved onto the queries" : "keys not moved",
@@ -393,6 +347,12 @@ function widest(edges: readonly number[]): number {
   return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
 }
 
+/** Return "12 of 800 texts", or "12 texts" if these are all. */
+function partOf(count: number, total: number, one: string, many = `${one}s`): string {
+  const of = count < total ? `${counted(count)} of ` : "";
+  return `${of}${several(Math.max(count, total), one, many)}`;
+}
+
 /**
  * Return the number of texts and queries in a mean, the size of its bins, and its precision.
  *
@@ -400,9 +360,7 @@ function widest(edges: readonly number[]): number {
  *   unknown.
  */
 export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): string {
-  const { texts, of_texts: ofTexts, queries, of_queries: ofQueries } = mean;
-  const of =
-    texts < ofTexts ? `${counted(texts)} of ${several(ofTexts, "text")}` : several(texts, "text");
+  const { texts, queries, of_queries: ofQueries } = mean;
   const sample =
     queries < ofQueries
       ? `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`
@@ -410,7 +368,7 @@ export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): 
   const [down, across] = [widest(mean.query_edges), widest(mean.key_edges)];
   const bins =
     Math.max(down, across) > 1
-      ? ` A cell is the mean over at most ${down} × ${across} positions.`
+      ? `A cell is the mean over at most ${down} × ${across} positions.`
       : "";
   const long =
     texts < 2 || numInLastRow === texts
@@ -419,8 +377,11 @@ export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): 
         ? "; few texts reach the last positions"
         : `; ${counted(numInLastRow)} of them ${numInLastRow === 1 ? "reaches" : "reach"} the last row`;
   const error = meanError(mean, largestOf(mean)?.weight ?? 0);
-  const exact = error > 0 ? ` Means are exact to ${plainNumber(roundedUp(error))}.` : "";
-  return `Mean over ${of}${sample}${long}.${bins}${exact}`;
+  return joined(
+    `Mean over ${partOf(texts, mean.of_texts, "text")}${sample}${long}.`,
+    bins,
+    error > 0 ? `Means are exact to ${plainNumber(roundedUp(error))}.` : "",
+  );
 }
 
 /**
@@ -428,25 +389,20 @@ export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): 
  * sample.
  */
 export function corpusInWords(corpus: Corpus): string {
-  const { total_points: inAll, total_texts: totalTexts, seed, whole } = corpus.facts;
-  const { num_skipped: leftOut = 0, stopped = true } = corpus.facts;
+  const { total_points: totalPoints, total_texts: totalTexts, seed, whole } = corpus.facts;
+  const { num_skipped: numSkipped = 0, stopped = true } = corpus.facts;
   const [count, texts, unit] = [corpus.count, corpus.numTexts, unitOf(corpus)];
-  const others =
-    leftOut === 0
-      ? ""
-      : ` ${several(leftOut, unit)} ${leftOut === 1 ? "is" : "are"} skipped: empty or too long.`;
-  const all = count >= inAll && texts + leftOut >= totalTexts;
-  if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.${others}`;
-  const points =
-    count < inAll ? `${counted(count)} of ${several(inAll, "point")}` : several(count, "point");
-  const from =
-    texts < totalTexts ? `${counted(texts)} of ${several(totalTexts, unit)}` : several(texts, unit);
-  const their = texts === 1 ? "its" : "their";
-  const part = `, ${whole ? `all of ${their}` : `some of ${their}`} tokens`;
+  const skipped =
+    numSkipped > 0
+      ? `${several(numSkipped, unit)} ${numSkipped === 1 ? "is" : "are"} skipped: empty or too long.`
+      : "";
+  if (count >= totalPoints && texts + numSkipped >= totalTexts)
+    return joined(`All ${several(count, "point")} of ${several(texts, unit)}.`, skipped);
+  const from = `${partOf(count, totalPoints, "point")}: ${partOf(texts, totalTexts, unit)}`;
+  const tokens = `${whole ? "all" : "some"} of ${texts === 1 ? "its" : "their"} tokens`;
   const drawn = stopped ? `, drawn at random with seed ${seed}` : "";
-  const rest =
-    drawn === "" && others === "" && texts < totalTexts ? " The others are left out." : others;
-  return `${points}: ${from}${part}${drawn}.${rest}`;
+  const hasOthers = !stopped && numSkipped === 0 && texts < totalTexts;
+  return joined(`${from}, ${tokens}${drawn}.`, hasOthers ? "The others are left out." : skipped);
 }
 
 /** Return the share of the variance on the axes, or "" if the axes are not principal components. */
@@ -461,42 +417,30 @@ export function explainedInWords(explained: readonly number[] | null): string {
  * Return the caveats of one layer, or of all layers if `layer` is null. With all layers, each
  * caveat names its layers unless it applies to all of them.
  *
- * @param layers number of layers of the stack.
+ * @param numLayers number of layers of the stack.
  * @param moved whether keys are moved. If not, caveats about moving are omitted.
  */
-export function caveatsInWords(
-  caveats: readonly Caveat[],
+function caveatsInWords(
+  caveats: readonly CorpusCaveat[],
   layer: number | null,
-  layers: number,
+  numLayers: number,
   moved: boolean,
 ): string {
-  return caveats
-    .filter((caveat) => layer === null || caveat.layers.includes(layer))
-    .filter((caveat) => moved || caveat.kind !== "moving")
-    .map((caveat) => {
-      const words = /[.!?]$/.test(caveat.words) ? caveat.words : `${caveat.words}.`;
-      const needsLayers = layer === null && caveat.layers.length < layers;
-      return needsLayers ? `${layersInWords(caveat.layers)}: ${words}` : words;
-    })
-    .join(" ");
+  const sentences = caveats
+    .filter(({ layers }) => layer === null || layers.includes(layer))
+    .filter(({ kind }) => moved || kind !== "moving")
+    .map(({ layers, words }) => {
+      const sentence = /[.!?]$/.test(words) ? words : `${words}.`;
+      const needsLayers = layer === null && layers.length < numLayers;
+      return needsLayers ? `${layersInWords(layers)}: ${sentence}` : sentence;
+    });
+  return sentences.join(" ");
 }
 
 /** Return "Layer 3", "Layers 0 to 5" or "Layers 0, 2, 4". */
-export function layersInWords(layers: readonly number[]): string {
-  const [first, last] = [layers[0], layers.at(-1)];
-  if (first === undefined) return "No layer";
+function layersInWords(layers: readonly number[]): string {
+  const [first = 0, last] = [layers[0], layers.at(-1)];
   if (layers.length === 1) return `Layer ${first}`;
   const run = layers.length > 2 && layers.every((layer, i) => layer === first + i);
   return run ? `Layers ${first} to ${last}` : `Layers ${layers.join(", ")}`;
-}
-
-/** Return the state of a projection in words. Return "" if it is done or none was started. */
-export function workInWords(work: ProjectionWork | null): string {
-  if (!work || work.state === "done") return "";
-  if (work.words !== "") return work.words;
-  if (work.state === "running")
-    return work.num_total > 0
-      ? `Step ${counted(work.done)} of ${counted(work.num_total)}.`
-      : "Projecting …";
-  return work.state === "cancelled" ? "Cancelled." : "The projection failed.";
 }

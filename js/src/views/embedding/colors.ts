@@ -12,22 +12,16 @@ import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
 import { MAX_COLOURS, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
 import { counted, formatNumber, quoted, several } from "../../ui/text/captions";
 import type { Corpus } from "./client/requests";
+import type { EmbeddingState } from "./state";
 
+/** A named colour or shape of the legend. */
 export interface LegendEntry {
   label: string;
   color: string;
-  /** Number of points. */
-  count: number;
+  /** Number of points, or null if the legend does not give it. */
+  count: number | null;
+  shape: "dot" | "square" | "patch";
 }
-
-export type ColorLegend =
-  | { kind: "categories"; entries: LegendEntry[] }
-  | {
-      kind: "scale";
-      scale: LegendScale;
-      /** Legend entry of points whose number is unknown, or null if all numbers are known. */
-      unknown: LegendEntry | null;
-    };
 
 /** A colour for every point. */
 export interface Coloring {
@@ -35,11 +29,32 @@ export interface Coloring {
   /** Index into `palette` for each point. */
   index: Uint8Array;
   palette: string[];
-  legend: ColorLegend;
-  /** Caption about the colours, such as the number of points with an unknown value, or null. */
-  note: string | null;
+  /** Colour scale of numbers, or null if the colours are categories. */
+  scale: LegendScale | null;
+  /** Colours of the categories, or the colour of points whose number is unknown. */
+  entries: LegendEntry[];
+  /** Caption about the colours, such as the number of points with an unknown value, or "". */
+  note: string;
   /** Return the category or number that determines the colour of a point, or null if unknown. */
   labelOf: (point: number) => string | number | null;
+}
+
+/**
+ * Return the entries of the legend: first the shapes of the drawn kinds of points, then the colours.
+ */
+export function legendEntries(
+  { name, entries }: Coloring,
+  points: EmbeddingState["points"],
+  palette: Palette,
+): LegendEntry[] {
+  const shapes = (["queries", "keys"] as const)
+    .filter((kind) => points === "both" || points === kind)
+    .map((kind): LegendEntry => {
+      const shape = kind === "keys" ? "square" : "dot";
+      const colored = name === "type" ? entries.find(({ label }) => label === kind) : undefined;
+      return { label: kind, color: palette.neutral, count: null, ...colored, shape };
+    });
+  return name === "type" ? shapes : [...shapes, ...entries];
 }
 
 /**
@@ -47,6 +62,7 @@ export interface Coloring {
  * distinguish from the colour scale.
  */
 export const UNKNOWN: Record<ThemeName, string> = { light: "#8d939d", dark: "#828d9c" };
+
 /** Inputs of a colouring in addition to the corpus. */
 export interface ColorRoom {
   palette: Palette;
@@ -55,6 +71,10 @@ export interface ColorRoom {
   norms: Float32Array | null;
   /** Name of the head that `norms` belong to. */
   head: string;
+}
+
+function unknownNote(name: string, count: number): string {
+  return count > 0 ? `${quoted(name)} is unknown for ${several(count, "point")}.` : "";
 }
 
 /**
@@ -72,49 +92,46 @@ function byKind(
   kindOf: (point: number) => number,
   ranked: boolean,
 ): Coloring {
+  const kindOfPoint = Array.from({ length: corpus.count }, (_, point) => kindOf(point));
   const counts = new Float64Array(labels.length);
   let unknown = 0;
-  for (let point = 0; point < corpus.count; point++) {
-    const kind = kindOf(point);
+  for (const kind of kindOfPoint) {
     if (kind >= 0 && kind < counts.length) counts[kind] = (counts[kind] as number) + 1;
     else unknown++;
   }
   const kinds = labels.map((_, kind) => kind).filter((kind) => !ranked || counts[kind] !== 0);
   if (ranked) kinds.sort((a, b) => (counts[b] as number) - (counts[a] as number) || a - b);
   const own = kinds.slice(0, MAX_COLOURS);
+  const others = kinds.slice(MAX_COLOURS);
   const colorIndexOf = new Uint8Array(labels.length).fill(own.length);
   own.forEach((kind, colorIndex) => {
     colorIndexOf[kind] = colorIndex;
   });
-  const index = new Uint8Array(corpus.count);
-  for (let point = 0; point < corpus.count; point++) {
-    index[point] = colorIndexOf[kindOf(point)] ?? own.length;
-  }
-  const colors = own.map((_, colorIndex) => palette.heads[colorIndex] as string);
-  const entries = own.map((kind, colorIndex) => ({
-    label: labels[kind] as string,
-    color: colors[colorIndex] as string,
-    count: counts[kind] as number,
-  }));
-  const others = kinds.slice(own.length);
-  const inOthers = others.reduce((sum, kind) => sum + (counts[kind] as number), 0);
-  const notes: string[] = [];
-  if (others.length > 0) {
-    notes.push(
-      `The ${own.length} with most points have separate colours. The other ${counted(others.length)} share one.`,
-    );
-  }
-  if (unknown > 0) notes.push(`${quoted(name)} is unknown for ${several(unknown, "point")}.`);
-  if (inOthers + unknown > 0) {
+  const entries = own.map(
+    (kind, colorIndex): LegendEntry => ({
+      label: labels[kind] as string,
+      color: palette.heads[colorIndex] as string,
+      count: counts[kind] as number,
+      shape: "patch",
+    }),
+  );
+  const colors = entries.map(({ color }) => color);
+  const rest = others.reduce((sum, kind) => sum + (counts[kind] as number), unknown);
+  if (rest > 0) {
     const label = others.length === 0 ? "unknown" : unknown > 0 ? "other or unknown" : "other";
-    entries.push({ label, color: palette.neutral, count: inOthers + unknown });
+    entries.push({ label, color: palette.neutral, count: rest, shape: "patch" });
   }
+  const shared =
+    others.length > 0
+      ? `The ${own.length} with most points have separate colours. The other ${counted(others.length)} share one.`
+      : "";
   return {
     name,
-    index,
+    index: Uint8Array.from(kindOfPoint, (kind) => colorIndexOf[kind] ?? own.length),
     palette: [...colors, palette.neutral],
-    legend: { kind: "categories", entries },
-    note: notes.length > 0 ? notes.join(" ") : null,
+    scale: null,
+    entries,
+    note: [shared, unknownNote(name, unknown)].filter(Boolean).join(" "),
     labelOf: (point) => labels[kindOf(point)] ?? null,
   };
 }
@@ -137,8 +154,8 @@ function byNumber(
     const value = numberOf(point);
     if (!isKnown(value)) unknown++;
     else {
-      if (value < low) low = value;
-      if (value > high) high = value;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
     }
   }
   if (low > high) [low, high] = log ? [1, 1] : [0, 0];
@@ -151,8 +168,11 @@ function byNumber(
     const share = to > from ? (scaled(value) - from) / (to - from) : 0;
     index[point] = isKnown(value) ? Math.round(share * (NUMBER_STEPS - 1)) : NUMBER_STEPS;
   }
-  const legend: ColorLegend = {
-    kind: "scale",
+  const gray = UNKNOWN[theme];
+  return {
+    name,
+    index,
+    palette: [...stops, gray],
     scale: {
       color: (position) => [
         ...rgbOf(stops[Math.round(position * (NUMBER_STEPS - 1))] as string),
@@ -160,14 +180,10 @@ function byNumber(
       ],
       labels: [formatNumber(low), log ? `${name}, logarithmic` : name, formatNumber(high)],
     },
-    unknown: unknown > 0 ? { label: "unknown", color: UNKNOWN[theme], count: unknown } : null,
+    entries: unknown > 0 ? [{ label: "unknown", color: gray, count: unknown, shape: "patch" }] : [],
+    note: unknownNote(name, unknown),
+    labelOf: (point) => (Number.isFinite(numberOf(point)) ? numberOf(point) : null),
   };
-  const note = unknown > 0 ? `${quoted(name)} is unknown for ${several(unknown, "point")}.` : null;
-  const labelOf = (point: number): number | null => {
-    const value = numberOf(point);
-    return Number.isFinite(value) ? value : null;
-  };
-  return { name, index, palette: [...stops, UNKNOWN[theme]], legend, note, labelOf };
 }
 
 /**
@@ -177,49 +193,46 @@ function byNumber(
  * the note states the reason.
  */
 export function coloring(corpus: Corpus, name: string, room: ColorRoom): Coloring {
-  const { palette, norms } = room;
-  const { count, positions, tokens } = corpus;
+  const { norms } = room;
+  const { count, positions, tokens, facts, special, punctuation } = corpus;
   const kinds = (
     labels: readonly string[],
     kindOf: (point: number) => number,
     ranked = false,
-  ): Coloring => byKind(name, corpus, palette, labels, kindOf, ranked);
+  ): Coloring => byKind(name, corpus, room.palette, labels, kindOf, ranked);
   // A column takes precedence over a built-in colouring of the same name.
   const column = corpus.columns.find((candidate) => candidate.name === name);
-  if (column?.categories) {
-    return kinds(column.categories, (point) => column.values[point] ?? -1, true);
-  }
-  if (column) return byNumber(name, count, room, (point) => column.values[point] as number);
+  const numberOf = (point: number): number => column?.values[point] ?? Number.NaN;
+  if (column?.categories) return kinds(column.categories, numberOf, true);
+  if (column) return byNumber(name, count, room, numberOf);
+  const tokenOf = (point: number): number => tokens[point] as number;
   switch (name) {
     case "position":
       return byNumber(name, count, room, (point) => positions[point] as number);
     case "position mod 5":
       return kinds(["0", "1", "2", "3", "4"], (point) => (positions[point] as number) % 5);
     case "norm": {
-      if (!norms) {
-        return { ...coloring(corpus, "type", room), note: "Loading vector lengths." };
-      }
-      const colors = byNumber(name, count, room, (point) => norms[point] as number);
-      const note = [`Lengths of the vectors of ${room.head}.`, colors.note].filter(Boolean);
+      if (!norms) return { ...coloring(corpus, "type", room), note: "Loading vector lengths." };
       // A norm was sent as a 16-bit code, which has the precision of five digits.
-      const labelOf = (point: number): number => Number((norms[point] as number).toPrecision(5));
-      return { ...colors, note: note.join(" "), labelOf };
+      const rounded = (point: number): number => Number((norms[point] as number).toPrecision(5));
+      const colors = byNumber(name, count, room, (point) => norms[point] as number);
+      const note = `Lengths of the vectors of ${room.head}. ${colors.note}`.trim();
+      return { ...colors, note, labelOf: rounded };
     }
     case "frequency":
       return byNumber(
         name,
         count,
         room,
-        (point) => corpus.facts.frequency[tokens[point] as number] ?? Number.NaN,
+        (point) => facts.frequency[tokenOf(point)] ?? Number.NaN,
         true,
       );
     case "punctuation":
-      return kinds(["words and parts of words", "punctuation", "special tokens"], (point) => {
-        const token = tokens[point] as number;
-        return corpus.special[token] === 1 ? 2 : (corpus.punctuation[token] as number);
-      });
+      return kinds(["words and parts of words", "punctuation", "special tokens"], (point) =>
+        special[tokenOf(point)] === 1 ? 2 : (punctuation[tokenOf(point)] as number),
+      );
     case "text":
-      return kinds(corpus.facts.names, (point) => corpus.textOf(point), true);
+      return kinds(facts.names, (point) => corpus.textOf(point), true);
     default: {
       const colors = kinds(["queries", "keys"], (point) => (corpus.isKey(point) ? 1 : 0));
       if (name === "type") return colors;

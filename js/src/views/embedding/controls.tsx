@@ -1,15 +1,13 @@
 /** Controls of the embedding view: display, projection and search. */
 
 import { useMemo } from "preact/hooks";
-import type { ColorScale } from "../../ui/colors/color-scales";
 import { Choice, Switch } from "../../ui/controls/fields";
 import { counted, several } from "../../ui/text/captions";
 import { SearchField } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign, valuesOf } from "../../ui/view/state";
-import { methodInWords, placingInWords, remarkInWords, workInWords } from "./captions";
-import type { Corpus, Method, Projecting } from "./client/requests";
-import { meanStoreOf } from "./mean/store";
+import { assign, follow, valuesOf } from "../../ui/view/state";
+import { methodInWords, placingInWords, remarkInWords } from "./captions";
+import type { Corpus, Projecting } from "./client/requests";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
 
@@ -18,26 +16,14 @@ interface ControlProps {
   store: EmbeddingStore;
 }
 
-/** Labels of the colourings whose names would be unclear as labels. */
-const COLORING_NAMES: Record<string, string> = {
-  type: "query or key",
-  frequency: "token frequency",
-  norm: "vector length",
-};
-
 /**
  * Return the name and label of every colouring. A column replaces a built-in colouring of the same
  * name.
  */
-export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, string][] {
-  const own = (corpus?.columns ?? []).map(({ name }) => name);
-  return [
-    ...COLORINGS.filter((name) => !own.includes(name)).map((name): [string, string] => [
-      name,
-      COLORING_NAMES[name] ?? name,
-    ]),
-    ...own.map((name): [string, string] => [name, name]),
-  ];
+export function colorings({ columns }: Pick<Corpus, "columns">) {
+  const own = columns.map(({ name }) => [name, name] as const);
+  const names = columns.map(({ name }) => name);
+  return [...COLORINGS.filter(([name]) => !names.includes(name)), ...own];
 }
 
 export function EmbeddingControls({ context, store }: ControlProps) {
@@ -62,10 +48,9 @@ export function EmbeddingControls({ context, store }: ControlProps) {
               ["plot", "points"],
               ["aggregate", "mean weight by position"],
             ]}
-            onChange={(shown) => assign(state, { content: shown })}
+            onChange={(content) => assign(state, { content })}
           />
         )}
-        {!plotted && <MeanScale context={context} store={store} />}
         {plotted && <Looks context={context} store={store} corpus={corpus} />}
       </div>
       {plotted && live && (
@@ -83,30 +68,10 @@ export function EmbeddingControls({ context, store }: ControlProps) {
   );
 }
 
-/** Choice of the colour scale of the mean weights. */
-function MeanScale({ context, store }: ControlProps) {
-  const { scale } = meanStoreOf(context, store);
-  return (
-    <Choice<ColorScale>
-      label="Colour"
-      value={scale.value}
-      options={[
-        ["linear", "linear"],
-        ["log", "logarithmic"],
-      ]}
-      onChange={(value) => {
-        scale.value = value;
-      }}
-    />
-  );
-}
-
 /** Controls of colours, drawn points and search. */
 function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
   const { state } = context;
   const options = colorings(corpus);
-  // An enlarged plot has its own button that clears the lasso.
-  const selected = state.enlarged.value ? 0 : state.selected.value.length;
   return (
     <>
       <Choice
@@ -126,25 +91,31 @@ function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
         onChange={(points) => assign(state, { points })}
       />
       <Search context={context} store={store} />
-      {selected > 0 && (
-        <button
-          type="button"
-          class="av-chip"
-          title="Clear the lasso"
-          onClick={() => assign(state, { selected: [] })}
-        >
-          {several(selected, "point")} in the lasso ×
-        </button>
-      )}
+      {/* An enlarged plot has this button itself. */}
+      {!state.enlarged.value && <LassoChip context={context} />}
     </>
   );
 }
 
+/** Button that clears the lasso. */
+export function LassoChip({ context: { state } }: Pick<ControlProps, "context">) {
+  const selected = state.selected.value.length;
+  if (selected === 0) return null;
+  return (
+    <button
+      type="button"
+      class="av-chip"
+      title="Clear the lasso (Esc on a plot)"
+      onClick={() => assign(state, { selected: [] })}
+    >
+      {several(selected, "point")} in the lasso ×
+    </button>
+  );
+}
+
 /** Search field for tokens. */
-function Search({ context, store }: ControlProps) {
-  const { state } = context;
+function Search({ context: { state }, store }: ControlProps) {
   const matches = store.matches.value;
-  const searchText = state.search.value;
   const result = !matches
     ? ""
     : matches.count === 0
@@ -157,7 +128,7 @@ function Search({ context, store }: ControlProps) {
     <SearchField
       class="av-find-points"
       title={'Part of a token, or a whole token in quotes: "it"'}
-      value={searchText}
+      value={state.search.value}
       onInput={(search) => assign(state, { search })}
       onKeyDown={(event) => {
         if (event.key === "Escape") assign(state, { search: "" });
@@ -194,45 +165,40 @@ function NumberField(props: {
         value={value}
         // A change event follows the Enter key or a lost focus. Input events would start a
         // projection after every typed digit.
-        onChange={(event) => {
-          const number = event.currentTarget.valueAsNumber;
-          if (Number.isInteger(number) && number >= range[0] && number <= range[1])
-            onChange(number);
-          else event.currentTarget.value = String(value);
+        onChange={({ currentTarget: input }) => {
+          if (input.value !== "" && input.checkValidity()) onChange(input.valueAsNumber);
+          else input.value = String(value);
         }}
       />
     </label>
   );
 }
 
-const METHODS: [Method, string][] = [
-  ["pca", "PCA"],
-  ["tsne", "t-SNE"],
-  ["umap", "UMAP"],
-];
-
 /**
  * Controls of the enlarged head's projection: method, dimensions, and the settings of the method.
  */
-function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> }) {
-  const { state } = context;
+function ProjectingControls({ context: { state } }: Pick<ControlProps, "context">) {
   const method = state.method.value;
   return (
     <>
       <Choice
         label="Method"
         value={method}
-        options={METHODS}
+        options={[
+          ["pca", "PCA"],
+          ["tsne", "t-SNE"],
+          ["umap", "UMAP"],
+        ]}
         onChange={(value) => assign(state, { method: value })}
       />
       <Choice
         label="Dimensions"
-        value={String(state.dimensions.value) as "2" | "3"}
+        value={state.dimensions.value === 3 ? "3" : "2"}
         options={[
           ["2", "2D"],
           ["3", "3D"],
         ]}
-        onChange={(value) => assign(state, { dimensions: Number(value) as 2 | 3 })}
+        onChange={(value) => assign(state, { dimensions: value === "3" ? 3 : 2 })}
       />
       {method === "tsne" && (
         <NumberField
@@ -266,15 +232,15 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
 }
 
 /** Choice between principal components and the other projection that an exported page contains. */
-function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Projecting }) {
+function Embedded(props: Pick<ControlProps, "context"> & { embedded: Projecting }) {
   const { embedded } = props;
   const { state } = props.context;
-  const now =
-    state.method.value === embedded.method && state.dimensions.value === embedded.dimensions;
+  const { method, dimensions } = follow(state);
+  const isOther = method === embedded.method && dimensions === embedded.dimensions;
   return (
     <Choice
       label="Method"
-      value={now ? "embedded" : "pca"}
+      value={isOther ? "embedded" : "pca"}
       options={[
         ["pca", "PCA"],
         ["embedded", methodInWords({ ...embedded, lift: state.lift.value }, true)],
@@ -287,18 +253,12 @@ function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Proje
 }
 
 /** Controls of the placing: scaling, moving and lift, each with an explanation. */
-function Placing({ context, store }: ControlProps) {
-  const { state } = context;
+function Placing({ context: { state }, store }: ControlProps) {
   const factor = state.enlarged.value ? (store.projection.value?.factor ?? null) : null;
-  const placing = {
-    scaling: state.scaling.value,
-    translate: state.translate.value,
-    lift: state.lift.value,
-  };
   return (
     <details class="av-more">
       <summary>
-        <span class="av-muted">Placing</span> {placingInWords(placing, factor)}
+        <span class="av-muted">Placing</span> {placingInWords(follow(state), factor)}
       </summary>
       <div class="av-more-list">
         <div>
@@ -340,48 +300,41 @@ function Placing({ context, store }: ControlProps) {
 }
 
 /** Progress of the overview or of a projection. A button cancels or restarts the projection. */
-export function Work({ context, store }: ControlProps) {
-  const corpus = store.corpus.value;
-  const progress = store.overviewProgress.value;
-  const plotted = context.state.enlarged.value && context.state.content.value === "plot";
-  const plot = plotted ? store.projection.value : null;
-  const work = plot?.work ?? null;
-  if (!corpus || corpus.count === 0) return null;
-  if (!plotted && progress) {
-    const [done, of] = progress;
+export function Progress({ context, store }: ControlProps) {
+  const { enlarged, content, method } = context.state;
+  const { live } = context.source.transport;
+  if (enlarged.value && content.value !== "plot") return null;
+  if (!enlarged.value) {
+    if (!store.overviewProgress.value) return null;
+    const [done, all] = store.overviewProgress.value;
     return (
       <div class="av-work" role="status">
-        <progress aria-label="Plots" max={of} value={done} />
+        <progress aria-label="Plots" max={all} value={done} />
         <span>
-          Plots of {counted(done)} of {several(of, "head")}
+          Plots of {counted(done)} of {several(all, "head")}
         </span>
       </div>
     );
   }
-  const words = workInWords(work);
-  // A page runs no projections, and its detail caption already describes the plot.
-  if (words === "" && !context.source.transport.live) return null;
-  if (plotted && context.state.method.value !== "pca" && words === "") {
+  const plot = store.projection.value;
+  const work = plot?.work ?? null;
+  if (!work || work.state === "done") {
+    // A page runs no projections, and its detail caption already describes the plot.
+    if (!live || method.value === "pca") return null;
     // This line is as high as the progress bar, so that the plot does not jump when a projection
-    // starts or ends. The line describes the loaded plot, because the plot of the chosen method may
-    // still be loading.
-    const how = plot
-      ? methodInWords({ ...plot.request, lift: plot.request.placing.lift }, true)
-      : "";
-    return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
+    // starts or ends. It describes the loaded plot, because the plot of the chosen method may still
+    // be loading.
+    const loaded = plot && work && { ...plot.request, lift: plot.request.placing.lift };
+    const words = loaded ? `${methodInWords(loaded, true)}.${remarkInWords(work)}` : "";
+    return <p class="av-work">{words}</p>;
   }
-  if (!work || words === "") return null;
   const running = work.state === "running";
+  const length = work.num_total > 0 ? { max: work.num_total, value: work.done } : {};
   return (
     <div class={`av-work${work.state === "failed" ? " av-error" : ""}`} role="status">
-      {running && (
-        <progress
-          aria-label="Projection"
-          {...(work.num_total > 0 ? { max: work.num_total, value: work.done } : {})}
-        />
-      )}
-      <span>{words}</span>
-      {context.source.transport.live && (
+      {running && <progress aria-label="Projection" {...length} />}
+      <span>{work.words}</span>
+      {live && (
         <button type="button" class="av-chip" onClick={running ? store.cancel : store.restart}>
           {running ? "Cancel" : work.state === "cancelled" ? "Continue" : "Try again"}
         </button>

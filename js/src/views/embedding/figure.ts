@@ -1,35 +1,33 @@
 /** Export of the embedding view as a figure with all captions and as CSV tables. */
 
 import { measureText } from "../../draw/canvas";
-import { type Box, type Captions, type Figure, textMark } from "../../draw/figure";
+import { type Box, type Figure, textMark } from "../../draw/figure";
 import { fontOf, type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { countDots, MAX_SHAPE_DOTS } from "../../draw/svg";
 import type { Palette } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
-import { weightScale } from "../../ui/heat-map/legend";
 import { counted, several } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { meanError } from "./client/requests";
-import type { Coloring } from "./colors";
-import { meanMarks } from "./mean/marks";
-import { meanStoreOf } from "./mean/store";
+import { type LegendEntry, legendEntries } from "./colors";
+import { meanMarks, meanScale } from "./mean/marks";
 import { type EmbeddingState, headKey } from "./state";
 import type { EmbeddingStore } from "./store";
 import { type FigureDetail, keyInWords } from "./trust";
 
-/** Functions that return what the view shows, without marks of the pointer and the keyboard. */
+/**
+ * Functions that return what the view shows, without marks of the pointer and the keyboard. A scene
+ * is null if nothing is drawn yet.
+ */
 export interface DrawnScenes {
-  /**
-   * Return the scene of all heads, with their labels and trust figures. @throws Error if nothing is
-   * drawn yet.
-   */
-  overview: () => Scene;
-  /** Return the level of detail of the trust figures below each plot. */
+  /** Scene of all heads, with their labels and trust figures. */
+  overview: () => Scene | null;
+  /** Level of detail of the trust figures below each plot. */
   figures: () => FigureDetail;
-  /** Return the scene of the enlarged head. @throws Error if nothing is drawn yet. */
-  plot: () => Scene;
+  /** Scene of the enlarged head. */
+  plot: () => Scene | null;
 }
 
 type Context = ViewContext<EmbeddingState>;
@@ -37,78 +35,25 @@ type Context = ViewContext<EmbeddingState>;
 /** Maximum width of a figure of mean weights, in pixels. */
 const MEAN_WIDTH = 640;
 
-/** Return the captions of a figure. */
-export function figureWords(
-  context: Context,
-  store: EmbeddingStore,
-  scene: Scene,
-  figures: FigureDetail,
-): Omit<Captions, "title"> {
-  const enlarged = context.state.enlarged.peek();
-  const dots = countDots(scene.back, scene.front);
-  const parts = [
-    enlarged ? "" : keyInWords(store.trust.peek(), figures),
-    coverageOf(context, store, false),
-    dots > MAX_SHAPE_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
-  ];
-  return {
-    subtitle: subtitleOf(context, store),
-    sentence: sentenceOf(context, store, false),
-    coverage: parts.filter(Boolean).join(" "),
-  };
-}
-
-interface Entry {
-  label: string;
-  count: string;
-  color: string;
-  shape: "disc" | "square" | "patch";
-}
-
 /** Return the legend of shapes and colours, in rows of at most `width` pixels. */
-export function legendBox(
-  colors: Coloring,
-  points: EmbeddingState["points"],
-  palette: Palette,
-  width: number,
-): Box {
-  const { legend } = colors;
-  const entries: Entry[] = [];
-  const byType = colors.name === "type" && legend.kind === "categories";
-  for (const kind of ["queries", "keys"] as const) {
-    if (points !== "both" && points !== kind) continue;
-    const own = byType ? legend.entries.find(({ label }) => label === kind) : undefined;
-    entries.push({
-      label: kind,
-      count: own ? counted(own.count) : "",
-      color: own?.color ?? palette.neutral,
-      shape: kind === "keys" ? "square" : "disc",
-    });
-  }
-  if (!byType && legend.kind === "categories") {
-    for (const { label, color, count } of legend.entries)
-      entries.push({ label, color, count: counted(count), shape: "patch" });
-  }
-  if (legend.kind === "scale" && legend.unknown) {
-    const { label, color, count } = legend.unknown;
-    entries.push({ label, color, count: counted(count), shape: "patch" });
-  }
+function legendBox(entries: readonly LegendEntry[], palette: Palette, width: number): Box {
   const marks: Mark[] = [];
   const font = fontOf({ size: 12, font: "text" });
   const [row, side] = [20, 9];
   let [x, y] = [0, 0];
   for (const { label, count, color, shape } of entries) {
+    const number = count === null ? "" : counted(count);
     const name = measureText(label, font);
-    const wide = 16 + name + (count === "" ? 0 : 6 + measureText(count, font));
+    const wide = 16 + name + (number === "" ? 0 : 6 + measureText(number, font));
     if (x > 0 && x + wide > width) {
       x = 0;
       y += row;
     }
-    const radius = { disc: side / 2, square: 1, patch: 3 }[shape];
+    const radius = { dot: side / 2, square: 1, patch: 3 }[shape];
     const bounds = { x, y: y - side / 2, width: side, height: side };
     marks.push({ kind: "rect", ...bounds, fill: color, radius });
     marks.push(textMark(label, x + 16, y, palette.ink, 12));
-    if (count !== "") marks.push(textMark(count, x + 22 + name, y, palette.muted, 12));
+    if (number !== "") marks.push(textMark(number, x + 22 + name, y, palette.muted, 12));
     x += wide + 16;
   }
   return { width, height: y + row, marks };
@@ -117,42 +62,47 @@ export function legendBox(
 /**
  * Return the figure of the current content: all heads, one head, or its mean weights by position.
  */
-export function embeddingFigure(
-  context: Context,
-  store: EmbeddingStore,
-  drawnScenes: DrawnScenes,
-): Figure {
-  const { state } = context;
+function embeddingFigure(context: Context, store: EmbeddingStore, drawn: DrawnScenes): Figure {
   const palette = context.palette.peek();
-  const mean = state.enlarged.peek() && state.content.peek() === "aggregate";
-  const drawn = mean
-    ? drawnYet(meanStoreOf(context, store).drawnAt(Math.min(MEAN_WIDTH, context.width.peek())))
-    : null;
-  const scene = drawn
-    ? sceneOf(drawn.layout, meanMarks(drawn), [])
-    : state.enlarged.peek()
-      ? drawnScenes.plot()
-      : drawnScenes.overview();
-  const colors = drawn ? null : store.colors.peek();
-  const scale = drawn
-    ? weightScale(drawn, "mean weight")
-    : colors?.legend.kind === "scale" && colors.legend.scale;
+  const content = contentOf(context);
+  const map =
+    content === "mean"
+      ? drawnYet(store.mean.mapAt(Math.min(MEAN_WIDTH, context.width.peek())))
+      : null;
+  const picture = content === "mean" ? map && sceneOf(map, meanMarks(map), []) : drawn[content]();
+  const { back, front } = drawnYet(picture);
+  const dots = countDots(back, front);
+  const coverage = [
+    content === "overview" ? keyInWords(store.trust.peek(), drawn.figures()) : "",
+    coverageOf(context, store, false),
+    dots > MAX_SHAPE_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
+  ];
+  const colors = map ? null : store.colors.peek();
+  const entries = colors && legendEntries(colors, context.state.points.peek(), palette);
+  const scale = map ? meanScale(map) : colors?.scale;
   return viewFigure(context, {
-    captions: figureWords(context, store, scene, drawnScenes.figures()),
-    picture: scene,
-    ...(colors && {
-      legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),
-    }),
+    captions: {
+      subtitle: subtitleOf(context, store),
+      sentence: sentenceOf(context, store, false),
+      coverage: coverage.filter(Boolean).join(" "),
+    },
+    picture: drawnYet(picture),
+    ...(entries && { legend: (width: number) => legendBox(entries, palette, width) }),
     ...(scale && { scales: [scale] }),
   });
+}
+
+function contentOf({ state }: Context): "overview" | "plot" | "mean" {
+  if (!state.enlarged.value) return "overview";
+  return state.content.value === "aggregate" ? "mean" : "plot";
 }
 
 /**
  * Round a value that was sent as a 16-bit code to five digits, which is the precision of the code.
  * Return null if it is not a finite number.
  */
-function rounded(value: number | undefined): number | null {
-  return value === undefined || !Number.isFinite(value) ? null : Number(value.toPrecision(5));
+function rounded(value: number): number | null {
+  return Number.isFinite(value) ? Number(value.toPrecision(5)) : null;
 }
 
 /** Colourings whose values are in other columns of the table. */
@@ -161,8 +111,8 @@ const IN_OTHER_COLUMNS = ["type", "position", "text"];
 /** Return the drawn points of the enlarged head as CSV, one row per point. */
 function pointsCsv({ state }: Context, store: EmbeddingStore): string {
   const corpus = drawnYet(store.corpus.peek());
-  const projection = store.projection.peek();
-  const plot = drawnYet(projection?.problem === null ? projection : null);
+  const plot = drawnYet(store.projection.peek());
+  drawnYet(plot.problem === null);
   const colors = store.colors.peek();
   const { stack, layer, head } = plot.request;
   // The plot shows principal components if `explained` is not null, even if another method was
@@ -173,28 +123,18 @@ function pointsCsv({ state }: Context, store: EmbeddingStore): string {
   const colorOf = (own || !IN_OTHER_COLUMNS.includes(color)) && colors?.labelOf;
   const [matches, selected] = [store.matches.peek(), new Set(state.selected.peek())];
   const { dimensions, coordinates } = plot;
-  const rows: (string | number | null)[][] = [];
-  for (let point = 0; point < corpus.count; point++) {
-    if (!store.shown(point)) continue;
+  const points = Array.from({ length: corpus.count }, (_, point) => point).filter(store.shown);
+  const rows = points.map((point) => {
     const text = corpus.textOf(point);
-    const at = Array.from(coordinates.subarray(point * dimensions, (point + 1) * dimensions));
-    rows.push([
-      stack,
-      layer,
-      head,
-      method,
-      point,
-      corpus.kindOf(point),
-      text,
-      corpus.facts.names[text] ?? "",
-      corpus.positionOf(point),
-      corpus.tokenOf(point),
-      ...at.map(rounded),
+    return [
+      ...[stack, layer, head, method, point, corpus.kindOf(point)],
+      ...[text, corpus.facts.names[text] ?? "", corpus.positionOf(point), corpus.tokenOf(point)],
+      ...Array.from(coordinates.subarray(point * dimensions, (point + 1) * dimensions), rounded),
       ...(colorOf ? [colorOf(point)] : []),
       ...(matches ? [matches.points[point] ?? 0] : []),
       ...(selected.size > 0 ? [selected.has(point) ? 1 : 0] : []),
-    ]);
-  }
+    ];
+  });
   const columns = [
     ...["stack", "layer", "head", "method", "point", "kind", "text", "text_name"],
     ...["position", "token", "x", "y"],
@@ -208,20 +148,11 @@ function pointsCsv({ state }: Context, store: EmbeddingStore): string {
 
 /** Return the trust figures of all heads as CSV, one row per head. */
 function headsCsv(store: EmbeddingStore): string {
-  const overview = drawnYet(store.overview.peek());
-  const trusts = store.trust.peek();
-  const rows = overview.heads.map(({ layer, head, problem }) => {
-    const trust = trusts.get(headKey({ layer, head }));
-    return [
-      overview.stack,
-      layer,
-      head,
-      problem,
-      trust?.plot ?? null,
-      trust?.recall ?? null,
-      trust?.recall_baseline ?? null,
-      trust?.num_queries ?? null,
-    ];
+  const corpus = drawnYet(store.corpus.peek());
+  const rows = drawnYet(store.overview.peek()).heads.map(({ layer, head, problem }) => {
+    const trust = store.trust.peek().get(headKey({ layer, head }));
+    const { plot = null, recall = null, recall_baseline = null, num_queries = null } = trust ?? {};
+    return [corpus.stack, layer, head, problem, plot, recall, recall_baseline, num_queries];
   });
   const columns = [
     ...["stack", "layer", "head", "problem"],
@@ -231,20 +162,20 @@ function headsCsv(store: EmbeddingStore): string {
 }
 
 /** Return the mean weights as CSV, one row per bin. Bins without an allowed pair are omitted. */
-function meanCsv(context: Context, store: EmbeddingStore): string {
-  const mean = drawnYet(meanStoreOf(context, store).aggregate.peek());
+function meanCsv(store: EmbeddingStore): string {
+  const corpus = drawnYet(store.corpus.peek());
+  const mean = drawnYet(store.mean.latest.peek());
   const rows: (string | number)[][] = [];
   mean.weights.forEach((weight, i) => {
     if (Number.isNaN(weight)) return;
     const [row, column] = [Math.floor(i / mean.columns), i % mean.columns];
-    const edges = [
+    const error = meanError(mean, weight);
+    rows.push([
+      ...[corpus.stack, mean.layer, mean.head],
       ...mean.query_edges.slice(row, row + 2),
       ...mean.key_edges.slice(column, column + 2),
-    ];
-    const stack = store.corpus.peek()?.stack ?? "";
-    const error = meanError(mean, weight);
-    const numbers = [roundedTo(weight, error), writtenError(error)];
-    rows.push([stack, mean.layer, mean.head, ...edges, ...numbers]);
+      ...[roundedTo(weight, error), writtenError(error)],
+    ]);
   });
   const columns = ["stack", "layer", "head", "query", "query_stop", "key", "key_stop"];
   return csvText([...columns, "mean_weight", "largest_error"], rows);
@@ -254,24 +185,19 @@ function meanCsv(context: Context, store: EmbeddingStore): string {
 export function embeddingExports(
   context: Context,
   store: EmbeddingStore,
-  drawnScenes: DrawnScenes,
+  drawn: DrawnScenes,
 ): Exports {
-  const { state } = context;
-  const mean = (): boolean => state.enlarged.peek() && state.content.peek() === "aggregate";
   const count = store.corpus.value?.count ?? 0;
+  const points = context.state.points.value === "both" ? several(count, "point") : "Points shown";
+  const tables = {
+    overview: { csv: () => headsCsv(store), label: "Heads and their trust, CSV" },
+    plot: { csv: () => pointsCsv(context, store), label: `${points}, CSV` },
+    mean: { csv: () => meanCsv(store), label: "Mean weights, CSV" },
+  };
   return {
     name: "embedding-view",
-    figure: () => embeddingFigure(context, store, drawnScenes),
-    csv: async () =>
-      mean()
-        ? meanCsv(context, store)
-        : state.enlarged.peek()
-          ? pointsCsv(context, store)
-          : headsCsv(store),
-    csvLabel: !state.enlarged.value
-      ? "Heads and their trust, CSV"
-      : state.content.value === "aggregate"
-        ? "Mean weights, CSV"
-        : `${state.points.value === "both" ? several(count, "point") : "Points shown"}, CSV`,
+    figure: () => embeddingFigure(context, store, drawn),
+    csv: async () => tables[contentOf(context)].csv(),
+    csvLabel: tables[contentOf(context)].label,
   };
 }

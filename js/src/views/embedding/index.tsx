@@ -4,25 +4,24 @@
  * and attention lines.
  */
 
-import { effect, useComputed } from "@preact/signals";
+import { effect, type ReadonlySignal, useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { drawnYet, useExports } from "../../ui/exports/exports";
+import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
 import { embeddingPageTransport } from "./client/page";
-import { EmbeddingControls, Work } from "./controls";
-import controlsCss from "./controls.css";
+import { EmbeddingControls, Progress } from "./controls";
 import css from "./embedding.css";
-import { type DrawnScenes, embeddingExports } from "./figure";
+import { embeddingExports } from "./figure";
 import { EmbeddingLegend } from "./legend";
-import { MeanPlot } from "./mean/plot";
-import { overviewScene } from "./overview/marks";
+import { MeanPlot, meanShortcuts } from "./mean/plot";
 import { EmbeddingOverview, OverviewOrder } from "./overview/overview";
 import { createOverviewStore } from "./overview/store";
-import { EmbeddingPlot, type PlotProps, PlotTools, plotShortcuts } from "./plot/plot";
+import { EmbeddingPlot, type PlotProps, plotShortcuts } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
+import { PlotTools } from "./plot/tools";
 import { EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./state";
 import { createEmbeddingStore, type EmbeddingStore } from "./store";
 import { TextPane } from "./text";
@@ -50,14 +49,6 @@ const ALL_KEYS = [
   ["Ctrl-wheel", "on a head: open it"],
 ] as const;
 
-const MEAN_KEYS = [
-  ["↑ ↓ ← →", "move over the bins, with Shift by eight"],
-  ["[ ]", "previous, next layer"],
-  [", .", "previous, next head"],
-  ["Esc", "leave the bin, then show the points"],
-  ["o", "all heads"],
-] as const;
-
 /**
  * Minimum width of the view, in pixels, for text beside the plot. In a narrower view the text is
  * below.
@@ -70,34 +61,26 @@ export function EmbeddingView({ context }: { context: Context }) {
   const { state } = context;
   const store = useMemo(() => createEmbeddingStore(context), []);
   const overview = useMemo(() => createOverviewStore(context, store), []);
-  const beside = useComputed(() => context.width.value >= BESIDE_FROM);
   const plotWidth = useComputed(() => {
     const all = context.width.value;
-    return beside.value ? Math.floor(all * (1 - TEXT_SHARE) - TEXT_GAP) : all;
+    return all < BESIDE_FROM ? all : Math.floor(all * (1 - TEXT_SHARE) - TEXT_GAP);
   });
   const plot = useMemo(() => createPlotStore(context, store, plotWidth), []);
-  const drawnScenes = useMemo<DrawnScenes>(
-    () => ({
-      overview: () => {
-        const grid = drawnYet(overview.grid.peek());
-        const layout = drawnYet(overview.layout.peek());
-        const look = drawnYet(overview.look.peek());
-        const [heads, trust] = [overview.plots.peek(), store.trust.peek()];
-        const palette = context.palette.peek();
-        const { roleOf } = context.record;
-        return overviewScene({ grid, layout, look, heads, trust, palette, roleOf });
-      },
-      figures: () => overview.layout.peek()?.figures ?? "words",
-      plot: () => drawnYet(plot.still()),
-    }),
-    [],
-  );
-  const entries = useExports(context, embeddingExports(context, store, drawnScenes));
+  const drawn = {
+    overview: overview.scene,
+    figures: () => overview.layout.peek()?.figures ?? "words",
+    plot: () => plot.still.peek(),
+  };
+  const entries = useExports(context, embeddingExports(context, store, drawn));
   const summary = useComputed(() => summaryOf(context, store));
-  const room = { context, store, plot };
-  const [enlarged, aggregated] = [state.enlarged.value, state.content.value === "aggregate"];
-  const words = problemOf(context, store) === null ? "" : "no plot";
-  useFocusFollowing(context, enlarged, `${enlarged} ${state.content.value} ${words}`);
+  const [enlarged, content] = [state.enlarged.value, state.content.value];
+  const keys = !enlarged
+    ? ALL_KEYS
+    : content === "aggregate"
+      ? meanShortcuts({ context, store })
+      : [...WORDS, ...plotShortcuts({ context, store, plot })];
+  const hasProblem = problemOf(context, store) !== null;
+  useFocusFollowing(context, enlarged, `${enlarged} ${content} ${hasProblem}`);
   useSignOfChange(context);
   return (
     <ViewFrame
@@ -106,7 +89,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       subtitle={subtitleOf(context, store)}
       summary={summary}
       exports={entries}
-      keys={enlarged ? (aggregated ? MEAN_KEYS : [...WORDS, ...plotShortcuts(room)]) : ALL_KEYS}
+      keys={keys}
       choose="none"
       // Heads, text and lasso refer to the old stack, so clear them.
       onStack={() => ({ heads: [], text: null, selected: [] })}
@@ -120,11 +103,11 @@ export function EmbeddingView({ context }: { context: Context }) {
           )}
         </>
       }
-      work={<Work context={context} store={store} />}
+      work={<Progress context={context} store={store} />}
       footer={<EmbeddingFooter context={context} store={store} />}
     >
       {enlarged ? (
-        <OneHead room={room} beside={beside.value} width={plotWidth.value} />
+        <OneHead context={context} store={store} plot={plot} width={plotWidth} />
       ) : (
         <EmbeddingOverview context={context} store={store} overview={overview} />
       )}
@@ -156,22 +139,22 @@ function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string
 }
 
 /** One head: its points with the text beside or below them, or its mean weights by position. */
-function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
-  const { room, beside, width } = props;
-  const { context, store } = room;
+function OneHead({ width, ...props }: PlotProps & { width: ReadonlySignal<number> }) {
+  const { context, store } = props;
+  const isBeside = width.value < context.width.value;
   // The mean covers all texts, so no text is shown.
-  const aggregated = context.state.content.value === "aggregate";
+  const isMean = context.state.content.value === "aggregate";
   return (
-    <div class={`av-embedding-one${beside ? " av-embedding-beside" : ""}`}>
-      <div class="av-embedding-main" style={{ width: `${width}px` }}>
-        {context.controls.value !== "none" && <PlotTools {...room} />}
-        {aggregated ? (
+    <div class={`av-embedding-one${isBeside ? " av-embedding-beside" : ""}`}>
+      <div class="av-embedding-main" style={{ width: `${width.value}px` }}>
+        {context.controls.value !== "none" && <PlotTools {...props} />}
+        {isMean ? (
           <MeanPlot context={context} store={store} width={width} />
         ) : (
-          <EmbeddingPlot {...room} />
+          <EmbeddingPlot {...props} />
         )}
       </div>
-      {!aggregated && (
+      {!isMean && (
         <div class="av-embedding-side">
           <TextPane context={context} store={store} />
         </div>
@@ -196,7 +179,7 @@ const view = defineView<EmbeddingState>({
   name: "embedding",
   defaults: EMBEDDING_DEFAULTS,
   hash: EMBEDDING_HASH,
-  css: headGridCss + css + controlsCss,
+  css: headGridCss + css,
   component: EmbeddingView,
   pageTransport: embeddingPageTransport,
 });

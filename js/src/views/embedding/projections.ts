@@ -1,20 +1,17 @@
 /** Signals of the projections: small plots of all heads, and the plot of the enlarged head. */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { StackDescription } from "../../client/protocol";
+import type { HeadPlot } from "../../client/protocol";
 import { countHeads, headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { ViewContext } from "../../ui/view/define-view";
-import { same } from "../../ui/view/state";
+import type { Answer } from "../../ui/view/record";
+import { follow, same } from "../../ui/view/state";
 import {
   type Corpus,
-  type HeadTrust,
   type Overview,
   overviewOf,
-  type Placing,
-  type Projecting,
   type Projection,
-  type ProjectionRequest,
   projectionOf,
   trustOf,
 } from "./client/requests";
@@ -23,166 +20,140 @@ import {
   headKey,
   OVERVIEW_PROJECTING,
   overviewGroups,
-  pause,
+  placingOf,
   projectingOf,
 } from "./state";
+import type { TrustMap } from "./trust";
 
 /** Milliseconds between progress requests of a running projection. */
 const POLL_MS = 700;
 
 type Context = ViewContext<EmbeddingState>;
 
-function followPlacing({ scaling, translate, lift }: Context["state"]): Placing {
-  return { scaling: scaling.value, translate: translate.value, lift: lift.value };
-}
-
-function followProjecting(state: Context["state"]): Projecting {
-  const { method, dimensions, perplexity, neighbors, seed } = state;
-  return projectingOf({
-    method: method.value,
-    dimensions: dimensions.value,
-    perplexity: perplexity.value,
-    neighbors: neighbors.value,
-    seed: seed.value,
+/** Return the answer to the current question, or null while another or no question has an answer. */
+export function currentAnswer<Q, A>(
+  question: ReadonlySignal<Q | null>,
+  answered: ReadonlySignal<Answer<Q, A> | null>,
+): ReadonlySignal<A | null> {
+  return computed(() => {
+    const last = answered.value;
+    return last && same(last.question, question.value) ? last.answer : null;
   });
 }
 
-/** Settings that the overview and its trust figures depend on. */
-interface Whole {
-  stack: string;
-  placing: Placing;
+/**
+ * Return the latest answer about the current stack. After a change of other settings, it stays until
+ * the new answer is loaded.
+ */
+export function answerOfStack<Q extends { stack: string }, A>(
+  corpus: ReadonlySignal<Corpus | null>,
+  answered: ReadonlySignal<Answer<Q, A> | null>,
+): ReadonlySignal<A | null> {
+  return computed(() => {
+    const last = answered.value;
+    return last && last.question.stack === corpus.value?.stack ? last.answer : null;
+  });
 }
-
-type Measured = ReadonlyMap<string, HeadTrust | null>;
 
 export function createOverview(
   { record, state, source }: Context,
   corpus: ReadonlySignal<Corpus | null>,
-  stack: ReadonlySignal<StackDescription | null>,
 ) {
-  const whole = computed<Whole | null>(
-    () => corpus.value && { stack: corpus.value.stack, placing: followPlacing(state) },
+  const settings = computed(
+    () => corpus.value && { stack: corpus.value.stack, placing: placingOf(follow(state)) },
   );
   // Do not load the overview while a head is enlarged, so that the plot of this head need not wait.
-  const asked = computed(() => (state.enlarged.value ? null : whole.value));
+  const asked = computed(() => (state.enlarged.value ? null : settings.value));
   const progress = signal<[number, number] | null>(null);
-  // Keep the last overview, because the cache of the source may be too small for the overview of a
-  // large model. When the reader returns from one head, the overview is then shown without a
-  // request.
-  let last: Overview | null = null;
   const answered = record.answer(asked, async (question, ended): Promise<Overview | null> => {
-    const [currentStack, count] = [stack.peek(), corpus.peek()?.count ?? 0];
-    if (!currentStack || count === 0) return null;
-    if (last && last.stack === question.stack && same(last.placing, question.placing)) return last;
-    const all = countHeads(currentStack);
-    let done = 0;
+    const [stack, count] = [record.selection.peek()?.stack, corpus.peek()?.count ?? 0];
+    if (!stack || count === 0) return null;
+    const all = countHeads(stack);
+    const heads: Overview["heads"] = [];
+    let overview: Overview | null = null;
     progress.value = [0, all];
-    const parts: Overview[] = [];
-    for (const layers of overviewGroups(currentStack, count)) {
-      const part = await overviewOf(source, { ...question, layers }, ended);
-      parts.push(part);
-      done += part.heads.length;
-      if (!ended.aborted) progress.value = [done, all];
+    for (const layers of overviewGroups(stack, count)) {
+      overview = await overviewOf(source, { ...question, layers }, ended);
+      heads.push(...overview.heads);
+      if (!ended.aborted) progress.value = [heads.length, all];
     }
-    const [first] = parts;
-    last = first ? { ...first, heads: parts.flatMap((part) => part.heads) } : null;
-    return last;
+    return overview && { ...overview, heads };
   });
-  const settled = computed(() => {
-    const had = answered.value;
-    return had !== null && whole.value !== null && same(had.question, whole.value);
-  });
+  const settled = computed(
+    () => answered.value !== null && same(answered.value.question, settings.value),
+  );
 
-  const measured = signal<{ of: Whole; heads: Measured } | null>(null);
+  const measured = signal<Answer<typeof settings.value, TrustMap> | null>(null);
+  const figures = currentAnswer(settings, measured);
+  const trust = computed(() => figures.value ?? NOTHING);
   const measuring = computed(() => (settled.value ? asked.value : null));
   record.answer(measuring, async (question, ended) => {
-    const currentStack = stack.peek();
-    if (!currentStack) return;
-    const had = measured.peek();
-    const heads = new Map(had && same(had.of, question) ? had.heads : []);
-    const missing = (layer: number): number[] =>
-      headsOf(currentStack, layer).filter((head) => !heads.has(headKey({ layer, head })));
-    const first = record.selection.peek()?.layer;
-    const layers = [...currentStack.layers].sort(
-      (a, b) => Number(b === first) - Number(a === first),
-    );
+    const selection = record.selection.peek();
+    if (!selection) return;
+    const { stack, layer: first } = selection;
+    const layers = [...stack.layers].sort((a, b) => Number(b === first) - Number(a === first));
     for (const layer of layers) {
-      const wantedHeads = missing(layer);
-      if (wantedHeads.length === 0) continue;
-      const request = { ...question, ...OVERVIEW_PROJECTING, layer, heads: wantedHeads };
-      const trusts = await trustOf(source, request, ended);
+      const heads = headsOf(stack, layer);
+      const request = { ...question, ...OVERVIEW_PROJECTING, layer, heads };
+      const ofLayer = await trustOf(source, request, ended);
       if (ended.aborted) return;
-      wantedHeads.forEach((head, i) => {
-        heads.set(headKey({ layer, head }), trusts[i] ?? null);
-      });
-      measured.value = { of: question, heads: new Map(heads) };
+      const entries = heads.map(
+        (head, i) => [headKey({ layer, head }), ofLayer[i] ?? null] as const,
+      );
+      measured.value = { question, answer: new Map([...trust.peek(), ...entries]) };
     }
   });
 
   return {
-    /**
-     * Plots of all heads of the stack. After a change of the settings, the previous plots stay
-     * until all new plots are loaded.
-     */
-    overview: computed(() => {
-      const had = answered.value;
-      // After a change of the stack, do not show the heads of the previous stack.
-      return had && had.question.stack === whole.value?.stack ? had.answer : null;
-    }),
+    /** Plots of all heads of the stack. After a change of the settings, the previous plots stay. */
+    overview: answerOfStack(corpus, answered),
     /** Number of loaded heads and number of all heads, or null if nothing is loading. */
     overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
     overviewSettled: settled,
-    /**
-     * Trust figures of the overview's plots by `headKey`. A head that is not measured yet has no
-     * entry.
-     */
-    trust: computed(() => {
-      const had = measured.value;
-      return had && same(had.of, whole.value) ? had.heads : NOTHING;
-    }),
+    /** Trust figures of the overview's plots. */
+    trust,
   };
 }
 
-const NOTHING: Measured = new Map();
+const NOTHING: TrustMap = new Map();
 
 export function createProjection(
   { record, state, source }: Context,
   corpus: ReadonlySignal<Corpus | null>,
   head: ReadonlySignal<HeadIndex | null>,
 ) {
-  const request = computed<ProjectionRequest | null>(() => {
+  const request = computed<HeadPlot | null>(() => {
     const [points, at] = [corpus.value, head.value];
     if (!points || !at || points.count === 0) return null;
+    const settings = follow(state);
     return {
-      stack: points.stack,
-      ...at,
-      placing: followPlacing(state),
-      ...followProjecting(state),
+      ...{ stack: points.stack, ...at },
+      ...{ placing: placingOf(settings), ...projectingOf(settings) },
     };
   });
-  /** Action that the reader has chosen for a projection. */
-  const chosen = signal<{ of: ProjectionRequest; action: "restart" | "cancel" } | null>(null);
+  /** Projection that the reader has cancelled or restarted. */
+  const chosen = signal<{ request: HeadPlot | null; action: "restart" | "cancel" } | null>(null);
   const asked = computed(() => {
-    const [wanted, reader] = [request.value, chosen.value];
-    if (!wanted || !state.enlarged.value || state.content.value !== "plot") return null;
-    return { request: wanted, chosen: same(reader?.of, wanted) ? reader : null };
+    const [plot, reader] = [request.value, chosen.value];
+    if (!plot || !state.enlarged.value || state.content.value !== "plot") return null;
+    return {
+      request: plot,
+      action: reader && same(reader.request, plot) ? reader.action : ("show" as const),
+    };
   });
   const newest = signal<Projection | null>(null);
   record.answer(asked, async (question, ended) => {
-    let action: "show" | "restart" | "cancel" = question.chosen?.action ?? "show";
     // While the projection runs, repeat the request to get later frames.
-    for (;;) {
-      const next = await projectionOf(source, question.request, ended, action);
-      action = "show";
+    for (let action = question.action; !ended.aborted; action = "show") {
+      const plot = await projectionOf(source, question.request, ended, action);
       if (ended.aborted) return;
-      newest.value = next;
-      if (next.work?.state !== "running") return;
-      await pause(POLL_MS, ended);
+      newest.value = plot;
+      if (plot.work?.state !== "running") return;
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
   });
-  const choose = (action: "restart" | "cancel"): void => {
-    const of = asked.peek()?.request;
-    if (of) chosen.value = { of, action };
+  const choose = (action: "restart" | "cancel") => (): void => {
+    chosen.value = { request: request.peek(), action };
   };
   const settled = computed(
     () => newest.value !== null && same(newest.value.request, request.value),
@@ -190,33 +161,29 @@ export function createProjection(
 
   const measuring = computed(() => {
     const plot = newest.value;
-    if (!plot || !settled.value) return null;
     // Do not measure a plot that still changes.
-    if (plot.work !== null && plot.work.state !== "done") return null;
-    const { head, ...rest } = plot.request;
-    return { ...rest, heads: [head] };
+    const final = plot && settled.value && (plot.work === null || plot.work.state === "done");
+    if (!final) return null;
+    const { head: only, ...rest } = plot.request;
+    return { ...rest, heads: [only] };
   });
-  const trusted = record.answer(measuring, (question, ended) => trustOf(source, question, ended));
+  const measured = record.answer(measuring, (question, ended) => trustOf(source, question, ended));
+  const figures = currentAnswer(measuring, measured);
 
   return {
     /**
      * Plot of the enlarged head. After a change of head or settings, the previous plot stays until
      * the new one is loaded.
      */
-    projection: computed(() => {
-      const plot = newest.value;
-      return plot && plot.request.stack === corpus.value?.stack ? plot : null;
-    }),
+    projection: computed(() =>
+      newest.value?.request.stack === corpus.value?.stack ? newest.value : null,
+    ),
     /** Trust figures of the enlarged head, or null while the plot changes or is being measured. */
-    headTrust: computed(() => {
-      const had = trusted.value;
-      const question = measuring.value;
-      return had && question && same(had.question, question) ? (had.answer[0] ?? null) : null;
-    }),
+    headTrust: computed(() => figures.value?.[0] ?? null),
     projectionSettled: settled,
     /** Cancel a running t-SNE or UMAP. */
-    cancel: () => choose("cancel"),
+    cancel: choose("cancel"),
     /** Restart a cancelled or failed projection. */
-    restart: () => choose("restart"),
+    restart: choose("restart"),
   };
 }

@@ -1,15 +1,11 @@
 /** State of the embedding view, and functions that derive the settings of requests from it. */
 
-import type { StackDescription } from "../../client/protocol";
+import type { Method, Placing, Scaling, StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
-import type { Method, Placing, Projecting, Scaling } from "./client/requests";
-
-/** Content of an enlarged head: its points, or its mean weights by position. */
-export type Shown = "plot" | "aggregate";
-export type PointsShown = "both" | "queries" | "keys";
+import type { Projecting } from "./client/requests";
 
 /**
  * Traits of the embedding view. The names are those of the Python traits.
@@ -22,7 +18,8 @@ export interface EmbeddingState extends RecordState {
   text: number | null;
   /** Whether one head is shown, which is the first chosen head. */
   enlarged: boolean;
-  content: Shown;
+  /** Content of an enlarged head: its points, or its mean weights by position. */
+  content: "plot" | "aggregate";
   method: Method;
   dimensions: 2 | 3;
   scaling: Scaling;
@@ -33,23 +30,23 @@ export interface EmbeddingState extends RecordState {
   seed: number;
   /** Colouring of points: a name in `COLORINGS`, or the name of a column. */
   color: string;
-  points: PointsShown;
+  points: "both" | "queries" | "keys";
   search: string;
   match_case: boolean;
   /** Indices of the points in the lasso. */
   selected: number[];
 }
 
-/** Built-in colourings. */
-export const COLORINGS = [
-  "type",
-  "position",
-  "position mod 5",
-  "norm",
-  "frequency",
-  "punctuation",
-  "text",
-] as const;
+/** Built-in colourings, and their labels. */
+export const COLORINGS: readonly (readonly [name: string, label: string])[] = [
+  ["type", "query or key"],
+  ["position", "position"],
+  ["position mod 5", "position mod 5"],
+  ["norm", "vector length"],
+  ["frequency", "token frequency"],
+  ["punctuation", "punctuation"],
+  ["text", "text"],
+];
 
 export const EMBEDDING_DEFAULTS: EmbeddingState = {
   ...RECORD_DEFAULTS,
@@ -123,25 +120,11 @@ const BYTES_AT_ONCE = 500_000;
 /** Maximum number of points per head in the overview. The kernel uses the same limit. */
 export const MAX_SMALL_PLOT_POINTS = 10_000;
 
-/**
- * Group the layers of a stack, so that the plots of a group have at most `BYTES_AT_ONCE` bytes. A
- * layer with more bytes forms a separate group.
- */
-export function overviewGroups(stack: StackDescription, count: number): number[][] {
-  const groups: number[][] = [];
-  let room = 0;
-  for (const layer of stack.layers) {
-    const bytes = 2 * Math.min(count, MAX_SMALL_PLOT_POINTS) * headsOf(stack, layer).length;
-    const last = groups.at(-1);
-    if (last && bytes <= room) {
-      last.push(layer);
-      room -= bytes;
-    } else {
-      groups.push([layer]);
-      room = BYTES_AT_ONCE - bytes;
-    }
-  }
-  return groups;
+/** Group the layers of a stack, so that the plots of a group have about `BYTES_AT_ONCE` bytes. */
+export function overviewGroups({ layers, heads_per_layer }: StackDescription, count: number) {
+  const bytes = 2 * Math.min(count, MAX_SMALL_PLOT_POINTS) * Math.max(...heads_per_layer);
+  const together = Math.max(1, Math.floor(BYTES_AT_ONCE / bytes));
+  return layers.flatMap((_, i) => (i % together ? [] : [layers.slice(i, i + together)]));
 }
 
 /**
@@ -158,20 +141,4 @@ export function neighbourOf(
   const row = clip(Math.max(0, stack.layers.indexOf(from.layer)) + layers, stack.layers.length);
   const layer = stack.layers[row] ?? from.layer;
   return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
-}
-
-/** Wait for some milliseconds. Reject with an AbortError when `signal` aborts. */
-export function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const end = (): void => {
-      clearTimeout(timer);
-      reject(new DOMException("The request was cancelled.", "AbortError"));
-    };
-    const timer = setTimeout(() => {
-      signal.removeEventListener("abort", end);
-      resolve();
-    }, milliseconds);
-    if (signal.aborted) end();
-    else signal.addEventListener("abort", end, { once: true });
-  });
 }

@@ -8,25 +8,23 @@ import { isAbort } from "../../client/kernel";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign, same } from "../../ui/view/state";
+import { assign } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
-import { type Coloring, coloring } from "./colors";
-import { createOverview, createProjection } from "./projections";
-import { findPoints, type PointMatches } from "./search";
+import { coloring } from "./colors";
+import { createMean } from "./mean/store";
+import { createOverview, createProjection, currentAnswer } from "./projections";
+import { findPoints } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
 
 export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   const { record, state, source } = context;
   const hovered = signal<number | null>(null);
 
-  const stack = computed(() => record.selection.value?.stack ?? null);
-  const stackName = computed(() => stack.value?.name ?? null);
-  const corpusAnswer = record.answer(stackName, (name, ended) => corpusOf(source, name, ended));
-  // After a change of the stack, do not show the points of the previous stack.
-  const corpus = computed(() => {
-    const answered = corpusAnswer.value;
-    return answered && answered.question === stackName.value ? answered.answer : null;
-  });
+  const stackName = computed(() => record.selection.value?.stack.name ?? null);
+  const corpus = currentAnswer(
+    stackName,
+    record.answer(stackName, (name, ended) => corpusOf(source, name, ended)),
+  );
   let numbered: string | null = null;
   record.live(() => {
     const now = corpus.value?.stack ?? null;
@@ -44,28 +42,27 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     return selection && first !== undefined ? { layer: selection.layer, head: first } : null;
   });
 
-  const all = createOverview(context, corpus, stack);
+  const all = createOverview(context, corpus);
   const one = createProjection(context, corpus, head);
   const choice = createChosenPoint(context, corpus);
 
   const linesAsked = computed(() => {
-    const [name, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
-    return name === undefined || !at || point === null ? null : { stack: name, ...at, point };
+    const [stack, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
+    return stack === undefined || !at || point === null ? null : { stack, ...at, point };
   });
-  const linesAnswer = record.answer(linesAsked, async (asked, ended) => {
-    try {
-      return await linesOf(source, asked, ended);
-    } catch (reason) {
-      // An exported page cannot load the lines later. Show the reason instead of an error with a
-      // retry button.
-      if (source.transport.live || isAbort(reason)) throw reason;
-      return reason instanceof Error ? reason.message : String(reason);
-    }
-  });
-  const currentLines = computed(() => {
-    const answered = linesAnswer.value;
-    return answered && same(answered.question, linesAsked.value) ? answered.answer : null;
-  });
+  const lines = currentAnswer(
+    linesAsked,
+    record.answer(linesAsked, async (asked, ended) => {
+      try {
+        return await linesOf(source, asked, ended);
+      } catch (reason) {
+        // An exported page cannot load the lines later. Show the reason instead of an error with a
+        // retry button.
+        if (source.transport.live || isAbort(reason)) throw reason;
+        return reason instanceof Error ? reason.message : String(reason);
+      }
+    }),
+  );
 
   const normsAsked = computed(() => {
     const [points, at] = [corpus.value, head.value];
@@ -74,18 +71,11 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       ? { stack: points.stack, ...at }
       : null;
   });
-  const normsAnswer = record.answer(normsAsked, (asked, ended) =>
-    normsOf(source, asked, corpus.peek()?.count ?? 0, ended),
+  const norms = record.answer(normsAsked, (asked, ended) => normsOf(source, asked, ended));
+
+  const matches = computed(
+    () => corpus.value && findPoints(corpus.value, state.search.value, state.match_case.value),
   );
-  const colors = computed<Coloring | null>(() => {
-    const points = corpus.value;
-    if (!points) return null;
-    const answered = normsAnswer.value;
-    const norms = answered?.question.stack === points.stack ? answered.answer : null;
-    const of = answered ? headName(answered.question) : "";
-    const [palette, theme] = [context.palette.value, context.theme.value];
-    return coloring(points, state.color.value, { palette, theme, norms, head: of });
-  });
 
   return {
     corpus,
@@ -93,34 +83,52 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     ...all,
     ...one,
     ...choice,
+    /** Mean weights of the enlarged head by position. */
+    mean: createMean(context, corpus, head),
     /** Whether the visible plots have the settings of the current state. */
     current: computed(() =>
       state.enlarged.value ? one.projectionSettled.value : all.overviewSettled.value,
     ),
     /** Lines of the chosen point in the enlarged head. */
-    lines: computed(() => (typeof currentLines.value === "string" ? null : currentLines.value)),
+    lines: computed(() => (typeof lines.value === "string" ? null : lines.value)),
     /** Reason why the lines are missing, or null. An exported page may not contain them. */
-    linesProblem: computed(() =>
-      typeof currentLines.value === "string" ? currentLines.value : null,
-    ),
+    linesProblem: computed(() => (typeof lines.value === "string" ? lines.value : null)),
     /** The point under the pointer. */
     hovered,
-    colors,
-    /** Result of the search, or null without a search. */
-    matches: computed<PointMatches | null>(() => {
+    colors: computed(() => {
       const points = corpus.value;
-      return points && findPoints(points, state.search.value, state.match_case.value);
+      // Until the norms of another head are loaded, the colours show those of the previous head.
+      const loaded = norms.value?.question.stack === points?.stack ? norms.value : null;
+      return (
+        points &&
+        coloring(points, state.color.value, {
+          palette: context.palette.value,
+          theme: context.theme.value,
+          norms: loaded?.answer ?? null,
+          head: loaded ? headName(loaded.question) : "",
+        })
+      );
+    }),
+    /** Result of the search, or null without a search. */
+    matches,
+    /** 1 for each point in the search result or the lasso. Null if neither exists. */
+    standing: computed(() => {
+      const selected = state.selected.value;
+      if (!corpus.value || (!matches.value && selected.length === 0)) return null;
+      const points = matches.value?.points.slice() ?? new Uint8Array(corpus.value.count);
+      for (const point of selected) points[point] = 1;
+      return points;
     }),
     /** Whether a point is drawn. The reader can hide all queries or all keys. */
     shown: (point: number): boolean => {
-      const [points, which] = [corpus.value, state.points.value];
-      return which === "both" || points?.isKey(point) === (which === "keys");
+      const which = state.points.value;
+      return which === "both" || corpus.value?.isKey(point) === (which === "keys");
     },
     /** Choose the head that is `layers` layers and `heads` heads after the current one. */
     neighbour: (layers: number, heads: number) => {
-      const [currentStack, from] = [stack.peek(), head.peek()];
-      if (!currentStack || !from) return;
-      const to = neighbourOf(currentStack, from, layers, heads);
+      const [stack, from] = [record.selection.peek()?.stack, head.peek()];
+      if (!stack || !from) return;
+      const to = neighbourOf(stack, from, layers, heads);
       assign(state, { layer: to.layer, heads: [to.head] });
     },
   };
@@ -128,7 +136,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
 
 export type EmbeddingStore = ReturnType<typeof createEmbeddingStore>;
 
-export function createChosenPoint(
+function createChosenPoint(
   { state, record }: ViewContext<EmbeddingState>,
   corpus: ReadonlySignal<Corpus | null>,
 ) {
@@ -143,30 +151,27 @@ export function createChosenPoint(
     [token, key] = [nowToken, nowKey];
     return undefined;
   });
-  const chosen = computed(() => {
-    const points = corpus.value;
-    // If no text is chosen, positions refer to the first text, as in Python.
-    const text = state.text.value ?? 0;
-    if (!points) return null;
-    const [query, pinned] = [state.token.value, state.key.value];
-    const isKey = pinned !== null && (byKey.value || query === null);
-    const position = isKey ? pinned : query;
-    if (position === null) return null;
-    const point = points.pointOf(isKey ? "key" : "query", text, position);
-    return point < 0 ? null : point;
-  });
-  const choose = (point: number | null): void => {
-    const points = corpus.peek();
-    if (!points || point === null) {
-      assign(state, { text: null, token: null, key: null });
-      return;
-    }
-    const [text, position] = [points.textOf(point), points.positionOf(point)];
-    // Set only one of `token` and `key`, so that they show whether the point is a query or a key.
-    const pin = points.isKey(point)
-      ? { token: null, key: position }
-      : { token: position, key: null };
-    assign(state, { text, ...pin });
+  return {
+    chosen: computed(() => {
+      const [points, query, pinned] = [corpus.value, state.token.value, state.key.value];
+      const isKey = pinned !== null && (byKey.value || query === null);
+      const position = isKey ? pinned : query;
+      if (!points || position === null) return null;
+      // If no text is chosen, positions refer to the first text, as in Python.
+      const point = points.pointOf(isKey ? "key" : "query", state.text.value ?? 0, position);
+      return point < 0 ? null : point;
+    }),
+    choose: (point: number | null): void => {
+      const points = corpus.peek();
+      const [text, position] =
+        points && point !== null ? [points.textOf(point), points.positionOf(point)] : [null, null];
+      // Set only one of `token` and `key`, so that they show whether the point is a query or a key.
+      const isKey = points && point !== null && points.isKey(point);
+      assign(state, {
+        text,
+        token: isKey ? null : position,
+        key: isKey ? position : null,
+      });
+    },
   };
-  return { chosen, choose };
 }

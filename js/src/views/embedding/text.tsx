@@ -6,6 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { patchIn } from "../../draw/patches";
 import { rgbOf } from "../../ui/colors/palette";
 import { Switch } from "../../ui/controls/fields";
+import { runKey } from "../../ui/controls/keys";
 import { capital, counted, formatSmall, quoted, several } from "../../ui/text/captions";
 import {
   acrossLines,
@@ -17,8 +18,8 @@ import {
 } from "../../ui/text/running-text";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
-import { linesCoverageInWords, linesOfChosen, textInWords, unitOf } from "./captions";
-import type { Corpus, Kind } from "./client/requests";
+import { linesCoverageInWords, textInWords, unitOf } from "./captions";
+import type { Corpus, Kind, Lines } from "./client/requests";
 import type { EmbeddingState } from "./state";
 import type { EmbeddingStore } from "./store";
 
@@ -54,38 +55,29 @@ export function runningTokens(corpus: Corpus, kind: Kind, text: number): Running
   return runningText(tokens, isDotted(corpus.facts.vocabulary));
 }
 
-/**
- * Return the index of the chosen text. Without a chosen text, return the text of the chosen point,
- * or 0 if the corpus has only one text. Otherwise return null.
- */
-export function chosenText(
-  { state }: Pick<ViewContext<EmbeddingState>, "state">,
-  store: Pick<EmbeddingStore, "chosen">,
-  corpus: Corpus,
-): number | null {
-  const chosen = store.chosen.value;
-  // Another view that is linked to this one may set a token but no text. The token then belongs to
-  // the first text.
-  const only = corpus.facts.names.length === 1 ? 0 : null;
-  const text = state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
-  return text !== null && text < corpus.facts.names.length ? text : null;
-}
-
 export function TextPane({ context, store }: TextProps) {
   const byKey = useSignal(false);
   const corpus = store.corpus.value;
   if (!corpus || corpus.count === 0) return null;
-  const text = chosenText(context, store, corpus);
-  const unit = unitOf(corpus);
-  if (text === null)
-    return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
-  const same = (context.record.selection.value?.stack.key_tokens ?? null) === null;
+  const { names, text_tokens: numTokens } = corpus.facts;
+  const chosen = store.chosen.value;
+  // Another view that is linked to this one may set a token but no text. The token then belongs to
+  // the first text.
+  const only = names.length === 1 ? 0 : names.length;
+  const text = context.state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
+  if (text >= names.length)
+    return (
+      <p class="av-text-pane av-muted av-text-none">
+        Click a point to see its {unitOf(corpus)} here.
+      </p>
+    );
+  const isOneText = (context.record.selection.value?.stack.key_tokens ?? null) === null;
   const props = { context, store, corpus, text };
   return (
     <section class="av-text-pane" aria-label="Text of the chosen point">
       <header class="av-text-header">
         <h2 class="av-pane-title">{capital(textInWords(corpus, text))}</h2>
-        {same && (corpus.facts.text_tokens[text] ?? 0) > 0 && (
+        {isOneText && (numTokens[text] ?? 0) > 0 && (
           <Switch
             label="choose keys"
             on={byKey.value}
@@ -105,7 +97,7 @@ export function TextPane({ context, store }: TextProps) {
         </button>
       </header>
       <ChosenWords context={context} store={store} corpus={corpus} />
-      {same ? (
+      {isOneText ? (
         <Running key={text} {...props} kind="both" byKey={byKey.value} />
       ) : (
         <>
@@ -120,12 +112,8 @@ export function TextPane({ context, store }: TextProps) {
   );
 }
 
-interface PartProps extends TextProps {
-  corpus: Corpus;
-}
-
 /** Description of the chosen point and its lines, or a hint without a chosen point. */
-function ChosenWords({ context, store, corpus }: PartProps) {
+function ChosenWords({ context, store, corpus }: TextProps & { corpus: Corpus }) {
   const chosen = store.chosen.value;
   if (chosen === null) {
     const { token, key } = context.state;
@@ -136,7 +124,7 @@ function ChosenWords({ context, store, corpus }: PartProps) {
     return <p class="av-muted av-text-words">{words}</p>;
   }
   const coverage =
-    store.linesProblem.value ?? linesCoverageInWords(corpus.isKey(chosen), linesOfChosen(store));
+    store.linesProblem.value ?? linesCoverageInWords(corpus.isKey(chosen), store.lines.value);
   const token = quoted(corpus.tokenOf(chosen));
   return (
     <p class="av-text-words">
@@ -147,8 +135,8 @@ function ChosenWords({ context, store, corpus }: PartProps) {
 }
 
 /** Buttons that choose the strongest keys of a query, or the strongest queries of a key. */
-function Strongest({ store, corpus }: Omit<PartProps, "context">) {
-  const lines = linesOfChosen(store);
+function Strongest({ store, corpus }: { store: EmbeddingStore; corpus: Corpus }) {
+  const lines = store.lines.value;
   if (!lines || lines.points.length === 0) return null;
   return (
     <ul
@@ -167,7 +155,8 @@ function Strongest({ store, corpus }: Omit<PartProps, "context">) {
   );
 }
 
-interface RunningProps extends PartProps {
+interface RunningProps extends TextProps {
+  corpus: Corpus;
   text: number;
   /** Kind of the points that the tokens stand for, or "both" if all tokens are queries and keys. */
   kind: Kind | "both";
@@ -181,79 +170,58 @@ interface RunningProps extends PartProps {
  */
 function Running(props: RunningProps) {
   const { context, store, corpus, text, kind, byKey } = props;
-  const { state, palette } = context;
   const box = useRef<HTMLFieldSetElement>(null);
+  /** Index of the token that the keyboard has reached, and of the one around which a long text is shown. */
   const cursor = useSignal<number | null>(null);
-  const away = useSignal<number | null>(null);
-  const side: Kind = kind === "key" ? "key" : "query";
-  const all = runningTokens(corpus, side, text);
+  const around = useSignal<number | null>(null);
+  const all = runningTokens(corpus, kind === "key" ? "key" : "query", text);
+  const isShown = (point: number): boolean =>
+    corpus.textOf(point) === text && (kind === "both" || corpus.kindOf(point) === kind);
 
   const chosen = store.chosen.value;
-  const chosenHere = chosen !== null && corpus.textOf(chosen) === text ? chosen : null;
-  const chosenKind = chosenHere === null ? null : corpus.kindOf(chosenHere);
   const outlined =
-    chosenHere !== null && (kind === "both" || chosenKind === kind)
-      ? corpus.positionOf(chosenHere)
-      : null;
-  const shades = shadesOf(store, corpus, text, kind);
-  const end = Math.max(0, ...shades.values());
+    chosen !== null && isShown(chosen)
+      ? all.findIndex(({ position }) => position === corpus.positionOf(chosen))
+      : -1;
+  const weights = weightsOf(corpus, isShown, store.lines.value);
+  const end = Math.max(0, ...weights.values());
+  const color = rgbOf(context.palette.value.positive).join(" ");
 
-  const at = (position: number | null): number =>
-    position === null ? -1 : all.findIndex((token) => token.position === position);
-  const middle = Math.max(0, away.value ?? at(outlined));
-  const [start, stop] = windowOf(all.length, middle);
-  const shown = all.slice(start, stop);
-  const focusable = Math.max(start, Math.min(stop - 1, Math.max(0, at(cursor.value ?? outlined))));
-
-  const choose = (position: number, alternate: boolean): void => {
-    const clickedKind: Kind = kind === "both" ? (byKey !== alternate ? "key" : "query") : kind;
-    const point = corpus.pointOf(clickedKind, text, position);
-    cursor.value = position;
+  const [start, stop] = windowOf(all.length, Math.max(0, around.value ?? outlined));
+  const focusable = Math.max(start, Math.min(stop - 1, cursor.value ?? outlined));
+  const pointAt = (position: number, isKey = byKey): number =>
+    corpus.pointOf(isKey ? "key" : "query", text, position);
+  const choose = (index: number, position: number, alternate: boolean): void => {
+    const point = pointAt(position, kind === "both" ? byKey !== alternate : byKey);
+    cursor.value = index;
     // A second click on the chosen token clears the choice. The text stays.
-    if (point === store.chosen.peek()) assign(state, { text, token: null, key: null });
+    if (point === store.chosen.peek()) assign(context.state, { text, token: null, key: null });
     else store.choose(point);
   };
-  const focus = (index: number): void => {
-    const token = all[Math.max(0, Math.min(all.length - 1, index))];
-    if (!token) return;
-    cursor.value = token.position;
-    if (index < start || index >= stop) away.value = index;
-    // The token may be outside of the visible window, which has just moved. Wait until it is
-    // rendered.
-    requestAnimationFrame(() =>
-      box.current?.querySelector<HTMLElement>(`[data-at="${token.position}"]`)?.focus(),
-    );
+  const focus = (to: number): void => {
+    const index = Math.max(0, Math.min(all.length - 1, to));
+    cursor.value = index;
+    const show = (): void =>
+      box.current?.querySelector<HTMLElement>(`[data-at="${all[index]?.position}"]`)?.focus();
+    if (index >= start && index < stop) show();
+    else {
+      around.value = index;
+      // The token is rendered in the window that has just moved.
+      requestAnimationFrame(show);
+    }
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey) return;
-    const focused = focusable;
-    const buttons = Array.from(box.current?.querySelectorAll<HTMLElement>("[data-at]") ?? []);
-    const line = (down: boolean): number => {
-      const boxes = buttons.map((button) => button.getBoundingClientRect());
-      return start + acrossLines(boxes, focused - start, down);
-    };
-    const steps: Record<string, () => void> = {
-      ArrowLeft: () => focus(focused - 1),
-      ArrowRight: () => focus(focused + 1),
-      ArrowUp: () => focus(line(false)),
-      ArrowDown: () => focus(line(true)),
-      Home: () => focus(0),
-      End: () => focus(all.length - 1),
-      Enter: () => choose((all[focused] as { position: number }).position, event.altKey),
-      " ": () => choose((all[focused] as { position: number }).position, event.altKey),
-    };
-    const step = steps[event.key];
-    if (!step) return;
-    step();
-    event.preventDefault();
-    event.stopPropagation();
+  const line = (down: boolean): number => {
+    const buttons = Array.from(box.current?.querySelectorAll("[data-at]") ?? []);
+    const boxes = buttons.map((button) => button.getBoundingClientRect());
+    return start + acrossLines(boxes, focusable - start, down);
   };
-  const pointAt = (target: EventTarget | null): number | null => {
-    const position = (target as HTMLElement | null)?.closest?.<HTMLElement>("[data-at]")?.dataset
-      .at;
-    if (position === undefined) return null;
-    const point = corpus.pointOf(byKey ? "key" : side, text, Number(position));
-    return point < 0 ? null : point;
+  const keys = {
+    ArrowLeft: () => focus(focusable - 1),
+    ArrowRight: () => focus(focusable + 1),
+    ArrowUp: () => focus(line(false)),
+    ArrowDown: () => focus(line(true)),
+    Home: () => focus(0),
+    End: () => focus(all.length - 1),
   };
 
   // The pointer on the plot passes over many points. Changing a class is faster than rendering.
@@ -263,8 +231,7 @@ function Running(props: RunningProps) {
         const over = store.hovered.value;
         for (const element of box.current?.querySelectorAll(".av-token-over") ?? [])
           element.classList.remove("av-token-over");
-        if (over === null || corpus.textOf(over) !== text) return;
-        if (kind !== "both" && corpus.kindOf(over) !== kind) return;
+        if (over === null || !isShown(over)) return;
         box.current
           ?.querySelector(`[data-at="${corpus.positionOf(over)}"]`)
           ?.classList.add("av-token-over");
@@ -273,15 +240,16 @@ function Running(props: RunningProps) {
   );
 
   if (all.length === 0) return <p class="av-muted">None of its tokens are among the points.</p>;
-  const color = rgbOf(palette.value.positive).join(" ");
   return (
     <fieldset
       class="av-running"
       ref={box}
-      aria-label={kind === "key" ? "Keys" : kind === "query" ? "Queries" : "Tokens"}
-      onKeyDown={onKeyDown}
-      onPointerOver={(event) => {
-        store.hovered.value = pointAt(event.target);
+      aria-label={{ key: "Keys", query: "Queries", both: "Tokens" }[kind]}
+      onKeyDown={(event) => runKey(event, keys)}
+      onPointerOver={({ target }) => {
+        const token = (target as HTMLElement).closest<HTMLElement>("[data-at]");
+        const point = token ? pointAt(Number(token.dataset.at)) : -1;
+        store.hovered.value = point < 0 ? null : point;
       }}
       onPointerLeave={() => {
         store.hovered.value = null;
@@ -292,33 +260,32 @@ function Running(props: RunningProps) {
           {several(start, "token")} before
         </button>
       )}
-      {shown.map((token, i) => {
-        const weight = shades.get(token.position) ?? 0;
+      {all.slice(start, stop).map((token, i) => {
+        const { position, name, missing } = token;
+        const index = start + i;
+        const weight = weights.get(position) ?? 0;
         const shade = shadeOf(weight, end);
-        const classes = [
-          "av-token",
-          token.special ? "av-token-special" : "",
-          token.position === outlined ? "av-token-chosen" : "",
-        ];
         const number = weight > 0 ? `, ${formatSmall(weight)}` : "";
+        const special = token.special ? " av-token-special" : "";
+        const isChosen = index === outlined;
         return (
-          <Fragment key={token.position}>
+          <Fragment key={position}>
             {token.gap && " "}
-            {token.missing > 0 && (
-              <span class="av-muted" title={`${several(token.missing, "token")} are not points`}>
+            {missing > 0 && (
+              <span class="av-muted" title={`${several(missing, "token")} are not points`}>
                 {" … "}
               </span>
             )}
             <button
               type="button"
-              class={classes.filter(Boolean).join(" ")}
-              data-at={token.position}
-              tabIndex={start + i === focusable ? 0 : -1}
-              aria-pressed={token.position === outlined}
-              aria-label={`${token.name} ${counted(token.position)}${number}`}
-              title={`${token.name === token.text ? "" : `${token.name}, `}${token.position}${number}`}
+              class={`av-token${special}${isChosen ? " av-token-chosen" : ""}`}
+              data-at={position}
+              tabIndex={index === focusable ? 0 : -1}
+              aria-pressed={isChosen}
+              aria-label={`${name} ${counted(position)}${number}`}
+              title={`${name === token.text ? "" : `${name}, `}${position}${number}`}
               style={shade > 0 ? { background: `rgb(${color} / ${shade.toFixed(3)})` } : {}}
-              onClick={(event) => choose(token.position, event.altKey)}
+              onClick={(event) => choose(index, position, event.altKey)}
             >
               {token.text}
             </button>
@@ -335,23 +302,16 @@ function Running(props: RunningProps) {
   );
 }
 
-/**
- * Return the weights of the chosen point's lines, by the position of the token at their other end.
- */
-function shadesOf(
-  store: EmbeddingStore,
+/** Return the weights of lines by the positions of the shown points at their other ends. */
+function weightsOf(
   corpus: Corpus,
-  text: number,
-  kind: Kind | "both",
+  isShown: (point: number) => boolean,
+  lines: Lines | null,
 ): Map<number, number> {
-  const lines = linesOfChosen(store);
-  const shades = new Map<number, number>();
-  if (!lines) return shades;
-  const other: Kind = corpus.isKey(lines.point) ? "query" : "key";
-  if (kind !== "both" && kind !== other) return shades;
-  lines.points.forEach((point, i) => {
-    if (corpus.textOf(point) === text)
-      shades.set(corpus.positionOf(point), lines.weights[i] as number);
-  });
-  return shades;
+  const ends = (lines?.points ?? []).map((point, i) => [point, lines?.weights[i] ?? 0] as const);
+  return new Map(
+    ends
+      .filter(([point]) => isShown(point))
+      .map(([point, weight]) => [corpus.positionOf(point), weight]),
+  );
 }

@@ -10,7 +10,6 @@ import {
   placingInWords,
   sentenceOf,
   summaryOf,
-  workInWords,
 } from "../../../src/views/embedding/captions";
 import type { Aggregate, HeadTrust, Lines } from "../../../src/views/embedding/client/requests";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
@@ -35,7 +34,6 @@ describe("trust", () => {
       .join(" "),
     "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to; 38% of a query’s ten strongest keys are among its ten nearest (chance 9%).":
       trustInWords(trust),
-    "": trustInWords(undefined),
   });
 });
 
@@ -78,7 +76,6 @@ describe("coverage", () => {
 
 describe("the method", () => {
   const plain = { ...PCA, lift: false };
-  const work = { state: "running", done: 250, num_total: 750, words: "" } as const;
   sentences({
     "t-SNE of cosine distance, perplexity 50, seed 3": methodInWords(
       { ...plain, method: "tsne", seed: 3 },
@@ -86,8 +83,6 @@ describe("the method", () => {
     ),
     "UMAP of Euclidean distance": methodInWords({ ...plain, method: "umap", lift: true }),
     "scaled by their norms (c = 1.3), keys moved onto the queries": placingInWords(PLACING, 1.3),
-    "Step 250 of 750.": workInWords(work),
-    "": workInWords(null) + workInWords({ ...work, state: "done", words: "t-SNE" }),
   });
 });
 

@@ -7,6 +7,7 @@ import {
   type Coloring,
   type ColorRoom,
   coloring,
+  legendEntries,
   UNKNOWN,
 } from "../../../src/views/embedding/colors";
 import { contrast, distance, SIGHT } from "../../sight";
@@ -27,22 +28,18 @@ function colorsOf({ index, palette }: Coloring): string[] {
 }
 
 /** Return the label and count of each legend entry. */
-function entriesOf({ legend }: Coloring): [string, number][] {
-  if (legend.kind !== "categories") throw new Error("a scale");
-  return legend.entries.map(({ label, count }) => [label, count]);
+function entriesOf({ entries }: Coloring) {
+  return entries.map(({ label, count }) => [label, count]);
 }
 
 /** Return for every point the label of its colour in the legend. */
 function labelsOf(colored: Coloring): (string | undefined)[] {
-  const { legend } = colored;
-  if (legend.kind !== "categories") throw new Error("a scale");
-  const labels = new Map(legend.entries.map(({ color, label }) => [color, label]));
+  const labels = new Map(colored.entries.map(({ color, label }) => [color, label]));
   return colorsOf(colored).map((color) => labels.get(color));
 }
 
-function scaleOf({ legend }: Coloring) {
-  if (legend.kind !== "scale") throw new Error("kinds");
-  return { labels: legend.scale.labels, unknown: legend.unknown, stops: numberColors("light") };
+function scaleOf({ scale, entries: [unknown] }: Coloring) {
+  return { labels: scale?.labels, unknown, stops: numberColors("light") };
 }
 
 /** Return a corpus whose queries have the given indices of texts, or the given positions. */
@@ -60,12 +57,27 @@ describe("colourings", () => {
   it("colour positions from the first to the last", () => {
     const colored = coloring(corpus, "position", LIGHT);
     const { labels, stops, unknown } = scaleOf(colored);
-    expect([labels, unknown]).toEqual([["0", "position", "3"], null]);
+    expect([labels, unknown]).toEqual([["0", "position", "3"], undefined]);
     // The queries have the positions 0, 1, 2, 3, 0 and 2. Position 3 is the end of the scale.
     const expected = [0, 1, 2, 3, 0, 2].map(
       (at) => stops[Math.round(((stops.length - 1) * at) / 3)],
     );
     expect(colorsOf(colored)).toEqual([...expected, ...expected]);
+  });
+
+  it("have a legend of the shapes of drawn points, and of their colours", () => {
+    const legend = (name: string, points: "both" | "keys") =>
+      legendEntries(coloring(corpus, name, LIGHT), points, LIGHT.palette).map(
+        ({ label, count, shape }) => [label, count, shape],
+      );
+    expect(legend("type", "both")).toEqual([
+      ["queries", 6, "dot"],
+      ["keys", 6, "square"],
+    ]);
+    expect(legend("tag", "keys").slice(0, 2)).toEqual([
+      ["keys", null, "square"],
+      ["other", 8, "patch"],
+    ]);
   });
 
   it("colour position mod 5 in numerical order", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { assign } from "../../../src/ui/view/state";
-import { EmbeddingControls, Work } from "../../../src/views/embedding/controls";
+import { EmbeddingControls, Progress } from "../../../src/views/embedding/controls";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { buttonOf, enter, fieldOf, mount, pass, textsOf, until, useFakeClock } from "../../dom";
 import { Kernel, type Setup, setUp } from "./kernel";
@@ -17,7 +17,7 @@ async function open(changed: Partial<EmbeddingState>, live = true): Promise<Open
   const View = () => (
     <>
       <EmbeddingControls context={context} store={store} />
-      <Work context={context} store={store} />
+      <Progress context={context} store={store} />
     </>
   );
   const box = mount(<View />);

@@ -1,16 +1,18 @@
 /** This file has a small corpus and a fake kernel that replies with its data. */
 
 import { deflateSync } from "node:zlib";
-import type { Description, PlotRequest, StackDescription } from "../../../src/client/protocol";
+import type {
+  Description,
+  NormsRequest,
+  OverviewRequest,
+  PlotRequest,
+  StackDescription,
+  TrustRequest,
+  Work,
+} from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
 import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
-import type {
-  HeadRequest,
-  OverviewRequest,
-  ProjectionWork,
-  TrustRequest,
-} from "../../../src/views/embedding/client/requests";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { stackOf as plainStackOf } from "../../builders";
@@ -83,7 +85,7 @@ export function trustFor(layer: number, head: number) {
 export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */
-  work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
+  work: Work = { state: "done", done: 5, num_total: 5, words: "" };
   /** Limits of position bins, and mean weights by query bin and key bin, or NaN if masked. */
   means = { bins: [0, 1, 2], weights: [1, Number.NaN, 0.5, 0.125] };
 
@@ -127,7 +129,7 @@ export class Kernel extends FakeKernel {
       return { header: { heads: heads.map((head) => trustFor(layer, head)) }, data: null };
     }
     if (name === "norms") {
-      const { head } = args as HeadRequest;
+      const { head } = args as NormsRequest;
       const codes = Uint16Array.from({ length: COUNT }, (_, point) => 5000 * point);
       return {
         header: { low: head, high: head + 1, top: 65_535 },

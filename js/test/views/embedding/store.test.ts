@@ -47,7 +47,7 @@ describe("all heads", () => {
     await until(() => expect(kernel.waiting).toHaveLength(1));
     kernel.release();
     await current(setup);
-    expect(store.overview.value?.placing.lift).toBe(true);
+    expect(kernel.of("overview").at(-1)).toMatchObject({ placing: { lift: true } });
     // The overview of the first placing is cached, so nothing is requested.
     const numRequests = kernel.of("overview").length;
     assign(state, { lift: false });
@@ -69,7 +69,7 @@ describe("all heads", () => {
 
   it("are dropped if they arrive too late", async () => {
     const setup = setUp();
-    const { kernel, store } = setup;
+    const { kernel } = setup;
     kernel.held = (name) => name === "overview";
     await until(() => expect(kernel.waiting).toHaveLength(1));
     assign(setup.state, { scaling: "none" });
@@ -77,7 +77,7 @@ describe("all heads", () => {
     await until(() => expect(kernel.waiting).toHaveLength(1));
     kernel.release();
     await current(setup);
-    expect(store.overview.value?.placing.scaling).toBe("none");
+    expect(kernel.of("overview").at(-1)).toMatchObject({ placing: { scaling: "none" } });
     expect(setup.context.record.error.value).toBeNull();
   });
 

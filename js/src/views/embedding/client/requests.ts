@@ -15,30 +15,19 @@ import type {
   OverviewHeader,
   OverviewHead as OverviewHeadHeader,
   OverviewRequest,
-  PartHeader,
-  Placing,
   PlotHeader,
   PlotOptions,
   TrustHeader,
-  Work,
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
 import { dataOf, joinParts, MAX_REPLY_BYTES, type Reply } from "../../../client/transport";
 
-export type { Method, OverviewRequest, Scaling } from "../../../client/protocol";
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
 
-/** Placing of queries and keys before the projection: scaling, moving and lift. */
-export type { Placing };
 /** Method of the projection and its settings. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
-export type HeadRequest = Omit<NormsRequest, "part">;
-export type ProjectionRequest = HeadPlot;
-/** State and progress of a t-SNE or UMAP projection. */
-export type ProjectionWork = Work;
 /** Trust figures: how well distances of a head's plot follow its logits. */
 export type HeadTrust = HeadTrustFigures;
-export type TrustRequest = PlotOptions & { heads: number[] };
 
 export interface OverviewHead extends OverviewHeadHeader {
   /**
@@ -50,14 +39,12 @@ export interface OverviewHead extends OverviewHeadHeader {
 
 /** Small plots of all heads of some layers. They show the first two principal components. */
 export interface Overview extends OverviewHeader {
-  stack: string;
-  placing: Placing;
   heads: OverviewHead[];
 }
 
 /** The plot of one head. */
 export interface Projection extends PlotHeader {
-  request: ProjectionRequest;
+  request: HeadPlot;
   /** Decoded coordinates of all points, `dimensions` numbers per point. */
   coordinates: Float32Array;
 }
@@ -82,41 +69,23 @@ export interface Lines extends LinesHeader {
   error?: { weight: number; covered: number };
 }
 
-/**
- * Return the bytes of a reply. If it is the first of several parts, request and join the others.
- *
- * @param expected number of bytes.
- * @param more requests a part by its index.
- */
-async function bytesOf(
-  reply: Reply,
-  expected: number,
-  more: (part: number) => Promise<Reply>,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const { parts = 1 } = reply.header as Partial<PartHeader>;
-  const bytes = await joinParts({ ...reply, header: { parts } }, more);
-  if (bytes.length === expected) return bytes;
-  throw new Error(`The reply has ${bytes.length} bytes, but its header requires ${expected}.`);
-}
-
 /** Load the small plots of all heads of some layers. */
 export async function overviewOf(
   source: Source,
   request: OverviewRequest,
   signal?: AbortSignal,
 ): Promise<Overview> {
-  const { stack, placing } = request;
   const read = async (reply: Reply): Promise<Overview> => {
     const header = reply.header as OverviewHeader;
     const size = 2 * header.points;
-    const bytes = await bytesOf(reply, size * header.heads.length, (part) =>
+    const bytes = await joinParts(reply, (part) =>
       source.transport.request("overview", { ...request, part }, signal),
     );
     const heads = header.heads.map((head, i) => ({
       ...head,
       coordinates: bytes.subarray(i * size, (i + 1) * size),
     }));
-    return { ...header, stack, placing, heads };
+    return { ...header, heads };
   };
   const size = ({ heads, points }: Overview): number => 2 * points * heads.length;
   return source.fetch("overview", request, read, size, signal);
@@ -130,14 +99,14 @@ export async function overviewOf(
  */
 export async function projectionOf(
   source: Source,
-  request: ProjectionRequest,
+  request: HeadPlot,
   signal?: AbortSignal,
   action: "show" | "restart" | "cancel" = "show",
 ): Promise<Projection> {
   const read = async (reply: Reply): Promise<Projection> => {
     const header = reply.header as PlotHeader;
     const { dimensions, count, low, size } = header;
-    const bytes = await bytesOf(reply, 2 * dimensions * count, (part) =>
+    const bytes = await joinParts(reply, (part) =>
       source.transport.request("plot", { ...request, part }, signal),
     );
     // The high bytes of all codes come first, axis by axis, then the low bytes.
@@ -161,7 +130,7 @@ export async function projectionOf(
 /** Load the trust figures of some heads of a layer. A head without a plot has null. */
 export async function trustOf(
   source: Source,
-  request: TrustRequest,
+  request: PlotOptions & { heads: number[] },
   signal?: AbortSignal,
 ): Promise<(HeadTrust | null)[]> {
   const read = ({ header }: Reply): (HeadTrust | null)[] => (header as TrustHeader).heads;
@@ -171,17 +140,15 @@ export async function trustOf(
 /** Load the length of the vector of every point, measured before the placing. */
 export async function normsOf(
   source: Source,
-  request: HeadRequest,
-  count: number,
+  request: NormsRequest,
   signal?: AbortSignal,
 ): Promise<Float32Array> {
   const read = async (reply: Reply): Promise<Float32Array> => {
     const { low, high, top } = reply.header as NormsHeader;
-    const width = top > 255 ? 2 : 1;
-    const bytes = await bytesOf(reply, width * count, (part) =>
+    const bytes = await joinParts(reply, (part) =>
       source.transport.request("norms", { ...request, part }, signal),
     );
-    const codes = width === 2 ? new Uint16Array(bytes.slice().buffer) : bytes;
+    const codes = top > 255 ? new Uint16Array(bytes.slice().buffer) : bytes;
     return Float32Array.from(codes, (code) => low + (code / top) * (high - low));
   };
   return source.fetch("norms", request, read, (norms) => norms.byteLength, signal);

@@ -2,12 +2,12 @@
 
 import type { Range } from "../../../client/protocol";
 import { measureText } from "../../../draw/canvas";
-import { textMark } from "../../../draw/figure";
+import { type LegendScale, textMark } from "../../../draw/figure";
 import { fontOf, type Mark } from "../../../draw/marks";
-import type { ColorScale } from "../../../ui/colors/color-scales";
-import { niceMaximum, pixelsOf } from "../../../ui/colors/color-scales";
+import { type ColorScale, niceMaximum, pixelsOf } from "../../../ui/colors/color-scales";
 import type { Palette, ThemeName } from "../../../ui/colors/palette";
 import { ticks } from "../../../ui/heat-map/layout";
+import { weightScale } from "../../../ui/heat-map/legend";
 import { formatSmall, rangeInWords, several } from "../../../ui/text/captions";
 import type { Aggregate, Corpus } from "../client/requests";
 
@@ -15,28 +15,6 @@ import type { Aggregate, Corpus } from "../client/requests";
 export interface Bin {
   row: number;
   column: number;
-}
-
-/** Size of the picture, and position and size of the heat map in it, in pixels. */
-interface MeanLayout {
-  width: number;
-  height: number;
-  left: number;
-  top: number;
-  cellsWidth: number;
-  cellsHeight: number;
-}
-
-/** Inputs of the marks of the heat map. */
-export interface MeanMap {
-  layout: MeanLayout;
-  palette: Palette;
-  theme: ThemeName;
-  aggregate: Aggregate;
-  scale: ColorScale;
-  /** Upper end of the colour scale. */
-  end: number;
-  hovered: Bin | null;
 }
 
 const DOWN = "query position ↓";
@@ -54,31 +32,43 @@ function extentOf(edges: readonly number[]): Range {
   return [edges[0] ?? 0, edges.at(-1) ?? 0];
 }
 
+/** Return the number of positions on an axis, at least 1. */
+function lengthOf(edges: readonly number[]): number {
+  const [first, stop] = extentOf(edges);
+  return Math.max(1, stop - first);
+}
+
 /**
  * Lay out the heat map in a picture of the given width. The heat map has the ratio of height to
  * width that the numbers of queries and keys have, clipped to [0.35, 1.6].
  */
-export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
+export function meanMapOf(
+  aggregate: Aggregate,
+  options: { width: number; palette: Palette; theme: ThemeName; scale: ColorScale },
+) {
   const { query_edges: queryEdges, key_edges: keyEdges } = aggregate;
-  const [, last] = extentOf(queryEdges);
+  const { width, ...look } = options;
   const font = fontOf({ size: TICK_SIZE, font: "text" });
-  const left = Math.ceil(measureText(String(last), font) + 14);
+  const left = Math.ceil(measureText(String(extentOf(queryEdges)[1]), font) + 14);
   const cellsWidth = Math.max(MIN_WIDTH, Math.min(MAX_WIDTH, Math.floor(width - left - 8)));
-  const [queries, keys] = [queryEdges, keyEdges].map((edges) => {
-    const [first, stop] = extentOf(edges);
-    return Math.max(1, stop - first);
-  }) as [number, number];
-  const share = Math.max(0.35, Math.min(1.6, queries / keys));
+  const share = Math.max(0.35, Math.min(1.6, lengthOf(queryEdges) / lengthOf(keyEdges)));
   const cellsHeight = Math.round(cellsWidth * share);
   return {
+    ...look,
+    aggregate,
+    end: endOf(aggregate),
+    /** Size of the picture, in pixels. */
     width: left + cellsWidth + 8,
     height: TOP + cellsHeight + 8,
+    /** Position and size of the cells in the picture. */
     left,
     top: TOP,
     cellsWidth,
     cellsHeight,
   };
 }
+
+export type MeanMap = ReturnType<typeof meanMapOf>;
 
 /** Return the largest mean weight and its bin, or null if no pair is allowed. */
 export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | null {
@@ -101,128 +91,119 @@ export function endOf(aggregate: Aggregate): number {
   return Math.min(1, niceMaximum(largestOf(aggregate)?.weight ?? 0));
 }
 
+/** Return the legend of the colours of mean weights. */
+export function meanScale(map: Pick<MeanMap, "theme" | "scale" | "end">): LegendScale {
+  return weightScale(map, `mean weight${map.scale === "log" ? ", logarithmic" : ""}`);
+}
+
 /** Return the first position of a bin, and its end (exclusive). */
 function positionsOf(edges: readonly number[], at: number): Range {
   return [edges[at] ?? 0, edges[at + 1] ?? edges[at] ?? 0];
 }
 
-/** Return how far along its axis a position is drawn, from 0 to 1. All bins have the same width. */
-function wayTo(edges: readonly number[], position: number): number {
+/**
+ * Return the positions that have a label, and the distance of each from the start of the axis. All
+ * bins are equally long, although they may have different numbers of positions.
+ *
+ * @param length length of the axis in pixels.
+ * @param apart minimum distance between two labels in pixels.
+ */
+function ticksOf(
+  edges: readonly number[],
+  length: number,
+  apart: number,
+): { position: number; along: number }[] {
   const bins = edges.length - 1;
-  for (let at = 0; at < bins; at++) {
-    const [first, stop] = positionsOf(edges, at);
-    if (position < stop) return (at + (position - first) / Math.max(1, stop - first)) / bins;
-  }
-  return 1;
+  return ticks(extentOf(edges), length / lengthOf(edges), apart).map((position) => {
+    const bin = edges.filter((edge) => edge <= position).length - 1;
+    const [first, stop] = positionsOf(edges, bin);
+    const share = (bin + (position - first) / Math.max(1, stop - first)) / bins;
+    return { position, along: share * length };
+  });
 }
 
 /** Value that stands for a mean weight of 0 in the picture, where 0 itself stands for no colour. */
 const SMALLEST = 1e-30;
 
 /** Return the cells and axes, which do not depend on the pointer. */
-export function meanMarks(mean: MeanMap): Mark[] {
-  const { layout, palette, aggregate, theme, end, scale } = mean;
-  const { left, top, cellsWidth, cellsHeight } = layout;
+export function meanMarks(map: MeanMap): Mark[] {
+  const { left, top, cellsWidth, cellsHeight, palette, aggregate, theme, end, scale } = map;
   const { query_edges: queryEdges, key_edges: keyEdges, rows, columns } = aggregate;
   // A bin without allowed pairs gets the value 0, which has no colour. A mean weight of 0 gets a
   // tiny value, which has the first colour of the scale.
   const values = aggregate.weights.map((weight) => (Number.isNaN(weight) ? 0 : weight || SMALLEST));
+  const pixels = pixelsOf(values, theme, end, scale, palette.rule);
   const bounds = { x: left, y: top, width: cellsWidth, height: cellsHeight };
+  const frame = {
+    ...{ x: left - 0.5, y: top - 0.5 },
+    ...{ width: cellsWidth + 1, height: cellsHeight + 1 },
+  };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
   const marks: Mark[] = [
-    {
-      kind: "image",
-      ...bounds,
-      pixels: pixelsOf(values, theme, end, scale, palette.rule),
-      columns,
-      rows,
-    },
-    {
-      kind: "rect",
-      x: left - 0.5,
-      y: top - 0.5,
-      width: cellsWidth + 1,
-      height: cellsHeight + 1,
-      stroke: palette.rule,
-    },
+    { kind: "image", ...bounds, pixels, columns, rows },
+    { kind: "rect", ...frame, stroke: palette.rule },
     textMark(DOWN, 0, 10, palette.muted, NAME_SIZE),
     textMark(ACROSS, Math.max(left, named + 18), 10, palette.muted, NAME_SIZE),
   ];
-  const step = (edges: readonly number[], room: number): number => {
-    const [first, stop] = extentOf(edges);
-    return room / Math.max(1, stop - first);
-  };
-  for (const at of ticks(extentOf(keyEdges), step(keyEdges, cellsWidth), TICKS_ACROSS)) {
-    const x = left + wayTo(keyEdges, at) * cellsWidth;
+  for (const { position, along } of ticksOf(keyEdges, cellsWidth, TICKS_ACROSS)) {
+    const x = left + along;
+    const style = { align: "middle" } as const;
     marks.push({ kind: "line", x0: x, y0: top - 5, x1: x, y1: top, stroke: palette.muted });
-    marks.push(textMark(String(at), x, top - 12, palette.muted, TICK_SIZE, { align: "middle" }));
+    marks.push(textMark(String(position), x, top - 12, palette.muted, TICK_SIZE, style));
   }
-  for (const at of ticks(extentOf(queryEdges), step(queryEdges, cellsHeight), TICKS_DOWN)) {
-    const y = top + wayTo(queryEdges, at) * cellsHeight;
-    marks.push({ kind: "line", x0: left - 5, y0: y, x1: left, y1: y, stroke: palette.muted });
+  for (const { position, along } of ticksOf(queryEdges, cellsHeight, TICKS_DOWN)) {
+    const y = top + along;
     // Keep the first label below the top edge, so that it does not overlap the name of the axis.
     const middle = Math.max(y, top + 5);
-    marks.push(textMark(String(at), left - 9, middle, palette.muted, TICK_SIZE, { align: "end" }));
+    const style = { align: "end" } as const;
+    marks.push({ kind: "line", x0: left - 5, y0: y, x1: left, y1: y, stroke: palette.muted });
+    marks.push(textMark(String(position), left - 9, middle, palette.muted, TICK_SIZE, style));
   }
   return marks;
 }
 
+/** Return the bounds of a bin in the picture. */
+export function boundsOf({ left, top, cellsWidth, cellsHeight, aggregate }: MeanMap, bin: Bin) {
+  const [width, height] = [cellsWidth / aggregate.columns, cellsHeight / aggregate.rows];
+  return { x: left + bin.column * width, y: top + bin.row * height, width, height };
+}
+
 /** Return the outline of the bin at the pointer or keyboard cursor. */
-export function hoverMarks({ layout, palette, aggregate, hovered }: MeanMap): Mark[] {
-  if (!hovered) return [];
-  const [across, down] = [
-    layout.cellsWidth / aggregate.columns,
-    layout.cellsHeight / aggregate.rows,
-  ];
-  const bounds = {
-    x: layout.left + hovered.column * across,
-    y: layout.top + hovered.row * down,
-    width: across,
-    height: down,
-  };
+export function hoverMarks(map: MeanMap, bin: Bin | null): Mark[] {
+  if (!bin) return [];
+  const bounds = boundsOf(map, bin);
   return [
-    { kind: "rect", ...bounds, stroke: palette.background, strokeWidth: 4 },
-    { kind: "rect", ...bounds, stroke: palette.ink, strokeWidth: 1.6 },
+    { kind: "rect", ...bounds, stroke: map.palette.background, strokeWidth: 4 },
+    { kind: "rect", ...bounds, stroke: map.palette.ink, strokeWidth: 1.6 },
   ];
 }
 
 /** Return the bin at a pixel of the picture, or null outside of the heat map. */
-export function binAt(
-  layout: MeanLayout,
-  { rows, columns }: Pick<Aggregate, "rows" | "columns">,
-  x: number,
-  y: number,
-): Bin | null {
-  const row = Math.floor(((y - layout.top) / layout.cellsHeight) * rows);
-  const column = Math.floor(((x - layout.left) / layout.cellsWidth) * columns);
+export function binAt(map: MeanMap, x: number, y: number): Bin | null {
+  const { rows, columns } = map.aggregate;
+  const row = Math.floor(((y - map.top) / map.cellsHeight) * rows);
+  const column = Math.floor(((x - map.left) / map.cellsWidth) * columns);
   const inside = row >= 0 && row < rows && column >= 0 && column < columns;
   return inside ? { row, column } : null;
 }
 
 /**
- * Return the number of queries and of keys of each text with points. The numbers are exact if all
- * tokens of these texts are points.
+ * Return the number of texts that are long enough to have a pair in a bin. All tokens of these texts
+ * must be points.
  */
-export function lengthsOf(corpus: Corpus): [number, number][] {
-  const lengths = new Map<number, [number, number]>();
-  for (let point = 0; point < corpus.count; point++) {
-    const text = corpus.textOf(point);
-    const length = lengths.get(text) ?? [0, 0];
-    const side = corpus.isKey(point) ? 1 : 0;
-    length[side] = Math.max(length[side], corpus.positionOf(point) + 1);
-    lengths.set(text, length);
-  }
-  return [...lengths.values()];
-}
-
-/** Return the number of texts that are long enough to have a pair in a bin. */
 export function textsAt(
-  lengths: readonly (readonly [number, number])[],
+  corpus: Corpus,
   { query_edges, key_edges }: Pick<Aggregate, "query_edges" | "key_edges">,
   { row, column }: Bin,
 ): number {
   const [query, key] = [positionsOf(query_edges, row)[0], positionsOf(key_edges, column)[0]];
-  return lengths.filter(([queries, keys]) => queries > query && keys > key).length;
+  const [withQuery, withKey] = [new Set<number>(), new Set<number>()];
+  for (let point = 0; point < corpus.count; point++) {
+    const isKey = corpus.isKey(point);
+    if (corpus.positionOf(point) < (isKey ? key : query)) continue;
+    (isKey ? withKey : withQuery).add(corpus.textOf(point));
+  }
+  return [...withQuery].filter((text) => withKey.has(text)).length;
 }
 
 /**

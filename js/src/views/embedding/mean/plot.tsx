@@ -1,9 +1,9 @@
 /** Heat map of the mean weights by query and key position over the corpus. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { sceneOf } from "../../../draw/marks";
-import { actionsOf, runKey } from "../../../ui/controls/keys";
+import { actionsOf, runKey, type Shortcut } from "../../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign, same } from "../../../ui/view/state";
@@ -11,108 +11,120 @@ import { sentenceOf } from "../captions";
 import { headShortcuts } from "../plot/plot";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";
-import { type Bin, binAt, binCaption, hoverMarks, meanMarks } from "./marks";
-import { meanStoreOf } from "./store";
+import {
+  type Bin,
+  binAt,
+  binCaption,
+  boundsOf,
+  hoverMarks,
+  type MeanMap,
+  meanMarks,
+} from "./marks";
 
 interface MeanPlotProps {
   context: ViewContext<EmbeddingState>;
   store: EmbeddingStore;
   /** Available width in pixels. */
-  width: number;
+  width: ReadonlySignal<number>;
+}
+
+/** Return the keyboard shortcuts of the heat map. */
+export function meanShortcuts({ context, store }: Omit<MeanPlotProps, "width">): Shortcut[] {
+  const { mean } = store;
+  const move =
+    (down: number, across: number) =>
+    ({ shiftKey }: KeyboardEvent) => {
+      const aggregate = mean.latest.peek();
+      const from = mean.hovered.peek();
+      if (!aggregate) return;
+      const step = shiftKey ? 8 : 1;
+      const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
+      // The first key press shows the cursor in the first bin, without moving it.
+      mean.hovered.value = {
+        row: from ? clip(from.row + step * down, aggregate.rows) : 0,
+        column: from ? clip(from.column + step * across, aggregate.columns) : 0,
+      };
+    };
+  const arrows = {
+    ...{ ArrowUp: move(-1, 0), ArrowDown: move(1, 0) },
+    ...{ ArrowLeft: move(0, -1), ArrowRight: move(0, 1) },
+  };
+  const leave = (): void => {
+    if (mean.hovered.peek()) mean.hovered.value = null;
+    else assign(context.state, { content: "plot" });
+  };
+  return [
+    ["↑ ↓ ← →", "move over the bins, with Shift by eight", arrows],
+    ...headShortcuts(store),
+    ["Esc", "leave the bin, then show the points", { Escape: leave }],
+    ["o", "all heads", { o: () => assign(context.state, { enlarged: false }) }],
+  ];
 }
 
 export function MeanPlot({ context, store, width }: MeanPlotProps) {
-  const mean = meanStoreOf(context, store);
-  const room = useSignal(width);
-  if (room.peek() !== width) room.value = width;
+  const { mean } = store;
   const plot = useRef<HTMLDivElement>(null);
-  const where = useSignal<{ x: number; y: number } | null>(null);
-  const ground = useComputed(() => mean.drawnAt(room.value));
-  const back = useComputed(() => (ground.value ? meanMarks(ground.value) : []));
-  const scene = useComputed(() => {
-    const now = ground.value;
-    if (!now) return null;
-    return sceneOf(now.layout, back.value, hoverMarks({ ...now, hovered: mean.hovered.value }));
-  });
+  const map = useComputed(() => mean.mapAt(width.value));
+  const back = useComputed(() => (map.value ? meanMarks(map.value) : []));
+  const scene = useComputed(
+    () => map.value && sceneOf(map.value, back.value, hoverMarks(map.value, mean.hovered.value)),
+  );
   const drawnId = useComputed(() => {
     const at = context.record.selection.value;
     return mean.current.value && at ? `embedding:${at.stack.name}:${at.layer}` : null;
   });
+  const caption = useComputed(() => {
+    const [aggregate, bin] = [mean.latest.value, mean.hovered.value];
+    return aggregate && bin && binCaption(aggregate, bin, mean.textsAt(bin));
+  });
+  // Position of the tooltip. For the keyboard, it is the centre of the bin.
+  const pointer = useSignal<{ x: number; y: number } | null>(null);
   const hint = useComputed<Hint | null>(() => {
-    const [now, bin, at] = [mean.aggregate.value, mean.hovered.value, where.value];
-    if (!now || !bin || !at) return null;
-    const [title, text] = binCaption(now, bin, mean.textsAt(bin));
+    const [now, bin] = [map.value, mean.hovered.value];
+    if (!now || !bin || !caption.value) return null;
+    const { x, y, width, height } = boundsOf(now, bin);
+    const at = pointer.value ?? { x: x + width / 2, y: y + height / 2 };
+    const [title, text] = caption.value;
     return { title, rows: [{ color: "", text, meant: false }], ...at };
   });
   const label = useComputed(() => {
-    const [now, bin] = [mean.aggregate.value, mean.hovered.value];
-    const spoken = now && bin ? ` ${binCaption(now, bin, mean.textsAt(bin)).join(": ")}.` : "";
+    const spoken = caption.value ? ` ${caption.value.join(": ")}.` : "";
     return `${sentenceOf(context, store)}${spoken}` || "Loading";
   });
-  useEffect(
-    () => () => {
-      mean.hovered.value = null;
-    },
-    [],
-  );
 
-  const point = (bin: Bin | null, x: number, y: number): void => {
+  const hover = (bin: Bin | null, at: { x: number; y: number } | null): void => {
     if (!same(mean.hovered.peek(), bin)) mean.hovered.value = bin;
-    where.value = bin && { x, y };
+    pointer.value = at;
   };
-  const onPointerMove = (event: PointerEvent): void => {
-    const now = ground.peek();
-    if (!now) return;
-    const { x, y } = pointIn(plot.current, event);
-    point(binAt(now.layout, now.aggregate, x, y), x, y);
-  };
-  const leave = (): void => point(null, 0, 0);
-  const move = (down: number, across: number): void => {
-    const now = ground.peek();
-    if (!now) return;
-    const { rows, columns } = now.aggregate;
-    const from = mean.hovered.peek();
-    const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
-    // The first key press shows the cursor in the first bin, without moving it.
-    const row = from ? clip(from.row + down, rows) : 0;
-    const column = from ? clip(from.column + across, columns) : 0;
-    const { left, top, cellsWidth, cellsHeight } = now.layout;
-    const x = left + ((column + 0.5) * cellsWidth) / columns;
-    point({ row, column }, x, top + ((row + 0.5) * cellsHeight) / rows);
-  };
-  const arrow =
-    (down: number, across: number) =>
-    ({ shiftKey }: KeyboardEvent) =>
-      move(shiftKey ? 8 * down : down, shiftKey ? 8 * across : across);
-  const actions = {
-    ...actionsOf(headShortcuts(store)),
-    ArrowUp: arrow(-1, 0),
-    ArrowDown: arrow(1, 0),
-    ArrowLeft: arrow(0, -1),
-    ArrowRight: arrow(0, 1),
-    o: () => assign(context.state, { enlarged: false }),
-    // The first Escape hides the cursor. The next one shows the points.
-    Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { content: "plot" })),
-  };
-  const onKeyDown = (event: KeyboardEvent): boolean => runKey(event, actions);
-
+  const leave = (): void => hover(null, null);
+  useEffect(() => leave, []);
   return (
-    <div class="av-aggregate" style={{ width: `${width}px`, maxWidth: "100%" }}>
+    <div style={{ width: `${width.value}px`, maxWidth: "100%" }}>
       <ScenePlot
         scene={scene}
         drawnId={drawnId}
         onDrawn={(drawn) => {
           // A component can still draw while it is being removed. Do not report its drawing as the
           // new content.
-          const { enlarged, content: shown } = context.state;
-          if (enlarged.peek() && shown.peek() === "aggregate") context.setDrawn(drawn);
+          const { enlarged, content } = context.state;
+          if (enlarged.peek() && content.peek() === "aggregate") context.setDrawn(drawn);
         }}
         kind="mean attention by position"
         label={label.value}
         plot={plot}
         hint={hint.value}
-        width={width}
-        events={{ onPointerMove, onPointerLeave: leave, onKeyDown, onBlur: leave }}
+        width={width.value}
+        events={{
+          onPointerMove: (event: PointerEvent) => {
+            const at = pointIn(plot.current, event);
+            if (map.peek()) hover(binAt(map.peek() as MeanMap, at.x, at.y), at);
+          },
+          onPointerLeave: leave,
+          onBlur: leave,
+          onKeyDown: (event: KeyboardEvent) => {
+            if (runKey(event, actionsOf(meanShortcuts({ context, store })))) pointer.value = null;
+          },
+        }}
       />
     </div>
   );

@@ -7,29 +7,21 @@ import type { RefObject } from "preact";
 import { useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
 import { Choice } from "../../../ui/controls/fields";
-import type { HeadIndex, ScoredHead } from "../../../ui/head-grid/grid";
+import { type HeadIndex, isSameHead, type ScoredHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import { BY_ROLE } from "../../../ui/head-grid/head-roles";
-import type { Hint } from "../../../ui/plot/plot";
 import { useZoomWheel } from "../../../ui/plot/wheel";
 import { headName } from "../../../ui/text/captions";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
 import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
-import {
-  figuresInShort,
-  figuresSpoken,
-  formatCorrelation,
-  keyInWords,
-  strengthOf,
-  TRUST_HELP,
-} from "../trust";
+import { figureLines, figuresInShort, keyInWords, strengthOf, TRUST_HELP } from "../trust";
 import type { TileLayout, TileOrder } from "./layout";
 import { problemInShort, tileDots } from "./marks";
 import type { OverviewStore } from "./store";
 
-export interface OverviewProps {
+interface OverviewProps {
   context: ViewContext<EmbeddingState>;
   store: EmbeddingStore;
   overview: OverviewStore;
@@ -42,21 +34,14 @@ const ORDERS: readonly (readonly [TileOrder, string])[] = [
 ];
 
 export function EmbeddingOverview(props: OverviewProps) {
-  const { store, overview } = props;
-  const progress = store.overviewProgress.value;
   return (
     <div class="av-embedding-overview">
       <div class="av-row av-embedding-order">
         {props.context.controls.value === "full" && <OverviewOrder {...props} />}
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>
-          {keyInWords(store.trust.value, overview.layout.value?.figures)}
+          {keyInWords(props.store.trust.value, props.overview.layout.value?.figures)}
         </span>
       </div>
-      {progress && (
-        <p class="av-muted" role="status">
-          {progress[0]} of {progress[1]} heads …
-        </p>
-      )}
       <Tiles {...props} />
     </div>
   );
@@ -75,18 +60,20 @@ export function OverviewOrder({ context, overview }: Pick<OverviewProps, "contex
   );
 }
 
-function Tiles(props: OverviewProps) {
-  const { context, store, overview } = props;
+function Tiles({ context, store, overview }: OverviewProps) {
   const box = useRef<HTMLDivElement>(null);
   const grid = overview.grid.value;
   const layout = overview.layout.value;
   useZoomIn(box, overview, grid === null);
   if (!grid || !layout) return null;
-  const trust = store.trust.value;
-  const plots = overview.plots.value;
-  const look = overview.look.value;
+  const [trust, plots, look] = [store.trust.value, overview.plots.value, overview.look.value];
   const opened = context.state.heads.value.length > 0 ? store.head.value : null;
   const problemOf = (head: HeadIndex): string | null => plots.get(headKey(head))?.problem ?? null;
+  const figuresOf = (head: HeadIndex) => trust.get(headKey(head));
+  const titleOf = (head: HeadIndex): string => {
+    const role = context.record.roleOf(head);
+    return `${headName(head)}${role ? `, ${role.label}` : ""}`;
+  };
   return (
     <VirtualHeadGrid
       store={overview.heads}
@@ -100,11 +87,10 @@ function Tiles(props: OverviewProps) {
       }
       look={(cell) => {
         const problem = problemOf(cell);
-        const role = context.record.roleOf(cell);
-        const name = `${headName(cell)}${role ? `, ${role.label}` : ""}`;
+        const lines = problem ? [problem] : figureLines(figuresOf(cell));
         return {
-          label: `${name}, ${problem ?? figuresSpoken(trust.get(headKey(cell)))}`,
-          selected: opened?.layer === cell.layer && opened.head === cell.head,
+          label: [titleOf(cell), ...lines].join(", "),
+          selected: isSameHead(opened, cell),
           content: problem && (
             <span aria-hidden="true">{problemInShort(problem, layout.cell)}</span>
           ),
@@ -116,15 +102,20 @@ function Tiles(props: OverviewProps) {
           x={x}
           layout={layout}
           role={context.record.roleOf(cell)?.name ?? ""}
-          text={problemOf(cell) ? "" : figuresInShort(trust.get(headKey(cell)), layout.figures)}
+          text={problemOf(cell) ? "" : figuresInShort(figuresOf(cell), layout.figures)}
         />
       )}
-      hint={(head) => hintOf(props, head)}
+      hint={(head) => {
+        const problem = problemOf(head);
+        const lines = problem ? [problem] : figureLines(figuresOf(head));
+        const rows = lines.map((text) => ({ color: "", text, meant: problem !== null }));
+        return { title: titleOf(head), rows };
+      }}
       painting={{
         follows: [store.current],
         sources: (cells) => [
           ...cells.map((cell) => (cell && plots.get(headKey(cell))) ?? null),
-          ...cells.map((cell) => (cell ? strengthOf(trust.get(headKey(cell))) : 0)),
+          ...cells.map((cell) => (cell ? strengthOf(figuresOf(cell)) : 0)),
           look,
         ],
         paint: (canvas, cells) => {
@@ -132,7 +123,7 @@ function Tiles(props: OverviewProps) {
             const plot = cell && plots.get(headKey(cell));
             if (!plot || !look || plot.problem) return;
             const square = { x: column * layout.across, y: 0, side: layout.cell };
-            paintMarks(canvas, tileDots(plot, look, square, strengthOf(trust.get(headKey(cell)))));
+            paintMarks(canvas, tileDots(plot, look, square, strengthOf(figuresOf(cell))));
           });
         },
         onPainted: () => {
@@ -166,7 +157,7 @@ function Figures(props: {
     >
       {layout.named && <b>{`${cell.layer}.${cell.head}`}</b>}
       {text}
-      {role !== "" && <span class="av-role av-embedding-role">{role}</span>}
+      {role !== "" && <span class="av-role">{role}</span>}
     </div>
   );
 }
@@ -179,7 +170,7 @@ function useZoomIn(
   overview: OverviewStore,
   empty: boolean,
 ): void {
-  const wheel = useRef<{ by: number; at: string }>({ by: 0, at: "" });
+  const wheel = useRef({ by: 0, at: "" });
   const zoom = (by: number, event: WheelEvent): void => {
     const head = headOfCell(event, overview.heads.id);
     const at = head ? headKey(head) : "";
@@ -190,32 +181,4 @@ function useZoomIn(
     }
   };
   useZoomWheel(box, zoom, [empty]);
-}
-
-/**
- * Return the tooltip of a head: its trust figures, or the reason why it has no plot or no figures.
- */
-function hintOf(props: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
-  const { context, store, overview } = props;
-  const role = context.record.roleOf(head);
-  const title = `${headName(head)}${role ? `, ${role.label}` : ""}`;
-  const problem = overview.plots.peek().get(headKey(head))?.problem;
-  if (problem) return { title, rows: [{ color: "", text: problem, meant: true }] };
-  const trust = store.trust.peek().get(headKey(head));
-  if (!trust) {
-    const text = trust === null ? "no trust figure" : "not measured yet";
-    return { title, rows: [{ color: "", text, meant: false }] };
-  }
-  const { plot, recall, recall_baseline: baseline } = trust;
-  const rows: Hint["rows"] = [];
-  if (plot !== null) {
-    const text = `distance with q·k: r ${formatCorrelation(plot)}`;
-    rows.push({ color: "", text, meant: false });
-  }
-  if (recall !== null) {
-    const by = baseline === null ? "" : ` (chance ${Math.round(100 * baseline)}%)`;
-    const text = `recall at 10: ${Math.round(100 * recall)}%${by}`;
-    rows.push({ color: "", text, meant: false });
-  }
-  return { title, rows };
 }

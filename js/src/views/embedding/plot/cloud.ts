@@ -13,6 +13,8 @@ export interface Cloud {
   count: number;
   /** Number of the point at each index of the drawing order. */
   points: Uint32Array;
+  /** Index of each point in the drawing order, or -1 if it is not drawn. */
+  indexOf: Int32Array;
   /**
    * `dimensions` coordinates per index, relative to the centre of all points. NaN if a point has no
    * coordinates.
@@ -34,12 +36,15 @@ export interface Camera {
   y: number;
   /** Magnification. At 1 the picture shows all points. */
   zoom: number;
-  /**
-   * 3 by 3 rotation matrix of a three-dimensional cloud, row by row. The rows are the directions to
-   * the right, upwards, and towards the viewer.
-   */
-  turn: Float64Array;
+  turn: Turn;
 }
+
+type Vector = readonly [number, number, number];
+/**
+ * Rotation of a three-dimensional cloud: the directions to the right, upwards, and towards the
+ * viewer.
+ */
+export type Turn = readonly [right: Vector, up: Vector, near: Vector];
 
 /** Size of the picture in pixels. */
 export interface Room {
@@ -106,34 +111,33 @@ export function createCloud(
     if (value < (low[axis] as number)) low[axis] = value;
     if (value > (high[axis] as number)) high[axis] = value;
   }
-  const middle = Array.from(low, (value, axis) => (value + (high[axis] as number)) / 2);
-  let half = 0;
-  if (dimensions === 2) {
-    for (let axis = 0; axis < 2; axis++)
-      half = Math.max(half, ((high[axis] as number) - (low[axis] as number)) / 2);
-  } else {
+  const middle = low.map((value, axis) => (value + (high[axis] as number)) / 2);
+  const halves = low.map((value, axis) => ((high[axis] as number) - value) / 2);
+  let half = Math.max(halves[0] as number, halves[1] as number);
+  if (dimensions === 3) {
+    half = 0;
     for (let at = 0; at < coordinates.length; at += 3) {
-      const far = Math.hypot(
-        ...middle.map((value, axis) => (coordinates[at + axis] as number) - value),
-      );
-      if (far > half) half = far;
+      const from = middle.map((value, axis) => (coordinates[at + axis] as number) - value);
+      half = Math.max(half, Math.hypot(...from) || 0);
     }
   }
   const scale = half > 0 && Number.isFinite(half) ? 1 / half : 1;
   const count = order.length;
   const units = new Float32Array(count * dimensions);
-  for (let index = 0; index < count; index++) {
-    const from = (order[index] as number) * dimensions;
+  const indexOf = new Int32Array(coordinates.length / dimensions).fill(-1);
+  order.forEach((point, index) => {
+    indexOf[point] = index;
     for (let axis = 0; axis < dimensions; axis++)
       units[index * dimensions + axis] =
-        ((coordinates[from + axis] as number) - (middle[axis] as number)) * scale;
-  }
+        ((coordinates[point * dimensions + axis] as number) - (middle[axis] as number)) * scale;
+  });
   const span = (axis: number): number => {
-    const halfSpan = (((high[axis] as number) - (low[axis] as number)) / 2) * scale;
-    return Number.isFinite(halfSpan) && halfSpan > 0 ? halfSpan : 0;
+    const share = (halves[axis] as number) * scale;
+    return Number.isFinite(share) && share > 0 ? share : 0;
   };
   const reach: [number, number] = dimensions === 3 ? [1, 1] : [span(0), span(1)];
-  return { dimensions, count, points: order, units, reach, crowd: crowdOf(units, dimensions) };
+  const crowd = crowdOf(units, dimensions);
+  return { dimensions, count, points: order, indexOf, units, reach, crowd };
 }
 
 /**
@@ -151,37 +155,42 @@ function crowdOf(units: Float32Array, dimensions: number): number {
   const cells = Math.max(1, Math.min(MAX_CELLS, targetCells));
   const counts = new Uint32Array(cells * cells);
   const along = (unit: number): number => Math.min(cells - 1, Math.floor(((unit + 1) / 2) * cells));
-  const cellOf = (at: number): number =>
-    along(units[at + 1] as number) * cells + along(units[at] as number);
-  let numKnown = 0;
   for (let at = 0; at < units.length; at += dimensions) {
-    const cell = cellOf(at);
-    if (Number.isNaN(cell)) continue;
-    counts[cell] = (counts[cell] as number) + 1;
-    numKnown++;
+    const cell = along(units[at + 1] as number) * cells + along(units[at] as number);
+    if (!Number.isNaN(cell)) counts[cell] = (counts[cell] as number) + 1;
   }
-  if (numKnown === 0) return 0;
-  const sorted = counts.filter((cellCount) => cellCount > 0).sort();
+  return countAtMedian(counts) / (2 / cells) ** 2;
+}
+
+/**
+ * Return the number of points in the cell of the median point, if points are ordered by the number
+ * of points in their cells. Return 0 without points.
+ *
+ * @param counts number of points in each cell.
+ */
+export function countAtMedian(counts: Uint32Array): number {
+  const all = counts.reduce((sum, count) => sum + count, 0);
   let passed = 0;
-  for (const inCell of sorted) {
-    passed += inCell;
-    if (passed * 2 >= numKnown) return inCell / (2 / cells) ** 2;
+  for (const count of counts.slice().sort()) {
+    passed += count;
+    if (count > 0 && passed * 2 >= all) return count;
   }
   return 0;
 }
 
-export const UPRIGHT: Float64Array = Float64Array.of(1, 0, 0, 0, 1, 0, 0, 0, 1);
+export const UPRIGHT: Turn = [
+  [1, 0, 0],
+  [0, 1, 0],
+  [0, 0, 1],
+];
 
 /**
- * Return the initial rotation of a three-dimensional plot, in which no axis hides behind another.
+ * Return the initial camera, which shows all points. In three dimensions it looks from above, so
+ * that no axis hides behind another.
  */
-function asSeenFromAbove(): Float64Array {
-  return turned(turned(UPRIGHT, -70, 0), 0, 45);
-}
-
-/** Return the initial camera, which shows all points. */
 export function wholeCamera(dimensions: 2 | 3): Camera {
-  return { x: 0, y: 0, zoom: 1, turn: dimensions === 3 ? asSeenFromAbove() : UPRIGHT };
+  const turn = dimensions === 3 ? turned(turned(UPRIGHT, -70, 0), 0, 45) : UPRIGHT;
+  return { x: 0, y: 0, zoom: 1, turn };
 }
 
 /** Return the number of pixels per unit of `Cloud.units`. */
@@ -207,7 +216,7 @@ export function project(cloud: Cloud, camera: Camera, room: Room): Projected {
     return { x, y, near: null };
   }
   const near = new Uint8Array(count);
-  const [a, b, c, d, e, f, g, h, k] = camera.turn as unknown as Turn;
+  const [[a, b, c], [d, e, f], [g, h, k]] = camera.turn;
   for (let i = 0; i < count; i++) {
     const u = units[3 * i] as number;
     const v = units[3 * i + 1] as number;
@@ -220,8 +229,6 @@ export function project(cloud: Cloud, camera: Camera, room: Room): Projected {
   }
   return { x, y, near };
 }
-
-type Turn = [number, number, number, number, number, number, number, number, number];
 
 /** Zoom by a factor, within limits, and keep the location (x, y) of the picture in place. */
 export function zoomedAt(
@@ -264,43 +271,31 @@ export function movedBy(
   };
 }
 
+/** Return the sum of two vectors with weights. */
+function sum(s: number, a: Vector, t: number, b: Vector): Vector {
+  return [s * a[0] + t * b[0], s * a[1] + t * b[1], s * a[2] + t * b[2]];
+}
+
 /**
  * Return the rotation after a drag of (dx, dy) pixels, which rotates the cloud like a trackball.
  *
  * @param turn rotation before the drag.
  */
-export function turned(turn: Float64Array, dx: number, dy: number): Float64Array {
+export function turned([right, up, near]: Turn, dx: number, dy: number): Turn {
   const [p, q] = [dx * TURN_PER_PIXEL, dy * TURN_PER_PIXEL];
-  const [cp, sp, cq, sq] = [Math.cos(p), Math.sin(p), Math.cos(q), Math.sin(q)];
   // Rotate about the vertical axis of the screen, then about the horizontal one.
-  const step = [cp, 0, sp, sq * sp, cq, -sq * cp, -cq * sp, sq, cq * cp];
-  const next = new Float64Array(9);
-  for (let row = 0; row < 3; row++)
-    for (let column = 0; column < 3; column++)
-      for (let i = 0; i < 3; i++)
-        next[row * 3 + column] =
-          (next[row * 3 + column] as number) +
-          (step[row * 3 + i] as number) * (turn[i * 3 + column] as number);
-  return rightAngled(next);
+  const nearer = sum(Math.cos(p), near, -Math.sin(p), right);
+  const a = unit(sum(Math.cos(p), right, Math.sin(p), near));
+  const b = sum(Math.cos(q), up, -Math.sin(q), nearer);
+  // Make the directions orthogonal again. Otherwise rounding errors of many rotations would distort
+  // the plot.
+  const along = a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+  const c = unit(sum(1, b, -along, a));
+  return [a, c, [a[1] * c[2] - a[2] * c[1], a[2] * c[0] - a[0] * c[2], a[0] * c[1] - a[1] * c[0]]];
 }
 
-/**
- * Return a rotation matrix with orthonormal rows. Without this, rounding errors of many rotations
- * would distort the plot.
- */
-function rightAngled(matrix: Float64Array): Float64Array {
-  const first = unit(matrix.slice(0, 3));
-  const second = matrix.slice(3, 6);
-  const along = first.reduce((sum, value, i) => sum + value * (second[i] as number), 0);
-  const level = unit(second.map((value, i) => value - along * (first[i] as number)));
-  const [a, b, c] = first as unknown as [number, number, number];
-  const [d, e, f] = level as unknown as [number, number, number];
-  return Float64Array.of(a, b, c, d, e, f, b * f - c * e, c * d - a * f, a * e - b * d);
-}
-
-function unit(vector: Float64Array): Float64Array {
-  const length = Math.hypot(...vector);
-  return vector.map((value) => value / length);
+function unit(vector: Vector): Vector {
+  return sum(1 / Math.hypot(...vector), vector, 0, vector);
 }
 
 /** Return the radius of dots in pixels: larger for few points and for a higher zoom. */
@@ -322,75 +317,16 @@ export function opacityOf(cloud: Cloud, room: Room, zoom: number, radius: number
   return Math.max(least, Math.min(0.85, whole / (1 + 0.8 * onEachOther)));
 }
 
-/** Points sorted into square cells of the picture, for a fast search of the nearest point. */
-export interface HitGrid {
-  cell: number;
-  columns: number;
-  rows: number;
-  /** Start of each cell in `indices`, followed by the length of `indices`. */
-  starts: Uint32Array;
-  indices: Uint32Array;
-}
-
-const HIT_CELL = 20;
-
-/** Sort the points inside the picture into square cells. */
-export function hitGrid({ x, y }: Projected, room: Room): HitGrid {
-  const columns = Math.max(1, Math.ceil(room.width / HIT_CELL));
-  const rows = Math.max(1, Math.ceil(room.height / HIT_CELL));
-  const starts = new Uint32Array(columns * rows + 1);
-  const cells = new Int32Array(x.length);
-  for (let i = 0; i < x.length; i++) {
-    const column = Math.floor((x[i] as number) / HIT_CELL);
-    const row = Math.floor((y[i] as number) / HIT_CELL);
-    const inside = column >= 0 && column < columns && row >= 0 && row < rows;
-    const cell = inside ? row * columns + column : -1;
-    cells[i] = cell;
-    if (cell >= 0) starts[cell + 1] = (starts[cell + 1] as number) + 1;
-  }
-  for (let i = 1; i < starts.length; i++)
-    starts[i] = (starts[i] as number) + (starts[i - 1] as number);
-  const indices = new Uint32Array(starts[columns * rows] as number);
-  const next = starts.slice();
-  for (let i = 0; i < cells.length; i++) {
-    const cell = cells[i] as number;
-    if (cell < 0) continue;
-    indices[next[cell] as number] = i;
-    next[cell] = (next[cell] as number) + 1;
-  }
-  return { cell: HIT_CELL, columns, rows, starts, indices: indices };
-}
-
-/** Yield the indices of the points in the cells of a grid that overlap a box of the picture. */
-function* around(
-  grid: HitGrid,
-  [left, top, right, bottom]: readonly [number, number, number, number],
-): Generator<number> {
-  const clip = (value: number, count: number): number =>
-    Math.max(0, Math.min(count - 1, Math.floor(value / grid.cell)));
-  for (let row = clip(top, grid.rows); row <= clip(bottom, grid.rows); row++) {
-    const start = grid.starts[row * grid.columns + clip(left, grid.columns)] as number;
-    const stop = grid.starts[row * grid.columns + clip(right, grid.columns) + 1] as number;
-    for (let i = start; i < stop; i++) yield grid.indices[i] as number;
-  }
-}
-
 /**
  * Return the index of the point nearest to (atX, atY), or -1 if none is within `reach` pixels. If
  * two points are equally near, return the one that is drawn later.
  */
-export function nearestIndex(
-  grid: HitGrid,
-  { x, y }: Projected,
-  atX: number,
-  atY: number,
-  reach: number,
-): number {
+export function nearestIndex({ x, y }: Projected, atX: number, atY: number, reach: number): number {
   let best = -1;
   let least = reach * reach;
-  for (const index of around(grid, [atX - reach, atY - reach, atX + reach, atY + reach])) {
+  for (let index = 0; index < x.length; index++) {
     const away = ((x[index] as number) - atX) ** 2 + ((y[index] as number) - atY) ** 2;
-    if (away < least || (away === least && index > best)) {
+    if (away <= least) {
       best = index;
       least = away;
     }
@@ -398,60 +334,24 @@ export function nearestIndex(
   return best;
 }
 
-/** Whether any point lies in the box [left, top, right, bottom] of the picture. */
-export function anyWithin(
-  grid: HitGrid,
-  { x, y }: Projected,
-  box: readonly [number, number, number, number],
-): boolean {
-  const [left, top, right, bottom] = box;
-  for (const index of around(grid, box)) {
-    const [px, py] = [x[index] as number, y[index] as number];
-    if (px >= left && px <= right && py >= top && py <= bottom) return true;
-  }
-  return false;
-}
-
-/** Corners of a lasso in pixels: x and y of the first corner, then of the next. */
-export type Lasso = number[];
-
-/**
- * Return the lasso extended to (x, y), or unchanged if its last corner is less than 3 pixels away.
- */
-export function drawnOn(lasso: Lasso, x: number, y: number): Lasso {
-  const [lastX, lastY] = [lasso.at(-2), lasso.at(-1)];
-  if (lastX !== undefined && lastY !== undefined && Math.hypot(x - lastX, y - lastY) < 3)
-    return lasso;
-  return [...lasso, x, y];
-}
+/** Corners of a lasso in pixels. */
+export type Lasso = readonly (readonly [x: number, y: number])[];
 
 /**
  * Return the points in a lasso in ascending order. A lasso with fewer than three corners contains
  * none.
  */
 export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number[] {
-  const corners = lasso.length / 2;
-  if (corners < 3) return [];
-  const xs = lasso.filter((_, i) => i % 2 === 0);
-  const ys = lasso.filter((_, i) => i % 2 === 1);
-  const [left, right, top, bottom] = [
-    Math.min(...xs),
-    Math.max(...xs),
-    Math.min(...ys),
-    Math.max(...ys),
-  ];
-  const selected: number[] = [];
-  for (let i = 0; i < cloud.count; i++) {
-    const px = x[i] as number;
-    const py = y[i] as number;
-    if (!(px >= left && px <= right && py >= top && py <= bottom)) continue;
+  const isInside = (px: number, py: number): boolean => {
     let inside = false;
-    for (let a = 0, b = corners - 1; a < corners; b = a++) {
-      const [ax, ay, bx, by] = [xs[a], ys[a], xs[b], ys[b]] as [number, number, number, number];
+    lasso.forEach(([ax, ay], i) => {
+      const [bx, by] = lasso.at(i - 1) as Lasso[number];
       // A point is inside if a ray from it to the right crosses an odd number of edges.
       if (ay > py !== by > py && px < ((bx - ax) * (py - ay)) / (by - ay) + ax) inside = !inside;
-    }
-    if (inside) selected.push(cloud.points[i] as number);
-  }
-  return selected.sort((a, b) => a - b);
+    });
+    return inside;
+  };
+  return [...cloud.points]
+    .filter((_, index) => isInside(x[index] as number, y[index] as number))
+    .sort((a, b) => a - b);
 }

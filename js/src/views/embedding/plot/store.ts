@@ -1,24 +1,24 @@
 /** Signals of one head's plot: camera, lasso and scene. */
 
 import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
-import type { Scene } from "../../../draw/marks";
+import { type Scene, sceneOf } from "../../../draw/marks";
 import type { ViewContext } from "../../../ui/view/define-view";
-import { standingOut } from "../overview/store";
+import { assign } from "../../../ui/view/state";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
   type Camera,
-  type Cloud,
   createCloud,
-  type HitGrid,
-  hitGrid,
   inLasso,
   type Lasso,
   mixedOrder,
+  movedBy,
   nearestIndex,
   project,
   type Room,
+  turned,
   wholeCamera,
+  zoomedAt,
 } from "./cloud";
 import {
   axesMarks,
@@ -32,11 +32,10 @@ import {
   standingMarks,
 } from "./marks";
 
-/** Effect of dragging: moving or rotating the plot, or drawing a lasso. */
-export type Tool = "move" | "lasso";
-
 /** Maximum distance in pixels between the pointer and the point that it selects. */
 const REACH = 9;
+/** A zoom below this shows all heads instead. */
+const LEAVE_AT = 0.62;
 
 /**
  * Create the signals of one head's plot.
@@ -48,23 +47,26 @@ export function createPlotStore(
   store: EmbeddingStore,
   width: ReadonlySignal<number>,
 ) {
-  const { palette } = context;
+  const { palette, state } = context;
   const camera = signal<Camera>(wholeCamera(2));
-  const tool = signal<Tool>("move");
-  const lasso = signal<Lasso | null>(null);
+  /** Effect of dragging: moving or rotating the plot, or drawing a lasso. */
+  const tool = signal<"move" | "lasso">("move");
+  const lasso = signal<Lasso>([]);
   const room = computed<Room>(() => ({
     width: width.value,
     height: Math.round(Math.max(320, Math.min(640, width.value * 0.72))),
   }));
-  const order = computed(() => {
-    const corpus = store.corpus.value;
-    return corpus && mixedOrder(corpus.count, store.shown);
-  });
-  const cloud = computed<Cloud | null>(() => {
+  const order = computed(
+    () => store.corpus.value && mixedOrder(store.corpus.value.count, store.shown),
+  );
+  const cloud = computed(() => {
     const [plot, points] = [store.projection.value, order.value];
     if (!plot || !points || plot.problem !== null) return null;
     return createCloud(plot.coordinates, plot.dimensions, points);
   });
+  const showAll = (): void => {
+    camera.value = wholeCamera(store.projection.peek()?.dimensions ?? 2);
+  };
   // Keep the camera while a projection runs and changes the plot. A plot of another request starts
   // with all points visible.
   const subject = computed(() => {
@@ -72,33 +74,25 @@ export function createPlotStore(
     return plot && JSON.stringify([plot.request, plot.dimensions]);
   });
   const stop = effect(() => {
-    if (subject.value === null) return;
-    camera.value = wholeCamera(store.projection.peek()?.dimensions ?? 2);
+    if (subject.value !== null) showAll();
   });
   context.ended.addEventListener("abort", stop);
 
   const look = computed(() => {
-    const [points, corpus] = [cloud.value, store.corpus.value];
-    return points && corpus ? lookOf(points, corpus, store.colors.value, palette.value) : null;
+    const [points, corpus, colors] = [cloud.value, store.corpus.value, store.colors.value];
+    return points && corpus && colors && lookOf(points, corpus, colors);
   });
   const shown = computed<Shown | null>(() => {
-    const [points, corpus, looks] = [cloud.value, store.corpus.value, look.value];
-    if (!points || !corpus || !looks) return null;
-    const at = camera.value;
-    const projected = project(points, at, room.value);
+    const [points, corpus] = [cloud.value, store.corpus.value];
+    if (!points || !corpus || !look.value) return null;
     return {
-      corpus,
-      cloud: points,
-      look: looks,
-      projected,
-      room: room.value,
-      zoom: at.zoom,
-      palette: palette.value,
+      ...{ corpus, cloud: points, look: look.value, room: room.value, palette: palette.value },
+      projected: project(points, camera.value, room.value),
+      zoom: camera.value.zoom,
     };
   });
-  const points = standingOut(context, store);
   const standing = computed<Standing>(() => ({
-    points: points.value,
+    points: store.standing.value,
     chosen: store.chosen.value,
     lines: store.lines.value,
   }));
@@ -110,39 +104,9 @@ export function createPlotStore(
       now.cloud.dimensions === 3 ? axesMarks(camera.value.turn, now.room, now.palette) : [];
     return [...axes, ...standingMarks(now, standing.value)];
   });
-  const sceneWith = (pointer: boolean): Scene | null => {
-    const now = shown.value;
-    if (!now) return null;
-    const front = pointer
-      ? [
-          ...over.value,
-          ...hoverMarks(now, store.hovered.value),
-          ...lassoMarks(lasso.value, now.palette),
-        ]
-      : over.value;
-    const { width: wide, height } = now.room;
-    return {
-      width: wide,
-      height,
-      background: null,
-      back: back.value,
-      backOpacity: backOpacity(standing.value),
-      front,
-    };
-  };
-  const scene = computed(() => sceneWith(true));
-
-  let grid: { of: Shown; squares: HitGrid } | null = null;
-  /** Return the point nearest to a position of the picture, or null if none is within `REACH`. */
-  const pointAt = (x: number, y: number): number | null => {
-    const now = shown.peek();
-    if (!now) return null;
-    // Sort the points only when a point is searched. While the picture is dragged, its points move
-    // in every frame, but none is searched.
-    if (grid?.of !== now) grid = { of: now, squares: hitGrid(now.projected, now.room) };
-    const index = nearestIndex(grid.squares, now.projected, x, y, REACH);
-    return index < 0 ? null : (now.cloud.points[index] as number);
-  };
+  const still = computed<Scene | null>(
+    () => shown.value && sceneOf(room.value, back.value, over.value, backOpacity(standing.value)),
+  );
 
   return {
     camera,
@@ -151,18 +115,56 @@ export function createPlotStore(
     room,
     cloud,
     shown,
-    scene,
-    /** Return the scene without marks of the pointer, or null if nothing is drawn yet. */
-    still: () => sceneWith(false),
-    pointAt,
+    scene: computed<Scene | null>(() => {
+      const [scene, now] = [still.value, shown.value];
+      if (!scene || !now) return null;
+      const pointer = [
+        ...hoverMarks(now, store.hovered.value),
+        ...lassoMarks(lasso.value, now.palette),
+      ];
+      return { ...scene, front: [...scene.front, ...pointer] };
+    }),
+    /** The scene without marks of the pointer. Null if nothing is drawn yet. */
+    still,
+    /** Return the point nearest to a position of the picture, or null if none is within `REACH`. */
+    pointAt: (x: number, y: number): number | null => {
+      const now = shown.peek();
+      const index = now ? nearestIndex(now.projected, x, y, REACH) : -1;
+      return now?.cloud.points[index] ?? null;
+    },
     /** Return the points in the current lasso. */
     inside: (): number[] => {
-      const [now, drawn] = [shown.peek(), lasso.peek()];
-      return now && drawn ? inLasso(now.cloud, now.projected, drawn) : [];
+      const now = shown.peek();
+      return now ? inLasso(now.cloud, now.projected, lasso.peek()) : [];
     },
     /** Show all points. */
-    fit: () => {
-      camera.value = wholeCamera(cloud.peek()?.dimensions ?? 2);
+    fit: showAll,
+    /**
+     * Move a two-dimensional plot, or rotate a three-dimensional plot, by (dx, dy) pixels.
+     *
+     * @param slides whether a three-dimensional plot is moved, too.
+     * @param from camera before the movement.
+     */
+    push: (dx: number, dy: number, slides = false, from: Camera = camera.peek()): void => {
+      const points = cloud.peek();
+      if (!points) return;
+      camera.value =
+        points.dimensions === 3 && !slides
+          ? { ...from, turn: turned(from.turn, dx, dy) }
+          : movedBy(from, points, room.peek(), dx, dy);
+    },
+    /**
+     * Zoom by a factor at a position of the picture, or at its centre without `at`. A zoom below
+     * `LEAVE_AT` shows all heads instead.
+     */
+    zoomBy: (factor: number, at?: { x: number; y: number }): void => {
+      const points = cloud.peek();
+      if (!points) return;
+      const size = room.peek();
+      const { x, y } = at ?? { x: size.width / 2, y: size.height / 2 };
+      const next = zoomedAt(camera.peek(), points, size, x, y, factor);
+      if (next.zoom < LEAVE_AT) assign(state, { enlarged: false });
+      else camera.value = next;
     },
   };
 }

@@ -115,10 +115,10 @@ describe("an exported page", () => {
     const requests: [Promise<unknown>, string][] = [
       [corpusOf(source, "cross"), "not contain “points” of stack cross."],
       [
-        normsOf(source, { ...HEAD, layer: 0 }, COUNT),
+        normsOf(source, { ...HEAD, layer: 0 }),
         "not contain “norms” of stack self, layer 0, head 1.",
       ],
-      [normsOf(source, { ...HEAD, head: 2 }, COUNT), "contains no head 2"],
+      [normsOf(source, { ...HEAD, head: 2 }), "contains no head 2"],
     ];
     for (const [request, message] of requests) await expect(request).rejects.toThrow(message);
   });

@@ -2,14 +2,10 @@
 
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
+import type { HeadPlot } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
 import type { Reply } from "../../../../src/client/transport";
-import {
-  corpusOf,
-  overviewOf,
-  type ProjectionRequest,
-  projectionOf,
-} from "../../../../src/views/embedding/client/requests";
+import { corpusOf, projectionOf } from "../../../../src/views/embedding/client/requests";
 import { transportOf } from "../../../builders";
 import { ANSWER, corpusWith } from "../kernel";
 
@@ -28,7 +24,7 @@ function recorded(reply: (args: Record<string, unknown>, turn: number) => Reply)
 
 const PLACING = { scaling: "norms" as const, translate: true, lift: false };
 
-const REQUEST: ProjectionRequest = {
+const REQUEST: HeadPlot = {
   stack: "self",
   layer: 3,
   head: 1,
@@ -82,16 +78,5 @@ describe("a projection", () => {
     );
     const middle = expect.closeTo(10 + (4 * 32768) / 65535, 5);
     expect([...coordinates]).toEqual([-1, 14, 3, middle]);
-  });
-
-  it("and an overview are rejected if the reply has the wrong size", async () => {
-    const short = recorded(() => ({ header: plot(), data: new Uint8Array(6) }));
-    const message = "has 6 bytes, but its header requires 8";
-    await expect(projectionOf(short.source, REQUEST)).rejects.toThrow(message);
-    const heads = [0, 3].map((head) => ({ layer: 0, head, problem: null }));
-    const overview = { header: { stride: 1, points: 2, heads }, data: new Uint8Array(6) };
-    const { source } = recorded(() => overview);
-    const request = { stack: "self", layers: [0], placing: PLACING };
-    await expect(overviewOf(source, request)).rejects.toThrow(/6 bytes.*requires 8/);
   });
 });

@@ -4,11 +4,9 @@ import { PALETTES } from "../../../../src/ui/colors/palette";
 import type { Aggregate } from "../../../../src/views/embedding/client/requests";
 import {
   binCaption,
-  endOf,
   largestOf,
-  layOutMean,
-  lengthsOf,
   type MeanMap,
+  meanMapOf,
   meanMarks,
   textsAt,
 } from "../../../../src/views/embedding/mean/marks";
@@ -31,17 +29,8 @@ const MEAN: Aggregate = {
   weights: Float32Array.of(1, Number.NaN, Number.NaN, 0.25, 0.75, Number.NaN, 0.004, 0, 0.5),
 };
 
-function picture(width = 500, changed: Partial<MeanMap> = {}): MeanMap {
-  return {
-    layout: layOutMean(MEAN, width),
-    palette: PALETTES.light,
-    theme: "light",
-    aggregate: MEAN,
-    scale: "linear",
-    end: endOf(MEAN),
-    hovered: null,
-    ...changed,
-  };
+function pictureOn(scale: "linear" | "log"): MeanMap {
+  return meanMapOf(MEAN, { width: 500, palette: PALETTES.light, theme: "light", scale });
 }
 
 describe("the mean weights by position", () => {
@@ -56,7 +45,7 @@ describe("the mean weights by position", () => {
   it.each(["linear", "log"] as const)(
     "distinguish a weight of 0 from a bin without allowed pairs on a %s scale",
     (scale) => {
-      const { alphas, lightness } = imageOf(picture(500, { scale }));
+      const { alphas, lightness } = imageOf(pictureOn(scale));
       expect(alphas).toEqual([255, 0, 0, 255, 255, 0, 255, 255, 255]);
       // Cell 7 has the weight 0, cell 0 has the weight 1.
       expect(lightness[7]).toBeGreaterThan(lightness[0] as number);
@@ -76,37 +65,25 @@ describe("the mean weights by position", () => {
   });
 });
 
-describe("texts of different length", () => {
-  const lengths: [number, number][] = [
-    [7, 7],
-    [3, 3],
-    [2, 4],
+it("a bin counts the texts that are long enough to have a pair in it", () => {
+  const texts = [
+    { queries: 7, keys: 7 },
+    { queries: 3, keys: 3 },
+    { queries: 2, keys: 4 },
   ];
-
-  it("are counted in the bins that they reach", () => {
-    expect(textsAt(lengths, MEAN, { row: 0, column: 0 })).toBe(3);
-    // Only the first text has queries at the positions 3 to 6. The first and the last text have
-    // keys at these positions.
-    expect(textsAt(lengths, MEAN, { row: 2, column: 0 })).toBe(1);
-    expect(textsAt(lengths, MEAN, { row: 1, column: 2 })).toBe(2);
+  const side = (lengths: number[]) => ({
+    text: lengths.flatMap((length, text) => new Array<number>(length).fill(text)),
+    position: lengths.flatMap((length) => Array.from({ length }, (_, position) => position)),
+    token: lengths.flatMap((length) => new Array<number>(length).fill(0)),
   });
-
-  it("are as long as their last points", () => {
-    const side = (text: number[], position: number[]) => ({
-      text,
-      position,
-      token: text.map(() => 0),
-    });
-    const points = { num_queries: 3, num_keys: 4, columns: [] };
-    const corpus = corpusWith({
-      ...points,
-      queries: side([0, 0, 1], [0, 1, 0]),
-      keys: side([0, 1, 1, 1], [0, 0, 1, 2]),
-      ...{ names: ["a", "b"], text_tokens: [2, 1] },
-    });
-    expect(lengthsOf(corpus)).toEqual([
-      [2, 1],
-      [1, 3],
-    ]);
+  const corpus = corpusWith({
+    ...{ num_queries: 12, num_keys: 14, columns: [] },
+    queries: side(texts.map(({ queries }) => queries)),
+    keys: side(texts.map(({ keys }) => keys)),
   });
+  expect(textsAt(corpus, MEAN, { row: 0, column: 0 })).toBe(3);
+  // Only the first text has queries at the positions 3 to 6. The first and the last text have
+  // keys at these positions.
+  expect(textsAt(corpus, MEAN, { row: 2, column: 0 })).toBe(1);
+  expect(textsAt(corpus, MEAN, { row: 1, column: 2 })).toBe(2);
 });

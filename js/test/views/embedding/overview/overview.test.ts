@@ -3,9 +3,8 @@ import type { HeadTrust, OverviewHead } from "../../../../src/views/embedding/cl
 import { tileGrid } from "../../../../src/views/embedding/overview/layout";
 import { tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
 import {
-  chanceInWords,
+  figureLines,
   figuresInShort,
-  figuresSpoken,
   keyInWords,
   strengthOf,
 } from "../../../../src/views/embedding/trust";
@@ -18,17 +17,18 @@ function trusted(correlation: number | null, recall: number | null): HeadTrust {
 
 describe("the figures of a tile", () => {
   const trust = trusted(-0.834, 0.42);
-  const both = new Map([["0:0", trusted(-0.5, 0.4)]]);
+  const both = new Map(
+    [0.2, 0.3, 0.9].map((chance, i) => [`0:${i}`, { ...trust, recall_baseline: chance }]),
+  );
   sentences({
     "r −0.83 · 42%": figuresInShort(trust, "words"),
-    "correlation −0.83, recall 42%": figuresSpoken(trust),
+    "distance with q·k: r −0.83, recall at 10: 42% (chance 30%)": figureLines({
+      ...trust,
+      recall_baseline: 0.3,
+    }).join(", "),
     "no figure": figuresInShort(null, "words"),
-    "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.":
+    "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest (about 30% by chance). Plots with r near or above 0 are faint.":
       keyInWords(both, "short"),
-    // The percentage is the median of the chance levels of three heads.
-    " (about 30% by chance)": chanceInWords(
-      new Map([0.2, 0.3, 0.9].map((share, i) => [`0:${i}`, { ...trust, recall_baseline: share }])),
-    ),
   });
 });
 
@@ -76,14 +76,16 @@ describe("a tile's points", () => {
   // The corpus has eight points. The overview contains every second point, and two of these four
   // are keys.
   const look = (standsOut: Uint8Array | null) =>
-    tileLook({
-      order: Uint32Array.of(2, 0, 3, 1),
-      stride: 2,
-      numQueries: 4,
-      index: Uint8Array.of(0, 9, 1, 9, 2, 9, 3, 9),
-      colors: ["#000000", "#111111", "#222222", "#333333"],
+    tileLook(
+      Uint32Array.of(2, 0, 3, 1),
+      2,
+      { isKey: (point) => point >= 4 },
+      {
+        index: Uint8Array.of(0, 9, 1, 9, 2, 9, 3, 9),
+        palette: ["#000000", "#111111", "#222222", "#333333"],
+      },
       standsOut,
-    });
+    );
   const head: OverviewHead = {
     layer: 0,
     head: 0,

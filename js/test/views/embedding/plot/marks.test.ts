@@ -8,7 +8,12 @@ import {
   project,
   wholeCamera,
 } from "../../../../src/views/embedding/plot/cloud";
-import { lookOf, type Shown, standingMarks } from "../../../../src/views/embedding/plot/marks";
+import {
+  labelsOf,
+  lookOf,
+  type Shown,
+  standingMarks,
+} from "../../../../src/views/embedding/plot/marks";
 import { COUNT, corpusWith } from "../kernel";
 
 const corpus = corpusWith();
@@ -23,19 +28,14 @@ function shownOf(shows: (point: number) => boolean = () => true): Shown {
   });
   const cloud = createCloud(coordinates, 2, mixedOrder(COUNT, shows));
   const index = Uint8Array.from({ length: COUNT }, (_, point) => (point < 6 ? 0 : 1));
-  const legend = { kind: "categories" as const, entries: [] };
   const colors = {
-    name: "type",
-    index,
-    palette: ["#aa0000", "#0000aa"],
-    legend,
-    note: null,
+    ...{ name: "type", index, palette: ["#aa0000", "#0000aa"], scale: null, entries: [], note: "" },
     labelOf: () => null,
   };
   return {
     corpus,
     cloud,
-    look: lookOf(cloud, corpus, colors, palette),
+    look: lookOf(cloud, corpus, colors),
     projected: project(cloud, wholeCamera(2), ROOM),
     room: ROOM,
     zoom: 1,
@@ -63,19 +63,17 @@ describe("a chosen query", () => {
     ...nothing,
     chosen: 3,
     lines: linesTo(3, [
-      [6, 0.2],
       [9, 0.8],
+      [6, 0.2],
       [8, 0.0001],
     ]),
   };
 
-  it("has lines to its visible keys, but no line of another point", () => {
+  it("has lines to its visible keys", () => {
     // The weight of the third key, 0.0001, is too small for a visible line.
     expect(lines(standingMarks(shown, chosen))).toHaveLength(2);
     const queries = shownOf((point) => point < 6);
     expect(lines(standingMarks(queries, chosen))).toEqual([]);
-    const stale = { ...chosen, lines: linesTo(2, [[6, 1]]) };
-    expect(lines(standingMarks(shown, stale))).toEqual([]);
   });
 });
 
@@ -83,4 +81,22 @@ it("each point has its own colour in any drawing order", () => {
   const { cloud, look } = shownOf();
   const queries = cloud.points.map((point) => Number(point < 6));
   expect([...look.color]).toEqual([...queries].map((isQuery) => 1 - isQuery));
+});
+
+it("labels do not overlap, and hide no points if possible", () => {
+  const shown = shownOf();
+  const labels = labelsOf(shown, nothing, -1);
+  expect(labels.length).toBeGreaterThan(1);
+  for (const a of labels)
+    for (const b of labels)
+      if (a !== b)
+        expect(a.x + a.width <= b.x || b.x + b.width <= a.x || Math.abs(a.y - b.y) >= 16).toBe(
+          true,
+        );
+  const { x, y } = shown.projected;
+  for (const label of labels)
+    x.forEach((px, i) => {
+      const hidden = px >= label.x && px <= label.x + label.width;
+      expect(hidden && Math.abs((y[i] as number) - label.y) < 8).toBe(false);
+    });
 });

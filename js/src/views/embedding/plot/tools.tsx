@@ -1,0 +1,114 @@
+/** The row above an enlarged head: its name and trust figures, and buttons. */
+
+import type { ComponentChildren } from "preact";
+import { assign } from "../../../ui/view/state";
+import { headKey, neighbourOf } from "../state";
+import { figuresInShort, TRUST_HELP } from "../trust";
+import { type PlotProps, ZOOM } from "./plot";
+
+export function PlotTools({ context, store, plot }: PlotProps) {
+  const { state } = context;
+  const { tool } = plot;
+  const head = store.head.value;
+  const stack = context.record.selection.value?.stack;
+  if (!head || !stack) return null;
+  const trust = store.headTrust.value;
+  const to = (layers: number, heads: number, sign: string) => {
+    const neighbour = neighbourOf(stack, head, layers, heads);
+    const none = headKey(neighbour) === headKey(head);
+    return (
+      <Tool
+        label={none ? "no head" : `layer ${neighbour.layer}, head ${neighbour.head}`}
+        disabled={none}
+        onClick={() => store.neighbour(layers, heads)}
+      >
+        {sign}
+      </Tool>
+    );
+  };
+  const dragging = (kind: typeof tool.value, name: string, effect: string) => (
+    <Tool
+      label={`${name}: dragging ${effect}`}
+      pressed={tool.value === kind}
+      onClick={() => {
+        tool.value = kind;
+      }}
+    >
+      {name}
+    </Tool>
+  );
+  const plotted = state.content.value === "plot";
+  return (
+    <div class="av-embedding-tools">
+      <button
+        type="button"
+        class="av-chip"
+        title="Back to all heads (Esc)"
+        onClick={() => assign(state, { enlarged: false })}
+      >
+        ‹ All heads
+      </button>
+      <h3 class="av-pane-title">
+        Layer {head.layer}, head {head.head}
+        {plotted && (
+          <span class="av-muted" title={TRUST_HELP}>
+            {trust ? figuresInShort(trust, "words") : ""}
+          </span>
+        )}
+      </h3>
+      <fieldset class="av-segments" aria-label="Neighbouring heads">
+        {stack.heads_per_layer.some((count) => count > 1) && (
+          <>
+            {to(0, -1, "←")}
+            {to(0, 1, "→")}
+          </>
+        )}
+        {to(-1, 0, "↑")}
+        {to(1, 0, "↓")}
+      </fieldset>
+      {plotted && (
+        <>
+          <fieldset class="av-segments" aria-label="Effect of dragging">
+            {state.dimensions.value === 3
+              ? dragging("move", "Turn", "turns the plot")
+              : dragging("move", "Move", "moves the plot")}
+            {dragging("lasso", "Lasso", "selects points, as Shift-drag does")}
+          </fieldset>
+          {/* The zoom buttons are outside of the plot, because they would hide points. */}
+          <fieldset class="av-segments" aria-label="Zoom">
+            <Tool label="Zoom in" onClick={() => plot.zoomBy(ZOOM)}>
+              +
+            </Tool>
+            <Tool label="Zoom out" onClick={() => plot.zoomBy(1 / ZOOM)}>
+              −
+            </Tool>
+            <Tool label="Fit: show all points" onClick={plot.fit}>
+              Fit
+            </Tool>
+          </fieldset>
+        </>
+      )}
+    </div>
+  );
+}
+
+function Tool(props: {
+  label: string;
+  pressed?: boolean;
+  disabled?: boolean;
+  onClick: () => void;
+  children: ComponentChildren;
+}) {
+  return (
+    <button
+      type="button"
+      aria-label={props.label}
+      title={props.label}
+      aria-pressed={props.pressed}
+      disabled={props.disabled ?? false}
+      onClick={props.onClick}
+    >
+      {props.children}
+    </button>
+  );
+}
