@@ -38,9 +38,10 @@ Columns = slice | None
 #: Result of the method `LayerAttention.normalizers`, or None if the caller has not computed it.
 Normalizers = torch.Tensor | None
 
-# Intended number of rows of a matrix product of queries and keys. `QueryKeyAttention.normalizers`
-# uses at most this many rows, summed over heads. `QueryKeyAttention.block` uses at least this many
-# rows of a head, if the memory suffices, before it adds other heads.
+# Number of rows with which a matrix product of queries and keys is efficient.
+# `QueryKeyAttention.normalizers` computes at most this many rows at once, counted over all heads.
+# `QueryKeyAttention.block` computes several heads at once only if a tile has room for this many
+# rows of each head, or for all rows.
 _ROWS_PER_PRODUCT = 256
 
 
@@ -74,7 +75,10 @@ class LayerAttention(ABC):
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute values of weights. None if none is known in advance."""
+        """Upper bound of the absolute values of weights, or None if no bound is known.
+
+        The bound is known without computing or reading the weights.
+        """
         return None
 
     @property
@@ -89,7 +93,7 @@ class LayerAttention(ABC):
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Tensors that the layer stores: its queries and keys, or its weights.
+        """Queries and keys that the layer stores, or the weights that it stores.
 
         Empty if the layer is computed from other layers.
         """
@@ -183,10 +187,10 @@ class DerivedAttention(LayerAttention):
 
     @property
     def bound(self) -> float | None:
-        """Bound of `base`.
+        """Bound of `base`, or None if `base` has no known bound.
 
-        A subclass may add weights of a row, such as those of the tokens of a word. The bound is
-        also valid for such a sum if `base` has softmax weights or their differences.
+        Some subclasses add several weights of a row, such as those of the tokens of a word. If
+        `base` has softmax weights or their differences, the bound is also valid for these sums.
         """
         return self.base.bound
 
@@ -217,7 +221,10 @@ class ScaledAttention(ReweightedAttention):
 
     @abstractmethod
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        """Return `weights` of `base` multiplied by their factors, (rows, columns)."""
+        """Return `weights` multiplied by their factors.
+
+        `weights` are those of `head` in `base`. They and the result are (rows, columns).
+        """
 
     @property
     def num_softmaxes(self) -> int:
@@ -349,8 +356,8 @@ class QueryKeyAttention(LayerAttention):
         columns = columns or slice(0, self.num_keys)
         queries = _of_heads(self.queries, heads, rows)
         key_heads = [self.key_head(head) for head in heads]
-        # If equally many consecutive `heads` belong to each key head, multiply the keys of each key
-        # head only once, with the queries of all of its heads.
+        # If each key head is read by equally many, consecutive `heads`, multiply its keys only
+        # once, with the queries of all `heads` that read it.
         distinct = list(dict.fromkeys(key_heads))
         if key_heads == [head for head in distinct for _ in range(len(heads) // len(distinct))]:
             key_heads = distinct
@@ -601,12 +608,12 @@ def _of_heads(values: torch.Tensor, heads: Heads, rows: Rows) -> torch.Tensor:
 
 
 def _by_head(part: Mask | Bias, heads: Heads, rows: Rows) -> Iterator[tuple[slice, int, Rows]]:
-    """Yield slices of `heads` for which the same entries of a mask or bias are valid.
+    """Split `heads` into groups for which the same entries of the mask or bias `part` are valid.
 
-    If `part` has the same entries for all heads, there is one slice with all `heads`. Otherwise,
-    each slice has one head. Each item contains the slice, the head whose entries of `part` are
-    valid, and the query positions. If `rows` differ between heads, (heads or 1, rows), the query
-    positions are those of the slice, flattened.
+    If `part` has the same entries for all heads, there is one group with all `heads`. Otherwise,
+    each group has one head. Yield for each group: the slice of its indices in `heads`, the head of
+    `part` whose entries are valid, and the query positions. These positions are `rows`. If `rows`
+    has the shape (heads or 1, rows), they are the rows of the group's heads, flattened.
     """
     shared = part.num_heads == 1
     groups = [slice(None)] if shared else [slice(n, n + 1) for n in range(len(heads))]

@@ -126,7 +126,7 @@ class RenormalizedWeights(CutWeights):
 
 @dataclass(frozen=True)
 class ReplacedWeights(ReweightedAttention):
-    """Weights in which some rows of some heads are replaced by rows of other attentions.
+    """Weights in which some rows of some heads are replaced by the same rows of other attentions.
 
     Attributes
     ----------

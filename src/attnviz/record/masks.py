@@ -1,9 +1,10 @@
 """Masks and position biases, each in the smallest form that represents it exactly.
 
-For n tokens, queries and keys grow with n, but a full n x n mask would grow with n squared. Nearly
-all masks are a band around the diagonal (causal attention, sliding window), or windows into which
-the patches of an image are divided. Nearly all position biases depend only on the distance of query
-and key. A record stores the few parameters of such a form if they reproduce every entry.
+For n tokens, the memory of queries and keys grows with n, but that of a full n x n mask would grow
+with n squared. Nearly all masks allow a band around the diagonal (causal attention, sliding
+window), or divide the patches of an image into windows. Nearly all position biases depend only on
+the distance of query and key. If the few parameters of such a form reproduce every entry, a record
+stores these parameters. Otherwise, it stores every entry.
 
 Rows are queries and columns are keys. Entries are computed on demand and on any device, for one
 block at a time: for a slice or tensor of rows, and a slice of columns.
@@ -117,7 +118,10 @@ class Mask(_Part):
 
     @property
     def causal(self) -> bool:
-        """Whether the mask is known, without reading its entries, to forbid all later keys."""
+        """Whether the mask is known to forbid all keys later than the query.
+
+        False if this could be determined only by reading the entries of the mask.
+        """
         return False
 
     @abstractmethod
@@ -134,9 +138,9 @@ class Mask(_Part):
         return slice(columns.start, columns.start)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Return a range of keys outside which none of `rows` may attend to a key.
+        """Return a range that contains all keys to which at least one of `rows` may attend.
 
-        Pass at least one query.
+        `rows` must not be empty. The range may be longer than necessary.
         """
         del rows
         return slice(0, num_keys)
@@ -151,7 +155,7 @@ class Mask(_Part):
         return PackedMask.pack(flags[:, order][:, :, order])
 
     def all_allowed(self, num_queries: int, num_keys: int) -> torch.Tensor:
-        """Return the flags of all pairs, bool, (heads or 1, queries, keys)."""
+        """Return whether each query may attend to each key, bool, (heads or 1, queries, keys)."""
         pairs = slice(0, num_queries), slice(0, num_keys)
         return torch.stack([self.allowed(head, *pairs) for head in range(self.num_heads)])
 
@@ -161,7 +165,10 @@ class Bias(_Part):
 
     @abstractmethod
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Return the values of a block, float32, (rows, columns), or (1, columns) for all rows."""
+        """Return the values of a block, float32, (rows, columns).
+
+        The shape is (1, columns) if the bias stores the same values for all queries.
+        """
 
     def permute(self, order: torch.Tensor) -> Bias:
         """Return the bias for the same tokens in another order, as `Mask.permute` does.
@@ -320,12 +327,13 @@ class WindowMask(Mask):
 
 @dataclass(frozen=True)
 class CutMask(Mask):
-    """Mask `base`, in which selected query-key pairs of selected heads are cut: forbidden, too.
+    """Mask that forbids selected query-key pairs, in addition to those that `base` forbids.
 
-    `heads` is bool, (heads,), or (1,) if the flag applies to all heads. `queries` is bool,
-    (queries,), and `keys` is bool, (keys,). A pair is cut if its head, query and key have the flag
-    True. If `base` is None, all other pairs are allowed. `own_keys` is None or int64, (queries,):
-    for each query, the index of the key that is the same token, or -1. This pair is not cut.
+    The selected pairs are called cut. `heads` is bool, (heads,), or (1,) if the flag applies to all
+    heads. `queries` is bool, (queries,), and `keys` is bool, (keys,). A pair is cut in a head if
+    the flags of the head, the query and the key are True. If `base` is None, all other pairs are
+    allowed. `own_keys` is int64, (queries,), or None. It contains, for each query, the index of the
+    key that is the same token, or -1 if no key is. The pair of a query and its own key is not cut.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -354,7 +362,7 @@ class CutMask(Mask):
         return self.base is not None and self.base.causal
 
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Return whether each pair of a block is cut, bool, (rows, columns)."""
+        """Return whether each pair of a block is cut in `head`, bool, (rows, columns)."""
         keys = self.keys[columns].to(device)
         head_is_cut = bool(self.heads[head if len(self.heads) > 1 else 0])
         flags = self.queries[rows].to(device)[:, None] & (keys & head_is_cut)
@@ -521,9 +529,10 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:
-    """Return the mask with the flags `allowed`: a `BandMask` if possible, else a `PackedMask`.
+    """Return the mask with the flags `allowed`, in the smallest form that reproduces them.
 
-    `allowed` is bool, (heads or 1, queries, keys). Return None if all flags are True.
+    `allowed` is bool, (heads or 1, queries, keys). Return None if all flags are True. Otherwise,
+    return a `BandMask` if all heads have the band that `_find_band` finds, or else a `PackedMask`.
 
     >>> compact_mask(torch.ones(1, 5, 5, dtype=torch.bool).tril())
     BandMask(before=None, after=0, offset=0)
@@ -538,10 +547,11 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
 
 
 def _find_band(allowed: torch.Tensor) -> BandMask | None:
-    """Return the band with the flags `allowed`, (queries, keys), or None if they are not a band.
+    """Return a band with the flags `allowed`, (queries, keys), or None if none is found.
 
-    The last query and the last key are assumed to be the same token. The result is therefore also
-    None if there are more queries than keys.
+    The last query and the last key are assumed to be the same token. The result is therefore None
+    if there are more queries than keys. It is also None if the first or the last query may attend
+    to no key, because the keys of these two queries determine the band.
     """
     num_queries, num_keys = allowed.shape
     offset = num_keys - num_queries

@@ -124,11 +124,12 @@ def split_signs(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
 
 
 def join_signs(parts: NDArray[_Number]) -> NDArray[_Number]:
-    """Combine the arrays of `split_signs` after they were pooled, stacked along the first axis.
+    """Combine pooled positive and negative numbers into one array of cells with signs.
 
-    For each cell, return the number of the first array. If the number of the second array is larger
-    by more than the fraction `_TIE`, return its negative instead. If `parts` has only one array,
-    return this array.
+    `parts` contains the arrays of `split_signs` after pooling, stacked along the first axis. Each
+    cell of the result has the number of the first array. If the number of the second array exceeds
+    this number by more than the fraction `_TIE`, the cell has the negative of the second number
+    instead. If `parts` has only one array, return this array.
 
     >>> join_signs(np.array([[0.5, 0.1, 0.2], [0.25, 0.4, 0.2]])).tolist()
     [0.5, -0.4, 0.2]

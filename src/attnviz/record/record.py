@@ -3,7 +3,8 @@
 A record consists of stacks. A stack contains the layers whose attention has the same query tokens
 and the same key tokens, for example all layers of an encoder. A layer of a model usually stores
 queries and keys, from which the weights of selected heads, queries and keys are computed on demand.
-Other layers store weights, or are computed from stored layers, as the difference of two models is.
+Other layers store weights, or compute them from stored layers, for example as the difference of two
+models.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class AttentionRecord:
     model : str
         Name of the model, used as the title of views.
     notes : sequence of str
-        Sentences about the data that views display, such as how the weights were computed.
+        Sentences that views display, for example about how the weights were computed.
     images : sequence of ndarray
         Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
         tokens are patches of which image.
@@ -240,9 +241,9 @@ class AttentionRecord:
     ) -> Self:
         """Create a record from queries and keys of any model with softmax attention.
 
-        The record stores the queries and keys, and computes weights on demand. A text may therefore
-        have 131,072 tokens. The weights are softmax(cap(scale * q k^T) + bias) over the allowed
-        keys and the sink, as defined in `attnviz.record.attention`.
+        The record stores the queries and keys, and computes weights on demand. Long texts are
+        therefore possible, for example of 131,072 tokens. The weights are softmax(cap(scale * q
+        k^T) + bias) over the allowed keys and the sink, as defined in `attnviz.record.attention`.
 
         Parameters
         ----------
@@ -382,8 +383,9 @@ class AttentionRecord:
         Parameters
         ----------
         layers : int or iterable of int
-            Layer numbers of the model. Each stack keeps the selected layers that it has. Negative
-            numbers count from the last layer of each stack.
+            Layer numbers of the model. Each stack keeps the selected layers that it has. The result
+            omits stacks without selected layers. Negative numbers count from the last layer of each
+            stack.
 
         Returns
         -------
@@ -417,10 +419,10 @@ class AttentionRecord:
 
         Attention to a word is the sum over its tokens, and attention from a word is the mean over
         its tokens. Rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). The
-        tokenizer defines the words (`Tokens.words`): most tokenizers separate punctuation, and some
-        split "didn't" in two. If `Tokens.words` is None, a token that is displayed with a leading
-        space (``·``) begins a word, and a token with ``##`` continues one. Special tokens and image
-        patches are not merged.
+        tokenizer defines the words (`Tokens.words`): most tokenizers separate punctuation, and many
+        split "didn't" in two. If `Tokens.words` is None, the words are determined from spaces, line
+        breaks, tabs and ``##`` in the display texts. Special tokens and image patches are not
+        merged.
 
         Returns
         -------
@@ -431,7 +433,8 @@ class AttentionRecord:
         Raises
         ------
         ValueError
-            If the words of a stack's tokens are unknown, or a merged stack would be merged again.
+            If the words of a stack's tokens are unknown. Also if a row or column of a stack already
+            combines several tokens, and merging words would combine it with others.
 
         Examples
         --------
@@ -499,10 +502,10 @@ class AttentionRecord:
             Tidy table: one row for each head and each query-key pair that the mask allows, unless
             `top_k` or `min_weight` excludes the pair. The columns are ``stack``, ``layer``,
             ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and ``weight`` (float32).
-            The last of these columns has the name `AttentionStack.measure` instead, if all stacks
-            have the same measure. Columns of text are categorical. With `top_k` or `min_weight`,
-            the column ``kept`` is the share of the query's weight (or of its absolute values, if
-            signed) that the table contains, from 0 to 1.
+            If all stacks have the same measure, the name of this measure replaces ``weight``,
+            unless another column has the name. Columns of text are categorical. With `top_k` or
+            `min_weight`, the table also has the column ``kept``. This is the share of the query's
+            weight (or of its absolute values, if signed) that the table contains, from 0 to 1.
 
         Raises
         ------
@@ -571,7 +574,8 @@ class AttentionRecord:
         token : int or str, default -1
             Produced token: its position among all tokens, or its text if it was produced once.
             Negative numbers count from the end of the produced tokens. If the model produced no
-            tokens, the stack must be causal, and any token except the first is valid.
+            tokens, the stack must be causal. Any token except the first is then valid, and negative
+            numbers count from the end of all tokens.
         stack : str, optional
             Name of the stack. The default is the first stack with produced tokens, or the first
             stack if none has produced tokens.
@@ -579,8 +583,8 @@ class AttentionRecord:
         Returns
         -------
         Sources
-            Arrays with one entry per key. ``str()`` returns a summary and `Sources.to_pandas` a
-            table.
+            Object with the means of the keys as arrays. ``str()`` returns a summary and
+            `Sources.to_pandas` a table.
 
         Raises
         ------
@@ -631,9 +635,9 @@ class AttentionRecord:
             If the file cannot be written, or a file from which the record was loaded has been
             truncated.
         TypeError, ValueError
-            If `path` is not a valid path. Also if more than 134 million weights would have to be
-            computed, because their layers cannot be saved in another form. Examples are
-            attributions and replaced weights.
+            If `path` is not a valid path. Also if the record contains layers that can be saved only
+            as computed weights, such as replaced weights, and these layers have more than 134
+            million weights in total.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays
@@ -662,9 +666,9 @@ def derive_record(
     model: str | None = None,
     notes: Sequence[str] | None = None,
 ) -> AttentionRecord:
-    """Return a record with other stacks, and the images and mapped files of `record`.
+    """Return a record of `stacks` with the images and mapped files of `record`.
 
-    By default, the model name and the notes are also those of `record`.
+    If `model` or `notes` is None, the result has that of `record`.
     """
     derived = AttentionRecord(
         stacks,
@@ -687,10 +691,10 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         File that `AttentionRecord.save` wrote, folder that ``attnviz.extract(..., spool=folder)``
         created, or page that the method `save` of a view wrote, such as ``"x.html"``. A page can be
         loaded if it contains queries and keys (pages of neuron views, and some pages with
-        ``precision="exact"``), or all weights. A page stores each weight in one byte, and long
-        queries and keys in float16. If weights are not exact for this reason, a note of the record
-        states the largest error. A page with only the strongest keys of each query cannot be
-        loaded.
+        ``precision="exact"``), or all weights. A page stores each weight in one byte, and queries
+        and keys of long texts in float16. If weights are not exact because of this rounding, a note
+        of the record states the largest error. A page with only the strongest keys of each query
+        cannot be loaded.
     verify : bool, default False
         Whether to read all arrays and compare them with their checksum. If False, arrays are
         compared only if they have at most 16 MB in total. The header, which contains the tokens, is

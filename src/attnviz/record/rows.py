@@ -1,8 +1,8 @@
-"""Selection of a few queries of a long text, from which views estimate numbers of each head.
+"""Selection of a few queries of a long text, which represent all queries.
 
-An example of such a number is the mean weight of a head on the previous token. For a text of a
-hundred thousand tokens, computing all weights of all heads takes days. The weights of a few queries
-per head take seconds, and such means can be estimated from them.
+From the weights of these queries, views estimate means over all queries, such as the mean weight of
+a head on the previous token. For a text of a hundred thousand tokens, computing all weights of all
+heads takes days. Computing the weights of a few queries per head takes seconds.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def can_compute_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
-    """Whether a view can compute all weights of a head of `layers` fast enough.
+    """Whether a view can compute all weights of one head of `layers` fast enough.
 
-    `num_cells` is the number of queries times the number of keys. It must be at most 4,096 times
-    4,096, or 32,768 times 32,768 if all layers store queries and keys on a GPU.
+    `num_cells` is the number of queries times the number of keys. The result is True up to 4,096
+    times 4,096 cells, or up to 32,768 times 32,768 cells if all layers store queries and keys on a
+    GPU.
 
     >>> can_compute_maps([], 4096 * 4096), can_compute_maps([], 4096 * 4097)
     (True, False)
@@ -62,10 +63,13 @@ def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDAr
     """Return ascending query positions, spread evenly over the text.
 
     If the text has at most `max_queries` queries, all of them are returned. Otherwise, the text is
-    divided into `max_queries` equal parts, and one query of each part is selected. Its position
-    within part k, as a share of the part, is the fractional part of 0.5 + k times the golden ratio.
-    The distances of the positions therefore differ. With equal distances, all selected patches of
-    an image could be in one column.
+    divided into `max_queries` sections of equal length, and one query of each section is selected.
+    In section k, the distance of the query from the start of the section is a share of its length:
+    the fractional part of 0.5 + k times the golden ratio. The distances between selected queries
+    therefore differ. If they were equal and the queries were patches of an image, all selected
+    patches could be in one column.
+
+    Raise ValueError if `max_queries` is less than 1.
 
     >>> sample_queries(3).tolist()
     [0, 1, 2]
@@ -76,6 +80,6 @@ def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDAr
     num_sampled = min(num_queries, max_queries)
     parts = np.arange(num_sampled)
     offsets = (0.5 + parts * _GOLDEN_RATIO) % 1.0
-    # Limit each position to its part, because rounding could move it into the next part.
+    # Limit each position to its section, because rounding could move it into the next section.
     positions = np.floor((parts + offsets) * (num_queries / num_sampled)).astype(np.int64)
     return np.minimum(positions, (parts + 1) * num_queries // num_sampled - 1)

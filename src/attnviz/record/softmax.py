@@ -1,7 +1,7 @@
 """Functions for a softmax that does not hold all logits in memory.
 
-A tile is the logits of some rows and all keys. A block is the logits of some keys and of a given
-number of rows.
+Logits are computed in tiles or in blocks, both of limited size. A tile contains the logits of some
+rows for all keys. A block contains the logits of some rows for a range of keys.
 """
 
 from __future__ import annotations

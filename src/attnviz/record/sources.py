@@ -1,6 +1,6 @@
-"""Attention of all heads from the query that predicted a token.
+"""Weights of all heads for the query that predicted a token.
 
-The keys of this query are the sources of the predicted token.
+The keys to which this query attends are called the sources of the token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CAVEATS = (
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """Attention of all heads from the query that predicted a token.
+    """Weights of all heads for the query that predicted a token.
 
     Attributes
     ----------
@@ -43,14 +43,15 @@ class Sources:
     means : ndarray of float64, (keys,)
         Mean weight of each key over all heads of all layers.
     strongest_heads : ndarray of int64, (keys,)
-        Index into `heads` of the head that has the largest weight on the key.
+        Index into `heads` of the head that has the largest weight on the key. 0 if no head has
+        weight on the key.
     most : ndarray of float32, (keys,)
         Largest weight that any head has on the key. `strongest_heads` states which head.
     baseline : ndarray of float64, (keys,)
         Mean weight that each key would have if every head attended equally to all keys that its
         mask allows.
     query_tokens, key_tokens : Tokens
-        Tokens of the stack.
+        Tokens of the queries and of the keys of the stack.
     caveats : tuple of str
         Sentences about what the numbers do not show.
 
@@ -72,7 +73,7 @@ class Sources:
     caveats: tuple[str, ...] = CAVEATS
 
     def top(self, count: int = 5) -> NDArray[np.int64]:
-        """Return the keys with the largest means above 0, in descending order.
+        """Return the positions of the keys with the largest means.
 
         Parameters
         ----------
@@ -82,6 +83,7 @@ class Sources:
         Returns
         -------
         ndarray of int64
+            Positions in descending order of the means. Keys with a mean of 0 are omitted.
         """
         order = np.argsort(-self.means, kind="stable")[: whole_number("count", count, 1)]
         return order[self.means[order] > 0]

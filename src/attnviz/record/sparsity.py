@@ -42,17 +42,18 @@ class ZeroCount:
 def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCount, ...]]:
     """Count the exact zeros of each head, for the layers whose weights are stored.
 
+    Return one `ZeroCount` per head for each of these layers, by layer number.
     The following query-key pairs are attributed to a mask and not counted:
 
     - All pairs of a query that has no weight on any key. Such a row is not a result of sparsemax or
       entmax, whose rows sum to 1.
     - All pairs with a later key, if no query of any head and layer has weight on a later key
       (causal attention). The last query is assumed to be at the position of the last key.
-    - All pairs with weight 0 of a layer, if all of its heads have zeros at the same pairs (padding,
-      windows, blocks). In a layer with a single head, the pairs with a weight above 0 must also
-      form a `BandMask`. The rule does not apply if no query of the layer has weight on several
-      keys. A mask that allows only one key per query is unlikely, because it would determine all
-      weights.
+    - The pairs of a layer that have weight 0, if these are the same pairs in all of its heads
+      (padding, windows, blocks). In a layer with a single head, the pairs with a weight above 0
+      must also form a `BandMask`. The pairs are nevertheless counted if each query of the layer has
+      weight on at most one key. A mask that allows only one key per query is unlikely, because it
+      would determine all weights.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])

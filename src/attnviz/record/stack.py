@@ -394,7 +394,7 @@ class AttentionStack:
         return vectors
 
     def outputs(self, layer: int) -> NDArray[np.float32] | None:
-        """Return what each head of a layer adds to the residual stream at each query.
+        """Return the vectors that the heads of a layer add to the residual stream of each query.
 
         Parameters
         ----------
@@ -404,10 +404,10 @@ class AttentionStack:
         Returns
         -------
         ndarray or None
-            float32, (heads, queries, axes). With the weights A, the values V and the head's rows W
-            of the output projection, the vector of a query is its row of A V W. It is written in an
-            orthonormal basis of the space of the rows of W, whose vectors are the axes. Therefore
-            norms and inner products of the vectors of one head are those of A V W. The bias of the
+            float32, (heads, queries, axes). With the head's weights A, its values V and its rows W
+            of the output projection, the vector of query i is row i of A V W. The axes are an
+            orthonormal basis of the space that the rows of W span. Therefore norms and inner
+            products of the vectors of one head are those of the rows of A V W. The bias of the
             projection is left out. None unless the record was made with ``attnviz.extract(...,
             outputs=True)`` and the projection is known. `AttentionRecord.save` omits outputs.
 
@@ -456,7 +456,8 @@ class AttentionStack:
         Raises
         ------
         ValueError
-            If the words of the tokens are unknown, or a merged stack would be merged again.
+            If the words of the tokens are unknown. Also if a row or column already combines several
+            tokens, and merging words would combine it with others.
 
         See Also
         --------
@@ -487,9 +488,9 @@ class AttentionStack:
         query_tokens: Tokens,
         key_tokens: Tokens | None,
     ) -> AttentionStack:
-        """Return a stack with other layers and tokens, and all other attributes of this stack.
+        """Return a stack with other layers and tokens, and the other attributes of this stack.
 
-        The outputs of the heads are not copied.
+        The new stack has no outputs of heads.
         """
         return AttentionStack(
             self.name,

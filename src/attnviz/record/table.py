@@ -116,9 +116,9 @@ def _strongest(
     top_k: int | None,
     min_weight: float | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], _Columns]:
-    """Return the queries and keys of the selected pairs, and their numbers by column.
+    """Return the query and the key of each selected pair, and more columns of the table by name.
 
-    The columns are "weight" and, with `top_k` or `min_weight`, "kept".
+    These columns are "weight" and, with `top_k` or `min_weight`, "kept".
     """
     attention = stack.attention(layer)
     columns = attention.key_range(rows)

@@ -1,8 +1,8 @@
 """Tokens of a record: the display text of each query and key, and the model's predictions.
 
 Views, exports and tables show the display text of a token instead of its vocabulary entry. In a
-display text, white space, control characters and characters that change the direction of text are
-replaced by visible characters, so that they cannot mislead a reader.
+display text, visible characters replace white space, control characters and characters that change
+the direction of text, because these could mislead a reader.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _JOINS_NOTHING = _JOINERS | {" "}
 def make_visible(text: str) -> str:
     r"""Make every character of a token's text visible.
 
-    Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other invisible characters, control
-    characters and characters that change the direction of text are replaced by their code point,
-    such as ``‹U+202E›``. Zero-width joiners and non-joiners inside an emoji or a word are kept,
-    because they belong to the glyph. An empty text becomes ``∅``.
+    Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other characters without a visible glyph are
+    replaced by their code point, such as ``‹U+202E›``. Examples are control characters, unassigned
+    characters and characters that change the direction of text. A zero-width joiner or non-joiner
+    between two other characters, neither of which is a space, is kept, because it belongs to a
+    glyph. An empty text becomes ``∅``.
 
     >>> make_visible(" the"), make_visible("\n\n"), make_visible("\x00"), make_visible("\u202e")
     ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
@@ -54,7 +55,8 @@ def make_visible(text: str) -> str:
 def quote(text: str, *, longest: int = 80) -> str:
     r"""Return a text in quotation marks, with all characters except spaces made visible.
 
-    A text of more than `longest` characters is shortened to `longest`, including a final ``…``.
+    A text of more than `longest` characters is first cut to `longest` characters, the last of which
+    is ``…``.
 
     >>> quote("the street"), quote("two\nlines"), quote("a" * 9, longest=4)
     ('“the street”', '“two⏎lines”', '“aaa…”')
@@ -73,15 +75,18 @@ def _visible_character(character: str, *, joins: bool) -> str:
     if character in _JOINERS and joins:
         return character
     # Show code points, because few monospace fonts have Unicode's symbols for control characters.
-    # Zs, Zl and Zp are spaces other than U+0020. Cf are direction marks and joiners. Characters of
-    # Cc, Cs, Co and Cn have no glyph.
+    # Zs, Zl and Zp are spaces and separators of lines and paragraphs. Cf are format characters such
+    # as direction marks and joiners. Characters of Cc, Cs, Co and Cn have no glyph.
     if category in {"Zs", "Zl", "Zp", "Cf", "Cc", "Cs", "Co", "Cn"}:
         return f"‹U+{code:04X}›"
     return character
 
 
 def _bare(token: str) -> str:
-    """Return a display text without a leading ``##`` and without spaces (``·``) at its ends."""
+    """Return a display text without a leading ``##`` and without spaces (``·``) at its ends.
+
+    The text ``##`` itself is not changed.
+    """
     if token.startswith("##") and len(token) > 2:
         token = token[2:]
     return token.strip(_SHOWN_AS[" "])
@@ -92,9 +97,9 @@ def number_words(
 ) -> tuple[int | None, ...]:
     """Return the number of each token's word, counted from 0 across both texts of a pair.
 
-    Consecutive tokens with the same number in `words` and the same number in `sequence` (0 or 1,
-    for the text of the pair) are one word. Special tokens, and tokens with None in `words`, are in
-    no word and get None. Each argument has one entry per token. Raise ValueError if the lengths of
+    Each argument has one entry per token. `sequence` is as in `Tokens`. Consecutive tokens are one
+    word if they have the same number in `words` and the same entry in `sequence`. Special tokens,
+    and tokens with None in `words`, are in no word and get None. Raise ValueError if the lengths of
     the arguments differ.
 
     >>> number_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
@@ -117,8 +122,10 @@ def number_words(
 
 
 def token_strings(text: Iterable[str]) -> list[str]:
-    """Return the strings of tokens as a list. Raise TypeError unless `text` contains strings only.
+    """Check that each token is a string, and return the strings as a list.
 
+    Raise TypeError if `text` is a single string, is not iterable, or contains an object that is not
+    a string.
     >>> token_strings(("un", "do"))
     ['un', 'do']
     """
@@ -147,13 +154,13 @@ class Candidate:
     id : int
         Vocabulary id.
     probability : float
-        Softmax of the model's logits, from 0 to 1. Temperature and other sampling settings are not
-        applied.
+        Probability of the token in the softmax of the model's logits, from 0 to 1. Temperature and
+        other sampling settings are not applied.
 
     Raises
     ------
     ValueError
-        If the probability is not between 0 and 1.
+        If the probability is less than 0, or exceeds 1 by more than a rounding error.
 
     Examples
     --------
@@ -166,14 +173,14 @@ class Candidate:
     probability: float
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the probability is not between 0 and 1."""
+        """Raise ValueError if the probability is not from 0 to 1, up to a rounding error."""
         if not 0.0 <= self.probability <= 1.0 + 1e-6:
             raise ValueError(f"probability must be from 0 to 1; got {self.probability!r}")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that the model produced, or that a target text prescribed.
+    """A token that the model generated, or the token of a given target text in its place.
 
     Attributes
     ----------
@@ -181,7 +188,7 @@ class Prediction:
         Position of the query that predicted the token. The weights of this query are the attention
         during the prediction.
     token : Candidate
-        The produced or prescribed token.
+        The generated token, or the token of the target text.
     candidates : tuple of Candidate
         The most probable tokens that this query predicted, in descending order of probability.
     row : int or None
@@ -227,16 +234,17 @@ class Tokens:
         0 for the tokens of a single text, or of the first text of a pair. 1 for the tokens of the
         second text. None for tokens that belong to neither text.
     ids : tuple of int, or None
-        Vocabulary ids, if they are known.
+        Vocabulary ids. None if they are unknown.
     words : tuple of (int or None), or None
         Number of the word that each token belongs to, or None for a token in no word, such as a
         special token. `words` itself is None if words are unknown. Consecutive tokens with the same
         number are one word. The tokenizer defines the words: most tokenizers separate punctuation,
         and many split "didn't" into ``didn`` and ``'t``.
     grids : tuple of PatchGrid
-        Ranges of tokens that are patches of an image, in order.
+        Ranges of tokens, one for the patches of each image, ordered by position.
     predictions : tuple of Prediction
-        Tokens that the model produced, in order, with the queries that predicted them.
+        Tokens that the model generated, or the tokens of a target text, in the order of the text.
+        Each prediction contains the position of the query that predicted the token.
 
     Examples
     --------
@@ -254,7 +262,11 @@ class Tokens:
     predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if lengths differ, positions are too large, or grids are unordered."""
+        """Raise ValueError if the attributes do not fit together.
+
+        This is the case if their lengths differ, if a grid or a prediction has a position that is
+        too large, or if grids overlap or are not ordered by position.
+        """
         for name, column in (
             ("special", self.special),
             ("sequence", self.sequence),
@@ -303,13 +315,14 @@ class Tokens:
             For each token, 0 or 1 for the first or second text of a pair, or None for neither. The
             default is None for special tokens and 0 for all others.
         ids : sequence of int, optional
-            Vocabulary ids.
+            Vocabulary ids. By default, the ids are unknown.
         words : sequence of (int or None), optional
             Number of the word that each token belongs to, such as the ``word_ids()`` of a fast
             tokenizer's output. Consecutive tokens with the same number are one word. Words are
-            renumbered, because both texts of a pair may have words with the same number.
+            renumbered, because both texts of a pair may have words with the same number. By
+            default, the words are unknown.
         grids : sequence of PatchGrid
-            Ranges of tokens that are patches of an image.
+            Ranges of tokens, one for the patches of each image, ordered by position.
 
         Returns
         -------
@@ -320,7 +333,8 @@ class Tokens:
         TypeError
             If `text` is a single string, or contains an object that is not a string.
         ValueError
-            If the arguments have different lengths, or `grids` overlap or exceed the tokens.
+            If the arguments have different lengths, or if `grids` overlap, are not ordered by
+            position, or exceed the tokens.
 
         Examples
         --------
@@ -348,11 +362,11 @@ class Tokens:
         Parameters
         ----------
         text : str
-            Text without a mark, such as ``"it"``, or with a mark for the beginning or the inside of
-            a word: ``" it"``, ``"·it"``, ``"Ġit"``, ``"▁it"`` or ``"##it"``. A text without a mark
-            matches all tokens with this text, at the beginning or inside of a word. Tokens that
-            begin with ``##`` match this text only if no other token matches. If no token has a
-            space before ``it``, ``" it"`` is the same as ``"it"``.
+            Text of the tokens. ``"it"`` matches all tokens with this text, with or without a space
+            before or after the text. If there are none, ``"it"`` matches the tokens ``##it``.
+            ``" it"``, ``"·it"``, ``"Ġit"`` and ``"▁it"`` match only tokens with a space before
+            ``it``. If no token has this space, they match the same tokens as ``"it"``. ``"##it"``
+            matches only the tokens ``##it``.
 
         Returns
         -------
@@ -431,8 +445,9 @@ class Tokens:
         IndexError
             If the position is out of range.
         ValueError
-            If no token has the text, or several tokens have it. The message then contains a similar
-            text, or the positions of these tokens.
+            If no token has the text, or several tokens have it. If no token has the text, the
+            message names a similar text if there is one. Otherwise, it lists the positions of the
+            tokens that have the text.
 
         Examples
         --------

@@ -6,10 +6,11 @@ With the tokens i of a unit I as queries and the tokens j of a unit J as keys,
 
 (Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a unit is the sum over its tokens,
 and attention from a unit is the mean over its tokens. If rows sum to 1 before, they also do
-afterwards.
+afterwards, except the row of a unit without tokens, which is 0.
 
-A unit may be without tokens. For a comparison of two texts, each token that only one of the texts
-has becomes a unit of both texts. In the other text, this unit is without tokens and has no weight.
+Units without tokens occur in comparisons of two texts, because both texts must have the same units.
+A token that only the first text has becomes a unit of both texts. In the second text, this unit has
+no tokens, and all weights to it and from it are 0.
 """
 
 from __future__ import annotations
@@ -112,10 +113,10 @@ class UnitAttention(DerivedAttention):
         return 0 if self._query_lengths.max() > 1 else self.base.num_softmaxes
 
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        """Return the softmax normalizers of the units `rows`.
+        """Return the softmax normalizers of the units `rows`, as in `LayerAttention.normalizers`.
 
         If `num_softmaxes` is 0, the result is empty. Otherwise, each unit has at most one token.
-        The normalizer of a unit is that of its token, or minus infinity if it has no token.
+        The normalizer of a unit is that of its token, or minus infinity if the unit has no token.
         """
         if not self.num_softmaxes:
             return super().normalizers(heads, rows)
@@ -144,9 +145,10 @@ class UnitAttention(DerivedAttention):
         return torch.from_numpy(sums / np.maximum(1, lengths)[:, None]).float()
 
     def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
-        """Return whether each unit may attend to each unit.
+        """Return whether each unit of `rows` may attend to each unit of `columns`.
 
-        Unit I may attend to unit J if any token of I may attend to any token of J.
+        Unit I may attend to unit J if any token of I may attend to any token of J. The result is
+        bool, (heads, rows, columns).
         """
 
         def tokens_allowed(queries: Rows, part: slice, keys: slice) -> torch.Tensor:
@@ -174,12 +176,15 @@ class UnitAttention(DerivedAttention):
         return slice(first, last + 1)
 
     def units_of_tokens(self) -> tuple[Positions, Positions]:
-        """Return the unit of each query token and of each key token of `base`."""
+        """Return the index of the unit of each query token and of each key token of `base`."""
         query_units = np.repeat(np.arange(self.num_queries), self._query_lengths)
         return query_units, np.repeat(np.arange(self.num_keys), self._key_lengths)
 
     def _queries(self, rows: Rows) -> tuple[Rows, Positions]:
-        """Return the query tokens of the units `rows`, and the number of tokens of each unit."""
+        """Return the positions of the query tokens of the units `rows`.
+
+        The second result is the number of tokens of each of these units.
+        """
         return _tokens_of(rows, self.query_starts, self._query_lengths)
 
     def _pool(
@@ -203,7 +208,8 @@ class UnitAttention(DerivedAttention):
         query_units, key_units = np.flatnonzero(lengths), np.flatnonzero(key_lengths)
         dtype: Any = np.bool_
         if how is np.add:
-            # Sums of weights are computed in float64. Without merged tokens, weights are copied.
+            # Sums of weights are computed in float64. If each unit has at most one token, weights
+            # are only copied, and float32 suffices.
             dtype = np.float64 if self.merged else np.float32
         pooled: NDArray[Any] = np.zeros((len(heads), len(query_units), len(key_units)), dtype)
         starts = _first_tokens(lengths), _first_tokens(key_lengths)
@@ -251,9 +257,10 @@ def in_units(
 ) -> LayerAttention:
     """Return the attention between units, or `attention` itself if each row and column is a unit.
 
-    `query_starts` and `key_starts` are as in `UnitAttention`. They count the rows and columns of
-    `attention`. If rows of `attention` are already units with several tokens, a weight of the
-    result is the mean over all query tokens of a new unit, not the mean of the earlier means.
+    `query_starts` and `key_starts` are as in `UnitAttention`, with the rows and columns of
+    `attention` as tokens. If `attention` already has units, each new unit combines some of these
+    units. A weight of the result is then the mean over all query tokens of the new unit, not the
+    mean of the earlier means.
     """
     sides = (query_starts, attention.num_queries), (key_starts, attention.num_keys)
     if all(np.array_equal(starts, np.arange(count)) for starts, count in sides):

@@ -2,7 +2,8 @@
 
 A vocabulary encodes the text of its tokens. Byte-level BPE represents each byte by a character.
 SentencePiece writes a space as ``▁``, and rare characters as several tokens of one byte each.
-WordPiece marks tokens inside of words with ``##``.
+WordPiece marks tokens inside of words with ``##``. Some vocabularies mark the end of a word with
+``</w>``, which becomes a space.
 
 Some characters are split over several tokens, each of which has only some of the bytes. Consecutive
 tokens are therefore decoded together. Each token of a split character shows the whole character and
@@ -29,8 +30,8 @@ _WORD_END = "</w>"
 def guess_alphabet(entries: Sequence[str | None]) -> Alphabet:
     """Guess the encoding of a vocabulary from the first character of each entry.
 
-    It is ``"metaspace"`` (SentencePiece) if an entry begins with ``▁``, ``"bytes"`` (byte-level
-    BPE) if an entry begins with ``Ġ`` or ``Ċ``, and otherwise ``"plain"``.
+    If any entry begins with ``▁``, return ``"metaspace"`` (SentencePiece). Otherwise, if any entry
+    begins with ``Ġ`` or ``Ċ``, return ``"bytes"`` (byte-level BPE). Otherwise, return ``"plain"``.
 
     >>> guess_alphabet(["The", "Ġcat"]), guess_alphabet(["▁The", "▁cat"])
     ('bytes', 'metaspace')
@@ -66,8 +67,9 @@ def display_texts(
     """Convert the vocabulary entries of consecutive tokens into display texts.
 
     `alphabet` is the encoding of the vocabulary, as in `guess_alphabet`. Entries whose flag in
-    `literal` is True (added tokens) are not decoded. If a character is split over several tokens,
-    each of these tokens shows the character and the number of the token's part.
+    `literal` is True (added tokens) are not decoded. An entry that is None or empty becomes ``∅``.
+    If a character is split over several tokens, each of these tokens shows the character and the
+    number of the token's part.
 
     >>> display_texts(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
@@ -117,11 +119,11 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
 
     `run` contains, for each token, its index in `texts` and its bytes.
     """
-    # First byte of each token, and the total number of bytes.
+    # Index of the first byte of each token in the joined bytes, and the total number of bytes.
     starts = list(accumulate((len(content) for _, content in run), initial=0))
-    # The text of a token has three pieces, each of which may be empty: a part of a character that
-    # begins in an earlier token, complete characters, and a part of a character that begins in this
-    # token and ends in a later one.
+    # The text of a token has three pieces, each of which may be empty: the token's part of a
+    # character whose first byte is in an earlier token, complete characters, and the token's part
+    # of a character whose first byte is in this token and whose last byte is in a later token.
     before, complete, after = [""] * len(run), [""] * len(run), [""] * len(run)
     for start, stop, glyph in _characters(b"".join(content for _, content in run)):
         first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
@@ -142,9 +144,11 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:
-    """Decode UTF-8. Return the start byte, stop byte and text of each character.
+    """Decode UTF-8. Return the text of each character and the range of its bytes in `data`.
 
-    An invalid byte counts as a character. Its text is its hexadecimal value, such as ``‹0xFF›``.
+    The tuple of a character contains the index of its first byte, the index after its last byte,
+    and the text. An invalid byte counts as a character. Its text is its hexadecimal value, such as
+    ``‹0xFF›``.
     """
     characters: list[tuple[int, int, str]] = []
     position = 0

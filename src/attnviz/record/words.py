@@ -16,9 +16,9 @@ from attnviz.record.tokens import Tokens, number_words
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"
-# Pattern of a character that is split over two to four tokens, in the joined display texts of these
-# tokens, such as ``é 1/2 é 2/2`` (see `display_texts`). In the text of a word, the character
-# replaces the match.
+# If a character is split over two to four tokens, each of their display texts contains the whole
+# character, such as ``é 1/2`` and ``é 2/2`` (see `display_texts`). This pattern matches the joined
+# texts, such as ``é 1/2 é 2/2``. In the text of a word, the character replaces the match.
 _DIVIDED = re.compile(
     "|".join(
         rf"(?P<g{number}>‹[^›]*›|\S) 1/{number}"
@@ -39,10 +39,11 @@ def find_words(
 ) -> tuple[int | None, ...] | None:
     """Return the word number of each token, determined from spaces or from WordPiece's ``##``.
 
-    `text` contains display texts or vocabulary entries. `special` and `sequence` are as in
-    `Tokens`, and the result is as in `Tokens.words`. The result is None if it is unknown whether
-    adjacent tokens belong to the same word: no token begins or ends with `space` or one of `breaks`
-    (line breaks, tabs), and none begins with ``##``.
+    `text` contains display texts or vocabulary entries. In these, `space` is the character for a
+    space, and `breaks` are the characters for line breaks and tabs. `special` and `sequence` are as
+    in `Tokens`, and the result is as in `Tokens.words`. The result is None if it is unknown whether
+    adjacent tokens belong to the same word: no token begins or ends with `space` or a break, and no
+    token begins with ``##``.
 
     A special token belongs to no word and ends the previous word. No word contains tokens of both
     texts of a pair. There are two rules for the beginnings of words:

@@ -18,7 +18,7 @@ from attnviz.utils.arguments import whole_numbers
 def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
     """Convert an array or nested list to a tensor without gradient. Share memory if possible.
 
-    Floating-point dtypes of at least 16 bits and the dtypes in `keep` are not changed. All others
+    The dtypes float16, bfloat16, float32, float64 and those in `keep` are not changed. All others
     become float32. Raise TypeError if `value` is not an array of real numbers.
     """
     try:

@@ -80,10 +80,12 @@ def read_mask(
 def read_bias(
     value: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
-    """Convert a bias, and add the values `added`, the second result of `read_mask`.
+    """Convert the sum of a bias and of the finite values of a mask.
 
-    Return None if all sums are 0. `shape` is (heads, queries, keys). Raise TypeError or ValueError
-    if `value` is not an array, does not fit `shape`, or contains values that are not finite.
+    `value` is the bias, or None. `added` is the second result of `read_mask`. Return None if there
+    are no such values, or if all sums are 0. `shape` is (heads, queries, keys). Raise TypeError or
+    ValueError if `value` is not an array, does not fit `shape`, or contains values that are not
+    finite.
     """
     if value is None:
         return None if added is None else compact_bias(added)

@@ -35,15 +35,16 @@ def create_stack(
     key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
     sentence_b_start: int | None,
 ) -> tuple[AttentionStack, list[str]]:
-    """Return a stack of `layers`, and notes about its tokens, which views show.
+    """Return a stack of `layers`, and the notes about its tokens that views must show.
 
     `tokens`, `key_tokens` and `sentence_b_start` are those of `AttentionRecord.from_qk`. Raise
     TypeError or ValueError if one of these arguments is invalid or does not fit the layers.
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
-    # If the tokens are unknown, each query is named by its position among the keys. In causal
-    # attention and sliding windows, the position of the last query is that of the last key.
+    # If no tokens are passed, each query is named by its position among the keys. In causal
+    # attention and sliding windows, the position of the last query is that of the last key. If only
+    # the tokens of the keys are passed, queries are numbered from 0.
     start = first.offset if key_tokens is None else 0
     positions = tokens_from_positions(num_queries, start)
     queries = as_tokens(positions if tokens is None else tokens, sentence_b_start)

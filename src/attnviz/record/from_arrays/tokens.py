@@ -40,7 +40,8 @@ class ProjectedKeys:
     Notes
     -----
     Key j combines `kernel` consecutive positions, the first of which is ``j * stride - padding``,
-    as in `torch.nn.Conv1d` and `torch.nn.AvgPool1d`. Positions outside the text are padding.
+    as in `torch.nn.Conv1d` and `torch.nn.AvgPool1d`. Positions outside the text are padding. If
+    pooling rounds the number of keys up (`ceil_mode`), the last key combines fewer tokens.
 
     Examples
     --------
@@ -153,9 +154,9 @@ class ProjectedKeys:
 def as_tokens(tokens: Sequence[str] | Tokens, sentence_b_start: int | None = None) -> Tokens:
     """Convert strings to `Tokens`. Strings that are vocabulary entries are decoded.
 
-    `guess_alphabet` determines whether they are vocabulary entries. `Tokens` are not decoded.
-    `sentence_b_start` is the position at which the second text of a pair begins. If it is None,
-    `Tokens.sequence` is not changed.
+    `guess_alphabet` determines whether the strings are vocabulary entries. If `tokens` is already a
+    `Tokens`, its texts are not decoded. `sentence_b_start` is the position at which the second text
+    of a pair begins. If it is None, `Tokens.sequence` is not changed.
     """
     if isinstance(tokens, Tokens):
         display_tokens = tokens
@@ -176,10 +177,11 @@ def as_tokens(tokens: Sequence[str] | Tokens, sentence_b_start: int | None = Non
 def as_key_tokens(
     tokens: Sequence[str] | Tokens | ProjectedKeys, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
-    """Convert the argument `key_tokens` to tokens, and to notes that views must show.
+    """Convert the argument `key_tokens` to tokens, and return notes that views must show.
 
-    If `tokens` is a `ProjectedKeys`, the result names `num_keys` keys, each of which combines some
-    of the tokens `queries`. Otherwise, there are no notes.
+    `tokens` is this argument. If it is a `ProjectedKeys`, the result is one token for each of the
+    `num_keys` keys, each of which combines some of the tokens `queries`. Otherwise, `queries` and
+    `num_keys` are not used, and there are no notes.
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)

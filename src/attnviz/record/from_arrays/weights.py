@@ -1,8 +1,9 @@
 """Conversion and checks of the weights that a caller passes.
 
-Views cannot draw NaN. If a caller passed logits instead of weights, views would be wrong. Therefore
-NaN raises an error, and so do negative values and rows that do not sum to 1, unless the caller
-allows them. The message contains the name of the argument.
+Views cannot draw NaN and infinity, which therefore raise an error. Negative values and rows that do
+not sum to 1 also raise an error, unless the caller allows these. They can be a sign that logits
+were passed instead of weights, and views would then be wrong. The message contains the name of the
+argument.
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ class MappedFile:
 
 
 def list_mapped_files(location: Path) -> tuple[MappedFile, ...]:
-    """Return the file `location`, or all safetensors files in it if it is a folder."""
+    """Return the `MappedFile` of the file `location`.
+
+    If `location` is a folder, return those of all safetensors files in it.
+    """
     paths = sorted(location.glob("*.safetensors")) if location.is_dir() else [location]
     files = []
     for path in paths:

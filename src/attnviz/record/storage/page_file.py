@@ -35,8 +35,8 @@ _DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 # fill the memory.
 _MAX_BYTES = 4_000_000_000
 _MAX_HEADER_BYTES = 100_000_000
-# Largest one-byte codes of weights and of signed numbers, which stand for the maximum. Other codes
-# stand for the maximum times the square of their fraction of the largest code.
+# Largest one-byte codes: of weights, and of signed numbers. Code c stands for the largest absolute
+# value of a layer times the square of c / (largest code), with the sign of c.
 _TOP_CODE, _TOP_SIGNED_CODE = 255, 127
 
 _Json = Mapping[str, Any]
@@ -117,7 +117,10 @@ class _Texts:
         self._room = _MAX_BYTES
 
     def reserve(self, size: int) -> None:
-        """Count `size` bytes. Raise ValueError if all bytes together exceed the limit."""
+        """Count `size` bytes of decompressed data.
+
+        Raise ValueError if more than `_MAX_BYTES` have been counted in total.
+        """
         self._room -= size
         if self._room < 0:
             raise ValueError(f"it contains more than {_MAX_BYTES / 1e9:g} GB")
@@ -192,9 +195,9 @@ def _read_rows(block: _Json, texts: _Texts) -> torch.Tensor:
 
 
 def _integers(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
-    """Decode `count` numbers of variable length (LEB128, see `attnviz.pages.rows`).
+    """Decode numbers of variable length (LEB128, see `attnviz.pages.rows`).
 
-    Raise ValueError if `digits` contains another count of numbers.
+    Raise ValueError if `digits` does not contain exactly `count` numbers.
     """
     is_last = digits < 128
     if np.count_nonzero(is_last) != count or (count and not is_last[-1]):

@@ -1,14 +1,16 @@
 """Reading and writing of safetensors files with named arrays and a header of JSON values.
 
-Reading runs no code of the file, unlike reading a pickle, and memory-maps the arrays. A checksum
-detects damaged files, which the safetensors library does not. `write_arrays` is atomic: it never
-leaves an incomplete file.
+Reading runs no code of the file, unlike reading a pickle, and memory-maps the arrays. A checksum in
+the file detects changed arrays. The safetensors library itself has no checksum. `write_arrays` is
+atomic: it never leaves an incomplete file.
 
 Arrays are written in blocks, and need not be in memory as a whole. The writer of the safetensors
-library would need all arrays in memory, twice. A safetensors file begins with the safetensors
-header, which describes the arrays and contains metadata: eight bytes with its length, then JSON.
-The arrays follow (https://huggingface.co/docs/safetensors, section "Format"). The header of attnviz
-is one of the texts in the metadata.
+library would need all arrays in memory, twice.
+
+A safetensors file begins with eight bytes that contain the length of the safetensors header. This
+header follows as JSON. It describes the arrays, and contains metadata: strings by name. Then come
+the bytes of the arrays (https://huggingface.co/docs/safetensors, section "Format"). The header of
+attnviz is one of the strings in the metadata.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
 #: If the arrays of a record have at most this many bytes in total, they are always compared with
-#: their checksum. Reading the gigabytes of a long text only for this comparison would take long,
-#: because views need only a few rows.
+#: their checksum. Larger arrays are compared only on request, because this reads all of their
+#: bytes. A view of a long text reads only a few rows.
 MAX_ALWAYS_CHECKED = 1 << 24
 #: Names of the dtypes of arrays in files.
 DTYPE_NAMES = {
@@ -55,8 +57,8 @@ _MAX_HEADER_BYTES = 100_000_000
 CHECKSUM = "crc32"
 _PLACEHOLDER = "00000000"
 # If a KeyboardInterrupt arrives while torch creates a tensor from mapped memory, torch raises an
-# error with this message instead, for which no other cause is known. `map_arrays` then raises
-# KeyboardInterrupt, because the file need not be damaged.
+# error with this message instead of the KeyboardInterrupt. No other cause of the message is known.
+# Therefore, `map_arrays` raises KeyboardInterrupt, and does not report that the file is damaged.
 _HIDDEN_INTERRUPT = "could not determine the shape of object"
 # Number of bytes that are written and added to the checksum at once. They fit into the CPU cache.
 _CHUNK_BYTES = 1 << 22
@@ -192,9 +194,9 @@ def write_safetensors(
     """Write arrays as safetensors to an empty, seekable file, and return their checksum.
 
     The checksum is the CRC-32 of the text `first` and of the name, dtype, shape and bytes of each
-    array, in the order of the names. The metadata also contains the checksum, as ``crc32``. Raise
-    TypeError if a dtype is not supported. Raise ValueError if blocks do not have the declared size
-    or the header is too long.
+    array, in the order of the names. The metadata of the file is `metadata` and the checksum, as
+    ``crc32``. Raise TypeError if a dtype is not supported. Raise ValueError if the blocks of a
+    `Blocks` do not have the size of its shape, or the header is too long.
     """
     sized = {
         name: array
@@ -248,8 +250,8 @@ def _header(
 ) -> tuple[bytes, dict[str, tuple[int, int]]]:
     """Return the safetensors header with its length, as bytes, and the position of each array.
 
-    A position consists of the first byte of the array and the byte after the array, counted from
-    the end of the header.
+    The position of an array is a pair of offsets in bytes from the end of the header: the offset of
+    the array's first byte, and the offset after its last byte.
     """
     described: dict[str, Any] = {"__metadata__": dict(metadata)}
     offsets: dict[str, tuple[int, int]] = {}

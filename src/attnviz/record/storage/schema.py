@@ -128,8 +128,9 @@ class _Writer:
     def layer(self, attention: LayerAttention, prefix: str) -> _Header:
         """Return the header of a layer or of a side of a difference. Add its arrays to `arrays`.
 
-        If the same object is already written, the header only refers to it. `prefix` is a name for
-        the layer or side, with which the names of its arrays begin.
+        If the object `attention` has already been written, the header contains only the `prefix`
+        with which it was written. `prefix` is a unique name of the layer or side. The names of its
+        arrays begin with `prefix`.
         """
         if id(attention) in self._names:
             return {"kind": "the same", "as": self._names[id(attention)]}
@@ -230,7 +231,10 @@ class _Reader:
         return from_parts(numbers, lambda own_name: self._arrays[f"{name}/{own_name}"])
 
     def layer(self, prefix: str, fields: _Header) -> LayerAttention:
-        """Create the layer, or the side of a difference, that has the header `fields`."""
+        """Create the layer, or the side of a difference, that has the header `fields`.
+
+        `prefix` is the name with which `_Writer.layer` wrote the layer or side.
+        """
         if fields["kind"] == "the same":
             return self._known[fields["as"]]
         self._known[prefix] = self._form(prefix, fields)

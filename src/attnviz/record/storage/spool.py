@@ -1,8 +1,8 @@
 """Writing of a record to a folder (a spool) while a model runs, for records larger than the memory.
 
-Each layer is written to a file as soon as it is captured. The index is written last, to another
-file: a saved record without the arrays of the layers. For each of these arrays, the index contains
-the name of its file. A folder without an index is not a record.
+Each layer is written to a file as soon as it is captured. Another file, the index, is written last.
+It is a saved record without the arrays of the layers. For each of these arrays, the index contains
+the name of the file with the array. A folder without an index is not a record.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Spool:
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Raise any OSError of the block again with the folder in its message."""
+        """Replace an OSError of the ``with`` block by one whose message contains the folder."""
         try:
             yield
         except OSError as error:
