@@ -11,7 +11,8 @@ export interface Hint {
   x: number;
   y: number;
   title: string;
-  rows: { color: string; text: string; meant: boolean }[];
+  /** Lines of text, for example with the colour of a head. Those that are `meant` are emphasized. */
+  rows: { text: string; color?: string; meant?: boolean }[];
 }
 
 export interface ScenePlotProps {

@@ -3,6 +3,7 @@
 import type { Vectors } from "../../client/requests/vectors";
 import { roundedUp } from "../../ui/exports/csv";
 import { predictingInWords } from "../../ui/generated-token/state";
+import type { Hint } from "../../ui/plot/plot";
 import {
   counted,
   formatShare,
@@ -10,13 +11,13 @@ import {
   pinInWords,
   plainNumber,
   precision,
+  quoted,
   quotedAt,
   stackName,
   withMinus,
 } from "../../ui/text/captions";
-import type { Selection } from "../../ui/view/record";
-import { headOf, tokenOf } from "./state";
-import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table";
+import type { Cell, Line } from "./layout";
+import { type Dimensions, type Row, sumOf, type Table } from "./table";
 
 /** Number of dimensions that `sentenceOf` names. */
 const MAX_NAMED = 3;
@@ -33,153 +34,116 @@ export function formatSigned(value: number): string {
   return `${value < 0 ? "−" : "+"}${text}`;
 }
 
-/** Return the scale as text after a product: " / √32", " × 0.3", or "" if the scale is 1. */
-export function scaleInWords(scale: number): string {
-  if (scale === 1) return "";
-  const square = 1 / scale ** 2;
-  const integer = Math.round(square);
-  if (integer > 1 && Math.abs(square / integer - 1) < 1e-5) return ` / √${integer}`;
-  return ` × ${Number(scale.toPrecision(3))}`;
-}
-
-function factorText(scale: number): string {
+function factorInWords(scale: number): string {
   return scale === 1 ? "" : ` × ${Number(scale.toPrecision(3))}`;
 }
 
-/** Data from which the captions are written. */
-export interface CaptionInput {
-  selection: Selection;
-  table: Table;
-  dimensions: Dimensions;
-  sorted: boolean;
+/** Return the scale as text after a product: " / √32", " × 0.3", or "" if the scale is 1. */
+export function scaleInWords(scale: number): string {
+  const square = 1 / scale ** 2;
+  const integer = Math.round(square);
+  const isRoot = integer > 1 && Math.abs(square / integer - 1) < 1e-5;
+  return isRoot ? ` / √${integer}` : factorInWords(scale);
 }
 
-function keyText(input: CaptionInput, key: number): string {
-  return quotedAt(input.selection.keys.text, key);
-}
-
-function queryText(input: CaptionInput): string {
-  const query = tokenOf(input.selection);
-  return quotedAt(input.selection.queries.text, query) + predictingInWords(input.selection, query);
-}
-
-function highlightedRow(input: CaptionInput): Row | null {
-  const { rows, highlighted: index } = input.table;
-  return index === null ? null : (rows[index] ?? null);
+function keyText({ selection }: Table, key: number): string {
+  return quotedAt(selection.keys.text, key);
 }
 
 /** Return the subtitle: the stack, the layer, the head, the dimensions and the precision. */
-export function subtitleOf(input: CaptionInput): string {
-  const { selection, table } = input;
-  const row = highlightedRow(input);
+export function subtitleOf(table: Table, { sorted }: Dimensions): string {
+  const { selection, highlighted, vectors } = table;
   const order =
-    input.sorted && row ? `sorted by their share for ${keyText(input, row.key)}` : "unsorted";
-  const { error, measured } = table.vectors.header;
+    sorted && highlighted
+      ? `sorted by their share for ${keyText(table, highlighted.key)}`
+      : "unsorted";
+  const { error, measured } = vectors.header;
   return [
     "neuron view",
     stackName(selection.stack.name),
-    `layer ${selection.layer}, head ${headOf(selection)}`,
-    `${table.vectors.headDim} dimensions, ${order}`,
+    `layer ${selection.layer}, head ${selection.head}`,
+    `${vectors.headDim} dimensions, ${order}`,
     measured ? `${precision(error)}, measured on ${measured} queries` : precision(error),
   ].join(" · ");
 }
 
-function logitInWords(row: Row, vectors: Vectors): string {
-  const { softcap, has_bias } = vectors.header;
-  const parts = [formatSigned(row.sum)];
-  if (softcap !== null) parts.push(`capped to ${formatSigned(row.capped)}`);
-  if (has_bias)
-    parts.push(`with a bias of ${formatSigned(row.bias)} a logit of ${formatSigned(row.logit)}`);
-  return parts.join(", ");
-}
-
-/** Return the dimensions of a row with the largest shares, and the sum of these shares. */
-function largestDimensions(row: Row, count = MAX_NAMED): { named: number[]; share: number } {
-  const shares = sharesOf(row.cells);
-  const named = Array.from(shares, (_, dimension) => dimension)
-    .sort((a, b) => (shares[b] as number) - (shares[a] as number) || a - b)
-    .slice(0, count);
-  return { named, share: named.reduce((sum, item) => sum + (shares[item] as number), 0) };
+/** Return the steps from the products of an allowed key to its logit, one text for each. */
+function stepsInWords({ vectors }: Table, row: Row): string[] {
+  const { scale, softcap, has_bias } = vectors.header;
+  const steps = [`q·k${scaleInWords(scale)} = ${formatSigned(row.sum)}`];
+  if (softcap !== null) {
+    steps.push(`capped at ${Number(softcap.toPrecision(4))}: ${formatSigned(row.capped)}`);
+  }
+  if (has_bias) steps.push(`bias ${formatSigned(row.bias)}, logit ${formatSigned(row.logit)}`);
+  return steps;
 }
 
 /**
  * Return the sentence below the view: the weight and the logit of the highlighted key, and the
  * dimensions with the largest shares. If this key or every displayed key is masked, say only that.
  */
-export function sentenceOf(input: CaptionInput): string {
-  const row = highlightedRow(input);
-  const { vectors } = input.table;
-  const query = queryText(input);
+export function sentenceOf(table: Table): string {
+  const { selection, vectors, highlighted: row, ranking } = table;
+  const { token } = selection;
+  const query = quotedAt(selection.queries.text, token) + predictingInWords(selection, token);
   if (!row) {
     return vectors.header.num_allowed === 0
       ? `${query} attends to nothing: all of its keys are masked.`
       : `${query} may not attend to any key that is shown: all of them are masked.`;
   }
-  const key = keyText(input, row.key);
+  const key = keyText(table, row.key);
   if (!row.allowed) return `${query} may not attend to ${key}: the key is masked.`;
-  const { named, share } = largestDimensions(row);
-  const product = `q·k${scaleInWords(vectors.header.scale)} = ${logitInWords(row, vectors)}`;
-  const carried = `dimensions ${named.join(", ")} carry ${formatShare(share)} of it (by size)`;
-  return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${product}, ${carried}.`;
+  const named = ranking.slice(0, MAX_NAMED);
+  const carried = `dimensions ${named.join(", ")} carry ${formatShare(sumOf(row.shares, named))} of it (by size)`;
+  const steps = stepsInWords(table, row).join(", ");
+  return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${steps}, ${carried}.`;
 }
 
 /** Return sentences that describe the soft cap, bias and sink, or name those that are absent. */
-function extrasInWords(vectors: Vectors): string[] {
-  const { softcap, has_bias, sink } = vectors.header;
-  const parts: string[] = [];
-  if (softcap !== null) {
-    const c = Number(softcap.toPrecision(4));
-    parts.push(`The sum is capped: ${c} × tanh(sum / ${c}).`);
-  }
-  if (has_bias) parts.push("A bias is added.");
-  if (sink) {
-    parts.push(
-      `The sink, a learned logit of ${formatSigned(sink.logit)}, takes ${formatWeight(sink.weight)} of the row.`,
-    );
-  }
+function extrasInWords({ header: { softcap, has_bias, sink } }: Vectors): string[] {
+  const cap = softcap === null ? "" : Number(softcap.toPrecision(4));
   const absent = [
     ...(has_bias ? [] : ["bias"]),
     ...(softcap === null ? ["cap"] : []),
     ...(sink ? [] : ["sink"]),
   ];
-  if (absent.length > 0) {
-    const [last, ...before] = absent.reverse();
-    const names = before.length > 0 ? `${before.reverse().join(", ")} or ${last}` : last;
-    parts.push(`No ${names} in this layer.`);
-  }
-  return parts;
+  return [
+    softcap === null ? "" : `The sum is capped: ${cap} × tanh(sum / ${cap}).`,
+    has_bias ? "A bias is added." : "",
+    sink
+      ? `The sink, a learned logit of ${formatSigned(sink.logit)}, takes ${formatWeight(sink.weight)} of the row.`
+      : "",
+    absent.length > 0 ? `No ${absent.join(", ").replace(/, (?=\w+$)/, " or ")} in this layer.` : "",
+  ];
 }
 
 /**
  * Return the second caption below the view: how the numbers of a row add up, which dimensions and
  * keys are not shown, and how exact the numbers are.
  */
-export function additionOf(input: CaptionInput): string {
-  const { selection, table, dimensions } = input;
-  const { vectors } = table;
-  const { header } = vectors;
+export function additionOf({ selection, vectors }: Table, { shown, others }: Dimensions): string {
+  const { header, keys, weightInRange } = vectors;
   const parts = [
     "The cells of a row add up to the sum beside them. The softmax runs over the rows.",
     ...extrasInWords(vectors),
   ];
-  if (dimensions.others.length > 0) {
+  if (others.length > 0) {
     parts.push(
-      `The ${dimensions.shown.length} dimensions with the largest share are shown. The last cell is the sum of the other ${dimensions.others.length}.`,
+      `The ${shown.length} dimensions with the largest share are shown. The last cell is the sum of the other ${others.length}.`,
     );
   }
   const numKeys = selection.keys.text.length;
   const masked = numKeys - header.num_allowed;
   if (masked > 0) parts.push(`${counted(masked)} of ${counted(numKeys)} keys are masked.`);
-  const [start, stop] = vectors.keys;
+  const [start, stop] = keys;
   if (stop - start < numKeys) {
     parts.push(
-      `Keys ${start} to ${stop - 1} of ${counted(numKeys)} are shown: ${formatShare(vectors.weightInRange)} of the attention.`,
+      `Keys ${start} to ${stop - 1} of ${counted(numKeys)} are shown: ${formatShare(weightInRange)} of the attention.`,
     );
   }
   if (header.num_key_heads < header.num_heads) {
     const group = header.num_heads / header.num_key_heads;
-    const first = header.key_head * group;
-    const others = Array.from({ length: group }, (_, i) => first + i).filter(
+    const others = Array.from({ length: group }, (_, i) => header.key_head * group + i).filter(
       (head) => head !== header.head,
     );
     parts.push(
@@ -196,55 +160,81 @@ export function additionOf(input: CaptionInput): string {
         : `Weights exact to ${weights}, logits to ${logits}.`,
     );
   }
-  return parts.join(" ");
+  return parts.filter(Boolean).join(" ");
 }
 
 /**
  * Return the summary for screen readers: the stack, layer, head and query, the strongest weights of
  * the query, and the sentence below the view.
  */
-export function summaryOf(input: CaptionInput): string {
-  const { selection, table } = input;
-  const { strongest } = table.vectors.header;
-  const token = tokenOf(selection);
-  const named = strongest.map(([key, weight]) => `${keyText(input, key)} ${formatWeight(weight)}`);
-  const row = highlightedRow(input);
-  const about = row ? ` ${sentenceOf(input)}` : "";
-  return (
-    `${stackName(selection.stack.name)}. Layer ${selection.layer}, head ${headOf(selection)}. ` +
-    `${pinInWords("Query", selection.queries.text, token, predictingInWords(selection, token))} ` +
-    `${named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed."}${about}`
+export function summaryOf(table: Table): string {
+  const { selection, vectors, highlighted } = table;
+  const { token, queries } = selection;
+  const named = vectors.header.strongest.map(
+    ([key, weight]) => `${keyText(table, key)} ${formatWeight(weight)}`,
   );
+  return [
+    `${stackName(selection.stack.name)}. Layer ${selection.layer}, head ${selection.head}.`,
+    pinInWords("Query", queries.text, token, predictingInWords(selection, token)),
+    named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed.",
+    ...(highlighted ? [sentenceOf(table)] : []),
+  ].join(" ");
 }
 
-/** Describe one cell: "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|". */
-export function cellInWords(table: Table, row: Row, dimension: number): string {
-  const q = formatSigned(table.query[dimension] as number);
-  const k = formatSigned(row.vector[dimension] as number);
-  const cell = row.cells[dimension] as number;
-  const share = formatShare(sharesOf(row.cells)[dimension] as number);
-  return `dimension ${dimension}: q ${q} × k ${k}${factorText(table.vectors.header.scale)} = ${formatSigned(cell)}, ${share} of |cells|`;
+/**
+ * Describe a cell of a key: "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|", or
+ * "other 192 dimensions: together +0.41, 20% of |cells|".
+ */
+function cellInWords({ vectors }: Table, { others, shown }: Dimensions, row: Row, cell: Cell) {
+  const dimensions = cell === "others" ? others : shown.slice(cell, cell + 1);
+  const sum = formatSigned(sumOf(row.cells, dimensions));
+  const share = `${formatShare(sumOf(row.shares, dimensions))} of |cells|`;
+  if (cell === "others") return `other ${others.length} dimensions: together ${sum}, ${share}`;
+  const dimension = dimensions[0] as number;
+  const [q, k] = [vectors.query, row.vector].map((v) => formatSigned(v[dimension] as number));
+  return `dimension ${dimension}: q ${q} × k ${k}${factorInWords(vectors.header.scale)} = ${sum}, ${share}`;
 }
 
-/** Describe the shared cell: "other 192 dimensions: together +0.41, 20% of |cells|". */
-export function othersInWords(row: Row, others: readonly number[]): string {
-  const shares = sharesOf(row.cells);
-  const share = others.reduce((sum, item) => sum + (shares[item] as number), 0);
-  return `other ${others.length} dimensions: together ${formatSigned(sumOf(row.cells, others))}, ${formatShare(share)} of |cells|`;
-}
-
-/** Return one line of text for each step of the computation from a row's products to its weight. */
-export function rowInWords(table: Table, row: Row): string[] {
-  const { header } = table.vectors;
-  if (!row.allowed) return ["masked: this query may not attend to it"];
-  const steps = [`q·k${scaleInWords(header.scale)} = ${formatSigned(row.sum)}`];
-  if (header.softcap !== null) {
-    steps.push(`capped at ${Number(header.softcap.toPrecision(4))}: ${formatSigned(row.capped)}`);
+/**
+ * Return the tooltip for the part of the picture under the pointer, or null if it has none.
+ *
+ * @param line line under the pointer, or null for the query.
+ */
+export function hintInWords(
+  table: Table,
+  dimensions: Dimensions,
+  line: Line | null,
+  cell: Cell | null,
+): Pick<Hint, "title" | "rows"> | null {
+  const { selection, vectors } = table;
+  const { sink, strongest, log_sum_exp } = vectors.header;
+  const { token } = selection;
+  const keyName = (key: number): string => `${quoted(selection.keys.text[key] ?? "")} (${key})`;
+  const query = `${quoted(selection.queries.text[token] ?? "")} (${token})`;
+  if (line === null) {
+    if (typeof cell !== "number") return null;
+    const dimension = dimensions.shown[cell] as number;
+    const q = formatSigned(vectors.query[dimension] as number);
+    return { title: `${query}, query`, rows: [{ text: `dimension ${dimension}: q ${q}` }] };
   }
-  if (header.has_bias)
-    steps.push(`bias ${formatSigned(row.bias)}, logit ${formatSigned(row.logit)}`);
-  const sum = header.log_sum_exp ?? 0;
-  const power = `e^(${formatSigned(row.logit)} ${sum < 0 ? "+" : "−"} ${formatSigned(Math.abs(sum)).slice(1)})`;
-  steps.push(`weight ${power} = ${formatWeight(row.weight, 3)}`);
-  return steps;
+  if (line === "elsewhere") {
+    const rows = strongest.map(([key, weight]) => ({
+      text: `${keyName(key)}  ${formatWeight(weight, 3)}`,
+    }));
+    return { title: "Strongest of all keys", rows };
+  }
+  if (line === "sink") {
+    const logit = formatSigned(sink?.logit ?? 0);
+    const text = `logit ${logit}, weight ${formatWeight(sink?.weight ?? 0, 3)}`;
+    return { title: `${query} → sink`, rows: [{ text }] };
+  }
+  const title = `${query} → ${keyName(line.key)}`;
+  if (!line.allowed) return { title, rows: [{ text: "masked: this query may not attend to it" }] };
+  const sum = log_sum_exp ?? 0;
+  const power = `${formatSigned(line.logit)} ${sum < 0 ? "+" : "−"} ${formatSigned(Math.abs(sum)).slice(1)}`;
+  const weight = `weight e^(${power}) = ${formatWeight(line.weight, 3)}`;
+  const steps = [...stepsInWords(table, line), weight].map((text) => ({ text }));
+  if (cell === null) return { title, rows: steps };
+  const cellRow = { text: cellInWords(table, dimensions, line, cell), meant: true };
+  return { title, rows: [cellRow, ...steps] };
 }

@@ -12,13 +12,9 @@ import { counted } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
+import type { NeuronProps } from "./plot";
 import { type NeuronState, tokenOf } from "./state";
-import { MAX_KEYS, type NeuronStore } from "./store";
-
-interface ControlProps {
-  context: ViewContext<NeuronState>;
-  store: NeuronStore;
-}
+import { MAX_KEYS } from "./store";
 
 /** Maximum number of query buttons. Two more buttons page to earlier and later queries. */
 const MAX_TOKENS = 64;
@@ -110,7 +106,7 @@ function Queries({
 }
 
 /** Buttons that move the window of displayed keys, if the text has more than `MAX_KEYS` keys. */
-function KeyWindow({ context, store, selection }: ControlProps & { selection: Selection }) {
+function KeyWindow({ context, store, selection }: NeuronProps & { selection: Selection }) {
   const table = store.table.value;
   const within = pairRange(selection.keys, pairOf(selection, context.state.pair.value), "key");
   if (!table || within[1] - within[0] <= MAX_KEYS) return null;
@@ -161,11 +157,11 @@ function KeyWindow({ context, store, selection }: ControlProps & { selection: Se
 }
 
 /** All controls between the heads and the picture. */
-export function NeuronControls({ context, store }: ControlProps) {
+export function NeuronControls({ context, store }: NeuronProps) {
   const selection = context.record.selection.value;
   if (!selection?.stack.vectors) return null;
   const { state } = context;
-  const others = store.drawnTable.value?.dimensions.others.length ?? 0;
+  const others = store.drawn.value?.dimensions.others.length ?? 0;
   return (
     <>
       <Queries key={selection.stack.name} context={context} selection={selection} />

@@ -28,32 +28,32 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   const entries = useExports(context, {
     name: "neuron-view",
     figure: () => {
-      const input = drawnYet(store.captionInput.peek());
-      const drawn = drawnYet(store.drawnTable.peek());
+      const drawn = drawnYet(store.drawn.peek());
+      const { table, dimensions, layout } = drawn;
       return viewFigure(context, {
         captions: {
-          subtitle: subtitleOf(input),
-          sentence: sentenceOf(input),
-          coverage: additionOf(input),
+          subtitle: subtitleOf(table, dimensions),
+          sentence: sentenceOf(table),
+          coverage: additionOf(table, dimensions),
         },
         // Without the outlines of the cells under the pointer.
-        picture: sceneOf(drawn.layout, backMarks(drawn), []),
+        picture: sceneOf(layout, backMarks(drawn), []),
         scales: scalesOf(drawn),
       });
     },
-    csv: () => neuronCsv(drawnYet(store.captionInput.peek())),
+    csv: () => neuronCsv(drawnYet(store.table.peek())),
     csvLabel: "Numbers, CSV",
   });
-  const input = store.captionInput.value;
+  const drawn = store.drawn.value;
   const selection = record.selection.value;
   return (
     <ViewFrame
       context={context}
       name="Neuron view"
-      subtitle={input ? subtitleOf(input) : ""}
+      subtitle={drawn ? subtitleOf(drawn.table, drawn.dimensions) : ""}
       summary={store.summary}
       exports={entries}
-      keys={neuronShortcuts(context, store)}
+      keys={neuronShortcuts({ context, store })}
       choose="head"
       options={<NeuronControls context={context} store={store} />}
       footer={<NeuronFooter store={store} />}
@@ -73,13 +73,13 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
 
 /** Captions and colour scales below the plot. */
 function NeuronFooter({ store }: { store: NeuronStore }) {
-  const input = store.captionInput.value;
-  const drawn = store.drawnTable.value;
-  if (!input || !drawn) return null;
+  const drawn = store.drawn.value;
+  if (!drawn) return null;
+  const { table, dimensions } = drawn;
   return (
-    <Footer sentence={sentenceOf(input)} coverage={additionOf(input)}>
+    <Footer sentence={sentenceOf(table)} coverage={additionOf(table, dimensions)}>
       {scalesOf(drawn).map((scale) => (
-        <ColorLegend key={scale.labels[1]} name="av-scale" scale={scale} />
+        <ColorLegend key={scale.labels[1]} scale={scale} />
       ))}
     </Footer>
   );

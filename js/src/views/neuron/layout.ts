@@ -7,18 +7,17 @@
  * products is the sum of the dimensions without separate cells (the shared cell).
  */
 
+import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf, printable } from "../../draw/marks";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
+import type { Row, Table } from "./table";
 
-/** Line of the table: one key, the sink, or all keys without a line together ("elsewhere"). */
-export type Line =
-  | { kind: "key"; index: number; masked: boolean }
-  | { kind: "sink" }
-  | { kind: "elsewhere" };
+/** Line of the table: one key, the sink, or all keys without a line together. */
+export type Line = Row | "sink" | "elsewhere";
 
 /** Number of a key that is written beside the cells. */
-export type NumberColumn = "sum" | "capped" | "bias" | "logit";
+type NumberColumn = "sum" | "capped" | "bias" | "logit";
 
 /** Position of a row of adjacent cells. */
 export interface CellRow {
@@ -37,18 +36,11 @@ export interface LinePosition {
   /** Cells of the key vector. */
   keys: CellRow;
   /** Cells of the products. */
-  cells: CellRow;
+  products: CellRow;
 }
 
-export interface Layout {
-  /**
-   * Whether cells are below the token and the numbers of their line, because the view is narrow.
-   */
-  stacked: boolean;
-  width: number;
-  height: number;
-  left: number;
-  tokenWidth: number;
+/** Width of the cells, and the number of dimensions that have one. */
+interface Cells {
   /** Width of a cell, including the gap to the next cell. */
   cell: number;
   gap: number;
@@ -56,41 +48,35 @@ export interface Layout {
   count: number;
   /** Shared cell, or null without one. `x` is measured from the left end of the products. */
   other: { x: number; width: number } | null;
+}
+
+export interface Layout extends Cells {
+  /**
+   * Whether cells are below the token and the numbers of their line, because the view is narrow.
+   */
+  stacked: boolean;
+  width: number;
+  height: number;
+  tokenWidth: number;
+  /** Font size of the tokens. */
+  size: number;
   /** Cells of the query vector. */
   query: CellRow;
   /** Vertical centre of the column headings. */
   head: number;
   /** Vertical position of the line between the query and the table. */
   rule: number;
-  /** Left end of the key vectors. */
-  keysLeft: number;
   /** Left end of the products. */
-  cellsLeft: number;
+  productsLeft: number;
   lines: LinePosition[];
   /** Columns of numbers, each with the position of its right end. */
   numbers: { column: NumberColumn; right: number }[];
   /** Left end and maximum length of the bars. */
   bar: { x: number; width: number };
-  /** Font size of the tokens. */
-  size: number;
-}
-
-interface LayoutOptions {
-  width: number;
-  headDim: number;
-  keyTexts: readonly string[];
-  queryText: string;
-  lines: readonly Line[];
-  columns: readonly NumberColumn[];
-  /** Whether to give every dimension a cell, even if the picture must then scroll. */
-  everyDimension: boolean;
-  /** Whether the layout is for a figure of a given width. Its lines are as low as possible. */
-  printed?: boolean;
-  measure: (text: string, font: string) => number;
 }
 
 /** Minimum width in pixels of a cell, because the pointer cannot hit narrower cells. */
-export const MIN_CELL = 2.5;
+const MIN_CELL = 2.5;
 /** Width in pixels of the cells if there is a shared cell. */
 const FOLDED_CELL = 3;
 const MAX_CELL = 24;
@@ -114,7 +100,8 @@ const MIN_CELL_ROW = 150;
 const COMFORTABLE_CELL = 10;
 /** Minimum width in pixels of the heading above a column of cells. */
 const MIN_WORDS = 120;
-const LEFT = 10;
+/** Left end of the tokens. */
+export const LEFT = 10;
 /**
  * Numbers of characters of an equation of one, two, three or four numbers. The longest equation is
  * "−11.57 → −11.50 − 0.03 = −11.53" (sum, capped, bias, logit).
@@ -124,204 +111,178 @@ const EQUATION = [6, 15, 22, 31];
 const EQUATION_CHARACTER = 0.56;
 
 /**
- * Round the width of a cell down to whole pixels, or to half pixels below 8 pixels, because edges
- * at such positions are sharp. Cells without gaps keep their width.
- */
-function roundCell(cell: number): number {
-  if (cell >= 8) return Math.floor(cell);
-  return cell >= CELL_WITH_GAP ? Math.floor(cell * 2) / 2 : cell;
-}
-
-/**
- * Return the width of the cells, the gap between them, the number of dimensions with a cell, and
- * the shared cell.
+ * Return the width of the cells in `room` pixels.
  *
- * @param room available width in pixels.
+ * @param everyDimension whether every dimension has a cell, even if the picture must then scroll.
  */
-function cellsIn(
-  room: number,
-  headDim: number,
-  everyDimension: boolean,
-): Pick<Layout, "cell" | "count" | "other" | "gap"> {
-  const cell = Math.min(MAX_CELL, room / headDim);
-  if (cell >= MIN_CELL || everyDimension) {
-    const width = roundCell(Math.max(MIN_CELL, cell));
-    return { cell: width, count: headDim, other: null, gap: width >= CELL_WITH_GAP ? 1 : 0 };
+function cellsIn(room: number, headDim: number, everyDimension: boolean): Cells {
+  const exact = Math.min(MAX_CELL, room / headDim);
+  if (exact < MIN_CELL && !everyDimension) {
+    const width = 14;
+    const count = Math.floor((room - width - 4) / FOLDED_CELL);
+    const shown = Math.max(8, Math.min(headDim - 1, count));
+    return {
+      cell: FOLDED_CELL,
+      gap: 0,
+      count: shown,
+      other: { x: shown * FOLDED_CELL + 4, width },
+    };
   }
-  const width = 14;
-  const count = Math.max(8, Math.min(headDim - 1, Math.floor((room - width - 4) / FOLDED_CELL)));
-  return { cell: FOLDED_CELL, count, other: { x: count * FOLDED_CELL + 4, width }, gap: 0 };
+  // Edges at whole or half pixels are sharp. Cells without gaps need no sharp edges.
+  const cell = Math.max(MIN_CELL, exact);
+  if (cell < CELL_WITH_GAP) return { cell, gap: 0, count: headDim, other: null };
+  const rounded = cell >= 8 ? Math.floor(cell) : Math.floor(cell * 2) / 2;
+  return { cell: rounded, gap: 1, count: headDim, other: null };
 }
 
 /** Return the width of a row of cells, including the shared cell. */
-export function cellRowWidth(layout: Pick<Layout, "cell" | "count" | "other">): number {
-  const { other } = layout;
-  return other ? other.x + other.width : layout.count * layout.cell;
+export function cellRowWidth({ other, count, cell }: Cells): number {
+  return other ? other.x + other.width : count * cell;
 }
 
-export function layOut(options: LayoutOptions): Layout {
-  const { columns, headDim, measure, everyDimension, printed } = options;
+/** Return the numbers to show. The last of them equals the logit. */
+function columnsOf({ softcap, has_bias }: Table["vectors"]["header"]): NumberColumn[] {
+  return [
+    "sum",
+    ...(softcap === null ? [] : (["capped"] as const)),
+    ...(has_bias ? (["bias", "logit"] as const) : []),
+  ];
+}
+
+/**
+ * Lay out a table.
+ *
+ * @param everyDimension whether every dimension has a cell, even if the picture must then scroll.
+ * @param printed whether the layout is for a figure of a given width. Its lines are as low as
+ *   possible.
+ */
+export function layOut(
+  { vectors, rows, selection }: Table,
+  width: number,
+  everyDimension: boolean,
+  printed: boolean,
+): Layout {
+  const { headDim, header } = vectors;
+  const columns = columnsOf(header);
+  const lines: Line[] = [
+    ...rows,
+    ...(rows.length < selection.keys.text.length ? (["elsewhere"] as const) : []),
+    ...(header.sink ? (["sink"] as const) : []),
+  ];
   const size = printed ? PRINT_FONT_SIZE : 13;
   const font = fontOf({ size, font: "token", bold: true });
-  const words = [...options.keyTexts, options.queryText, "elsewhere"];
-  const longest = Math.max(...words.map((text) => measure(printable(text), font)));
+  const keyTexts = rows.map(({ key }) => selection.keys.text[key] ?? "");
+  const texts = [...keyTexts, selection.queries.text[selection.token] ?? "", "elsewhere"];
+  const longest = Math.max(...texts.map((text) => measureText(printable(text), font)));
   const tokenWidth = Math.ceil(Math.min(MAX_TOKEN, Math.max(52, longest)));
-  const inner = Math.max(280, options.width) - 2 * LEFT;
-  const fixed =
-    tokenWidth +
-    AFTER_TOKEN +
-    BEFORE_CELLS +
-    AFTER_CELLS +
-    columns.length * NUMBER +
-    BEFORE_BAR +
-    MIN_BAR;
-  const room = (inner - fixed) / 2;
+  const inner = Math.max(280, width) - 2 * LEFT;
+  const besideCells = tokenWidth + AFTER_TOKEN + BEFORE_CELLS + AFTER_CELLS;
+  const room = (inner - besideCells - columns.length * NUMBER - BEFORE_BAR - MIN_BAR) / 2;
   if (room < MIN_WORDS || (room < MIN_CELL_ROW && room / headDim < COMFORTABLE_CELL)) {
-    return stackedLayout(options, tokenWidth, inner, size);
+    const cells = cellsIn(inner, headDim, everyDimension);
+    return stackedLayout(lines, columns, cells, { tokenWidth, inner, size, printed });
   }
   const cells = cellsIn(room, headDim, everyDimension);
-  const strip = cellRowWidth(cells);
+  const cellsWidth = cellRowWidth(cells);
   const keysLeft = LEFT + tokenWidth + AFTER_TOKEN;
-  const cellsLeft = keysLeft + strip + BEFORE_CELLS;
+  const productsLeft = keysLeft + cellsWidth + BEFORE_CELLS;
   // If there are few dimensions, the cells may be narrower than the heading above them. The numbers
   // then begin after the heading.
-  const numbersLeft = cellsLeft + Math.max(strip, MIN_WORDS) + AFTER_CELLS;
+  const numbersLeft = productsLeft + Math.max(cellsWidth, MIN_WORDS) + AFTER_CELLS;
   const barLeft = numbersLeft + columns.length * NUMBER + BEFORE_BAR;
   const barWidth = Math.max(MIN_BAR, Math.min(MAX_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
-  const many = options.lines.length;
+  const many = lines.length;
   const height = printed ? 18 : many <= 24 ? 28 : many <= 40 ? 24 : 20;
   const cellHeight = height - (height > 24 ? 8 : 6);
-  const queryTop = 22;
-  const rule = queryTop + cellHeight + 18;
+  const query = { x: keysLeft, y: 22, height: cellHeight };
+  const rule = query.y + cellHeight + 18;
   const head = rule + 24;
   const top = head + 16;
-  const lines = options.lines.map((line, i): LinePosition => {
-    const y = top + i * height;
-    const verticalRange = { y: y + (height - cellHeight) / 2, height: cellHeight };
-    return {
-      line,
-      y,
-      height,
-      middle: y + height / 2,
-      keys: { x: keysLeft, ...verticalRange },
-      cells: { x: cellsLeft, ...verticalRange },
-    };
-  });
   return {
     ...cells,
     stacked: false,
     width: Math.max(LEFT + inner, barLeft + barWidth + BAR_NUMBER) + LEFT,
     height: top + many * height + AXIS_HEIGHT + 4,
-    left: LEFT,
-    tokenWidth,
-    query: { x: keysLeft, y: queryTop, height: cellHeight },
-    head,
-    rule,
-    keysLeft,
-    cellsLeft,
-    lines,
+    ...{ tokenWidth, size, query, head, rule, productsLeft },
+    lines: lines.map((line, i) => {
+      const y = top + i * height;
+      const cellRow = { y: y + (height - cellHeight) / 2, height: cellHeight };
+      const [keys, products] = [keysLeft, productsLeft].map((x) => ({ x, ...cellRow }));
+      return { line, y, height, middle: y + height / 2, keys, products } as LinePosition;
+    }),
     numbers: columns.map((column, i) => ({ column, right: numbersLeft + (i + 1) * NUMBER })),
     bar: { x: barLeft, width: barWidth },
-    size,
   };
 }
 
+/** Lay out a narrow table: the cells of a line are below its token, its numbers and its bar. */
 function stackedLayout(
-  options: LayoutOptions,
-  tokenWidth: number,
-  inner: number,
-  size: number,
+  lines: readonly Line[],
+  columns: readonly NumberColumn[],
+  cells: Cells,
+  options: { tokenWidth: number; inner: number; size: number; printed: boolean },
 ): Layout {
-  const cells = cellsIn(inner, options.headDim, options.everyDimension);
-  const [text, keyHeight, cellHeight, air] = options.printed ? [14, 6, 10, 9] : [20, 8, 13, 12];
+  const { tokenWidth, inner, size, printed } = options;
+  const [text, keyHeight, productHeight, air] = printed ? [14, 6, 10, 9] : [20, 8, 13, 12];
   // An equation of four numbers leaves room for a short bar only.
-  const barWidth = options.columns.length > 3 ? 16 : 46;
+  const barWidth = columns.length > 3 ? 16 : 46;
   const bar = { x: LEFT + inner - barWidth - BAR_NUMBER, width: barWidth };
-  const numbersRight = bar.x - 10;
-  const equation = (EQUATION[options.columns.length - 1] ?? 0) * size * EQUATION_CHARACTER;
-  const queryTop = 24;
-  const rule = queryTop + cellHeight + 16;
+  const right = bar.x - 10;
+  const equation = (EQUATION[columns.length - 1] ?? 0) * size * EQUATION_CHARACTER;
+  const query = { x: LEFT, y: 24, height: productHeight };
+  const rule = query.y + productHeight + 16;
   const head = rule + 20;
-  let y = head + 20;
-  const lines: LinePosition[] = [];
-  for (const line of options.lines) {
-    // A masked key has no products, and the sink and "elsewhere" have no cells at all.
-    const strips = line.kind !== "key" ? 0 : line.masked ? keyHeight : keyHeight + 3 + cellHeight;
-    const tall = text + strips + air;
-    lines.push({
-      line,
-      y,
-      height: tall,
-      middle: y + 4 + text / 2,
-      keys: { x: LEFT, y: y + 4 + text, height: keyHeight },
-      cells: { x: LEFT, y: y + 4 + text + keyHeight + 3, height: cellHeight },
-    });
-    y += tall;
-  }
+  let bottom = head + 20;
+  const positions = lines.map((line): LinePosition => {
+    const y = bottom;
+    const keys = { x: LEFT, y: y + 4 + text, height: keyHeight };
+    const products = { x: LEFT, y: keys.y + keyHeight + 3, height: productHeight };
+    bottom = keys.y - 4 + air;
+    // A masked key has no products, and the other lines have no cells at all.
+    if (typeof line !== "string") bottom += keyHeight + (line.allowed ? 3 + productHeight : 0);
+    return { line, y, height: bottom - y, middle: y + 4 + text / 2, keys, products };
+  });
   return {
     ...cells,
     stacked: true,
     width: Math.max(inner, cellRowWidth(cells)) + 2 * LEFT,
-    height: y + AXIS_HEIGHT + 4,
-    left: LEFT,
-    tokenWidth: Math.max(36, Math.min(tokenWidth, numbersRight - LEFT - 12 - equation)),
-    query: { x: LEFT, y: queryTop, height: cellHeight },
-    head,
-    rule,
-    keysLeft: LEFT,
-    cellsLeft: LEFT,
-    lines,
+    height: bottom + AXIS_HEIGHT + 4,
+    tokenWidth: Math.max(36, Math.min(tokenWidth, right - LEFT - 12 - equation)),
+    ...{ size, query, head, rule, productsLeft: LEFT, lines: positions },
     // A single column has all numbers of a line, as an equation.
-    numbers: [{ column: "logit", right: numbersRight }],
+    numbers: [{ column: "logit", right }],
     bar,
-    size,
   };
 }
 
+/** Cell of a dimension, as its index among the displayed dimensions, or the shared cell. */
+export type Cell = number | "others";
+
 /** Part of the picture under the pointer. */
 export interface Hit {
-  /** Index of the line, or null for the cells of the query. */
+  /** Index of the line, or null for the query. */
   line: number | null;
-  /** Row of cells under the pointer, or "line" outside of them. */
-  part: "query" | "keys" | "cells" | "line";
-  /** Index among the displayed dimensions, or null for the shared cell and outside the cells. */
-  column: number | null;
-  /** Whether the pointer is on the shared cell. */
-  others: boolean;
-}
-
-function columnAt(
-  layout: Layout,
-  strip: CellRow,
-  x: number,
-  shared: boolean,
-): Omit<Hit, "line" | "part"> | null {
-  const across = x - strip.x;
-  if (across >= 0 && across < layout.count * layout.cell) {
-    return { column: Math.floor(across / layout.cell), others: false };
-  }
-  const { other } = layout;
-  if (shared && other && across >= other.x && across < other.x + other.width) {
-    return { column: null, others: true };
-  }
-  return null;
+  /** Cell under the pointer, or null outside of the cells. */
+  cell: Cell | null;
 }
 
 /** Return the part of the picture at (x, y), or null if no line is there. */
 export function partAt(layout: Layout, x: number, y: number): Hit | null {
-  const inside = (strip: CellRow): boolean => y >= strip.y && y < strip.y + strip.height;
-  if (inside(layout.query)) {
-    const hit = columnAt(layout, layout.query, x, false);
-    if (hit) return { line: null, part: "query", ...hit };
-  }
-  const line = layout.lines.findIndex((item) => y >= item.y && y < item.y + item.height);
-  const position = layout.lines[line];
-  if (!position || x < 0 || x >= layout.width) return null;
-  if (position.line.kind === "key") {
-    for (const part of ["cells", "keys"] as const) {
-      const hit = inside(position[part]) && columnAt(layout, position[part], x, part === "cells");
-      if (hit) return { line, part, ...hit };
-    }
-  }
-  return { line, part: "line", column: null, others: false };
+  const { query, lines, other, width } = layout;
+  const cellAt = (row: CellRow): Cell | null => {
+    const across = x - row.x;
+    if (across < 0 || y < row.y || y >= row.y + row.height) return null;
+    if (across < layout.count * layout.cell) return Math.floor(across / layout.cell);
+    const isShared = other && across >= other.x && across < other.x + other.width;
+    return isShared ? "others" : null;
+  };
+  const queryCell = cellAt(query);
+  if (typeof queryCell === "number") return { line: null, cell: queryCell };
+  const index = lines.findIndex((line) => y >= line.y && y < line.y + line.height);
+  const position = lines[index];
+  if (!position || x < 0 || x >= width) return null;
+  if (typeof position.line === "string") return { line: index, cell: null };
+  const keyCell = cellAt(position.keys);
+  const cell = cellAt(position.products) ?? (keyCell === "others" ? null : keyCell);
+  return { line: index, cell };
 }

@@ -1,12 +1,22 @@
 /** Marks of the neuron view. Pure functions. */
 
-import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
+import { measureText } from "../../draw/canvas";
+import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
+import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT, axisMarks, type BarScale, barEnd, barMarks } from "../../ui/plot/bars";
 import { formatWeight } from "../../ui/text/captions";
+import { fitLabel } from "../../ui/text/labels";
 import { formatSigned, scaleInWords } from "./captions";
-import { type CellRow, cellRowWidth, type Hit, type Layout, type LinePosition } from "./layout";
+import {
+  type CellRow,
+  cellRowWidth,
+  type Hit,
+  type Layout,
+  LEFT,
+  type LinePosition,
+} from "./layout";
 import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./table";
 
 /** Everything that determines the drawn marks: numbers, texts, layout and colours. */
@@ -15,24 +25,12 @@ export interface DrawnTable {
   palette: Palette;
   table: Table;
   dimensions: Dimensions;
-  queryText: string;
-  /** Texts of all keys of the stack, including keys that are not displayed. */
-  keyTexts: readonly string[];
-  /** Indices of special tokens among the keys. Their texts are muted. */
-  special: ReadonlySet<number>;
-  /** Index of the first key that the model generated, or null if it generated no text. */
-  answer: number | null;
-  measure: (text: string, font: string) => number;
 }
 
 const TOKEN_SIZE = 13;
 const HEAD_SIZE = 12;
 
-/** Return the opacity of a number's colour, from 0 to 1. */
-export function strengthOf(value: number, scale: Scale): number {
-  return Math.min(1, Math.abs(value) / scale.limit);
-}
-
+/** Return a text in the font of tokens. */
 function text(
   content: string,
   x: number,
@@ -43,22 +41,15 @@ function text(
   return { kind: "text", text: content, x, y, fill, size: TOKEN_SIZE, font: "token", ...more };
 }
 
-/** Shorten a token with an ellipsis until it fits into `width` pixels. */
-export function cutToken(
-  content: string,
-  width: number,
-  measure: DrawnTable["measure"],
-  bold = false,
-  size = TOKEN_SIZE,
-): string {
-  const font = fontOf({ size, font: "token", bold });
-  const complete = printable(content);
-  if (measure(complete, font) <= width) return complete;
-  const characters = Array.from(complete);
-  while (characters.length > 1 && measure(`${characters.join("")}…`, font) > width) {
-    characters.pop();
-  }
-  return `${characters.join("")}…`;
+/** Return a text in the font and size of headings and notes. */
+function words(content: string, x: number, y: number, fill: string, more: Partial<TextMark> = {}) {
+  return text(content, x, y, fill, { font: "text", size: HEAD_SIZE, ...more });
+}
+
+/** Return the label of a token, shortened to the width of the column of tokens. */
+function tokenLabel({ layout }: DrawnTable, content: string, bold: boolean): string {
+  const font = fontOf({ size: layout.size, font: "token", bold });
+  return fitLabel(content, layout.tokenWidth, font, measureText).text;
 }
 
 /**
@@ -68,166 +59,121 @@ export function cutToken(
  * @param faint factor of the opacity.
  */
 function cellRowMarks(
-  drawn: DrawnTable,
-  strip: CellRow,
-  values: readonly number[],
-  scale: Scale,
+  { layout, palette, dimensions }: DrawnTable,
+  { x, y, height }: CellRow,
+  numbers: Float32Array | Float64Array,
+  { limit }: Scale,
   faint = 1,
 ): Mark[] {
-  const { layout, palette } = drawn;
-  if (layout.gap > 0) {
-    return values.map((value, index) => ({
-      kind: "rect",
-      x: strip.x + index * layout.cell,
-      y: strip.y,
-      width: layout.cell - layout.gap,
-      height: strip.height,
-      fill: signColor(value, palette),
-      opacity: strengthOf(value, scale) * faint,
-    }));
-  }
-  const pixels = new Uint8ClampedArray(values.length * 4);
-  values.forEach((value, index) => {
-    const rgb = rgbOf(signColor(value, palette));
-    pixels.set([...rgb, 255 * strengthOf(value, scale) * faint], index * 4);
+  const cells = dimensions.shown.map((dimension) => {
+    const value = numbers[dimension] as number;
+    const opacity = Math.min(1, Math.abs(value) / limit) * faint;
+    return { fill: signColor(value, palette), opacity };
   });
-  const width = values.length * layout.cell;
-  const { x, y, height } = strip;
-  return [{ kind: "image", x, y, width, height, pixels, columns: values.length, rows: 1 }];
+  const { cell, gap } = layout;
+  if (gap > 0) {
+    const size = { y, width: cell - gap, height };
+    return cells.map((style, i) => ({ kind: "rect", x: x + i * cell, ...size, ...style }));
+  }
+  const colors = cells.flatMap(({ fill, opacity }) => [...rgbOf(fill), 255 * opacity]);
+  const pixels = Uint8ClampedArray.from(colors);
+  const size = { width: cells.length * cell, height, columns: cells.length, rows: 1 };
+  return [{ kind: "image", x, y, ...size, pixels }];
 }
 
 /** Draw the shared cell: the sum of the products of all dimensions without a separate cell. */
-function otherMarks(drawn: DrawnTable, row: Row, strip: CellRow): Mark[] {
-  const { other } = drawn.layout;
-  if (!other) return [];
-  const value = sumOf(row.cells, drawn.dimensions.others);
-  const box = { x: strip.x + other.x, y: strip.y, width: other.width, height: strip.height };
-  const fill = signColor(value, drawn.palette);
-  const opacity = strengthOf(value, drawn.table.cellScale);
+function sharedCellMarks(drawn: DrawnTable, row: Row, products: CellRow): Mark[] {
+  const { layout, palette, table, dimensions } = drawn;
+  if (!layout.other) return [];
+  const value = sumOf(row.cells, dimensions.others);
+  const box = { ...products, x: products.x + layout.other.x, width: layout.other.width };
+  const opacity = Math.min(1, Math.abs(value) / table.cellScale.limit);
   return [
-    { kind: "rect", ...box, fill, opacity },
-    { kind: "rect", ...box, stroke: drawn.palette.rule },
+    { kind: "rect", ...box, fill: signColor(value, palette), opacity },
+    { kind: "rect", ...box, stroke: palette.rule },
   ];
 }
 
 /** Return the sum, the capped sum, the bias and the logit: "+5.20 → +3.44 − 0.30 = +3.14". */
-function equationText(drawn: DrawnTable, row: Row): string {
-  const { header } = drawn.table.vectors;
-  if (header.softcap === null && !header.has_bias) return formatSigned(row.logit);
-  const cap = header.softcap === null ? "" : ` → ${formatSigned(row.capped)}`;
-  const bias = header.has_bias
-    ? ` ${row.bias < 0 ? "−" : "+"} ${formatSigned(Math.abs(row.bias)).slice(1)} = ${formatSigned(row.logit)}`
-    : "";
-  return `${formatSigned(row.sum)}${cap}${bias}`;
+function equationText({ table }: DrawnTable, { sum, capped, bias, logit }: Row): string {
+  const { softcap, has_bias } = table.vectors.header;
+  if (softcap === null && !has_bias) return formatSigned(logit);
+  const cap = softcap === null ? "" : ` → ${formatSigned(capped)}`;
+  if (!has_bias) return `${formatSigned(sum)}${cap}`;
+  const size = formatSigned(Math.abs(bias)).slice(1);
+  return `${formatSigned(sum)}${cap} ${bias < 0 ? "−" : "+"} ${size} = ${formatSigned(logit)}`;
 }
 
-const NUMBER_OF = {
-  sum: (row: Row) => row.sum,
-  capped: (row: Row) => row.capped,
-  bias: (row: Row) => row.bias,
-  logit: (row: Row) => row.logit,
-};
-
-function numberMarks(drawn: DrawnTable, position: LinePosition, row: Row, bold: boolean): Mark[] {
+function numberMarks(drawn: DrawnTable, { middle }: LinePosition, row: Row, bold: boolean): Mark[] {
   const { layout, palette } = drawn;
-  const size = layout.stacked ? 12 : TOKEN_SIZE;
-  if (layout.stacked) {
-    const right = layout.numbers[0]?.right ?? 0;
-    const content = equationText(drawn, row);
-    return [text(content, right, position.middle, palette.ink, { align: "end", bold, size })];
-  }
-  const last = layout.numbers.length - 1;
-  return layout.numbers.map(({ column, right }, i) =>
-    text(
-      formatSigned(NUMBER_OF[column](row)),
-      right,
-      position.middle,
-      // The last number is the logit. The others are intermediate results, so they are muted.
-      i === last ? palette.ink : palette.muted,
-      { align: "end", bold: bold && i === last, size },
-    ),
-  );
+  const align = "end";
+  return layout.numbers.map(({ column, right }, i) => {
+    if (layout.stacked) {
+      const equation = equationText(drawn, row);
+      return text(equation, right, middle, palette.ink, { align, bold, size: HEAD_SIZE });
+    }
+    // The last number is the logit. The others are intermediate results, so they are muted.
+    const isLogit = i === layout.numbers.length - 1;
+    const fill = isLogit ? palette.ink : palette.muted;
+    return text(formatSigned(row[column]), right, middle, fill, { align, bold: bold && isLogit });
+  });
 }
 
-function barScaleOf({ layout, keyTexts }: DrawnTable): BarScale {
-  return { zero: layout.bar.x, reach: layout.bar.width, end: barEnd(1, keyTexts.length) };
+function barScaleOf({ layout, table }: DrawnTable): BarScale {
+  const numKeys = table.selection.keys.text.length;
+  return { zero: layout.bar.x, reach: layout.bar.width, end: barEnd(1, numKeys) };
 }
 
 function weightMarks(
   drawn: DrawnTable,
-  position: LinePosition,
+  { middle, height }: LinePosition,
   weight: number,
   bold = false,
 ): Mark[] {
   const { layout, palette } = drawn;
-  const thick = layout.stacked ? 12 : Math.min(16, position.height - 8);
-  const bar = {
-    ...{ value: weight, thick, color: palette.neutral },
-    from: position.middle - thick / 2,
-  };
+  const thick = layout.stacked ? 12 : Math.min(16, height - 8);
+  const bar = { value: weight, thick, color: palette.neutral, from: middle - thick / 2 };
   const [rect, ...others] = barMarks(barScaleOf(drawn), bar, palette);
-  const end = rect.x + rect.width;
   return [
     { ...rect, radius: Math.min(2, rect.width / 2), opacity: 0.85 },
     ...others,
-    text(formatWeight(weight), end + 9, position.middle, palette.ink, { bold }),
+    text(formatWeight(weight), rect.x + rect.width + 9, middle, palette.ink, { bold }),
   ];
 }
 
-/** Draw a note in a line, such as "masked" for a key without numbers. */
-function noteMark(drawn: DrawnTable, position: LinePosition, content: string): Mark {
-  const { layout, palette } = drawn;
-  const more = { font: "text" as const, size: HEAD_SIZE };
-  return layout.stacked
-    ? text(content, layout.bar.x + layout.bar.width + BAR_END, position.middle, palette.muted, {
-        ...more,
-        align: "end",
-      })
-    : text(content, layout.cellsLeft, position.middle, palette.muted, more);
-}
-
-const BAR_END = 48;
-
-function keyMarks(
-  drawn: DrawnTable,
-  position: LinePosition,
-  row: Row,
-  highlighted: boolean,
-): Mark[] {
-  const { layout, palette, table, dimensions } = drawn;
+function keyMarks(drawn: DrawnTable, position: LinePosition, row: Row): Mark[] {
+  const { layout, palette, table } = drawn;
+  const { keys } = table.selection;
+  const highlighted = row === table.highlighted;
   const marks: Mark[] = [];
+  if (row.key === answerStart(keys)) marks.push(...answerMarks(drawn, position));
   if (highlighted) {
     marks.push({
       kind: "rect",
-      x: 0.5,
-      y: position.y + 0.5,
-      width: layout.width - 1,
-      height: position.height - 1,
-      fill: palette.raised,
-      stroke: palette.rule,
-      radius: 5,
+      ...{ x: 0.5, y: position.y + 0.5, width: layout.width - 1, height: position.height - 1 },
+      ...{ fill: palette.raised, stroke: palette.rule, radius: 5 },
     });
   }
-  const isMuted = drawn.special.has(row.key) || !row.allowed;
-  const content = drawn.keyTexts[row.key] ?? "";
-  const cut = cutToken(content, layout.tokenWidth, drawn.measure, highlighted, layout.size);
-  const ink = isMuted && !highlighted ? palette.muted : palette.ink;
-  marks.push(text(cut, layout.left, position.middle, ink, { bold: highlighted }));
-  const { shown } = dimensions;
-  const values = shown.map((dimension) => row.vector[dimension] as number);
-  marks.push(
-    ...cellRowMarks(drawn, position.keys, values, table.vectorScale, row.allowed ? 1 : 0.3),
-  );
+  const isMuted = !highlighted && (keys.special.includes(row.key) || !row.allowed);
+  const label = tokenLabel(drawn, keys.text[row.key] ?? "", highlighted);
+  const ink = isMuted ? palette.muted : palette.ink;
+  marks.push(text(label, LEFT, position.middle, ink, { bold: highlighted }));
+  const faint = row.allowed ? 1 : 0.3;
+  marks.push(...cellRowMarks(drawn, position.keys, row.vector, table.vectorScale, faint));
   if (!row.allowed) {
-    marks.push(noteMark(drawn, position, "masked"));
-    return marks;
+    const { bar, productsLeft } = layout;
+    const note = layout.stacked
+      ? words("masked", bar.x + bar.width + 48, position.middle, palette.muted, { align: "end" })
+      : words("masked", productsLeft, position.middle, palette.muted);
+    return [...marks, note];
   }
-  const cells = shown.map((dimension) => row.cells[dimension] as number);
-  marks.push(...cellRowMarks(drawn, position.cells, cells, table.cellScale));
-  marks.push(...otherMarks(drawn, row, position.cells));
-  marks.push(...numberMarks(drawn, position, row, highlighted));
-  marks.push(...weightMarks(drawn, position, row.weight, highlighted));
-  return marks;
+  return [
+    ...marks,
+    ...cellRowMarks(drawn, position.products, row.cells, table.cellScale),
+    ...sharedCellMarks(drawn, row, position.products),
+    ...numberMarks(drawn, position, row, highlighted),
+    ...weightMarks(drawn, position, row.weight, highlighted),
+  ];
 }
 
 /**
@@ -239,150 +185,115 @@ const STACKED_RULE = 6;
 /** Draw a rule and the word "answer" above the first key that the model generated. */
 function answerMarks({ layout, palette }: DrawnTable, { y }: LinePosition): Mark[] {
   const above = layout.stacked ? y - STACKED_RULE : y;
-  const name = { font: "text", size: 11 } as const;
   return [
     { kind: "line", x0: 0, y0: above, x1: layout.width, y1: above, stroke: palette.muted },
     layout.stacked
-      ? text("answer", layout.left, y, palette.muted, name)
-      : text("answer", layout.width - 2, y + 8, palette.muted, { ...name, align: "end" }),
+      ? words("answer", LEFT, y, palette.muted, { size: 11 })
+      : words("answer", layout.width - 2, y + 8, palette.muted, { size: 11, align: "end" }),
   ];
 }
 
 function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
   const { layout, palette, table } = drawn;
-  const { line } = position;
-  if (line.kind === "key") {
-    const row = table.rows[line.index] as Row;
-    const marks = keyMarks(drawn, position, row, line.index === table.highlighted);
-    return row.key === drawn.answer ? [...answerMarks(drawn, position), ...marks] : marks;
-  }
+  const { line, middle } = position;
+  if (typeof line !== "string") return keyMarks(drawn, position, line);
   const { sink } = table.vectors.header;
-  const named = (name: string): Mark =>
-    text(name, layout.left, position.middle, palette.muted, { font: "text", size: HEAD_SIZE });
-  if (line.kind === "elsewhere") {
-    const weight = weightElsewhere(table.vectors);
-    const count = drawn.keyTexts.length - table.rows.length;
-    const marks = [
-      named(`${count} other ${count === 1 ? "key" : "keys"}`),
-      ...weightMarks(drawn, position, weight),
+  if (line === "sink" && sink) {
+    const right = layout.numbers.at(-1)?.right ?? 0;
+    const size = layout.stacked ? HEAD_SIZE : TOKEN_SIZE;
+    const note = "a learned logit of this head";
+    return [
+      words("sink", LEFT, middle, palette.muted),
+      text(formatSigned(sink.logit), right, middle, palette.ink, { align: "end", size }),
+      ...weightMarks(drawn, position, sink.weight),
+      ...(layout.stacked ? [] : [words(note, layout.productsLeft, middle, palette.muted)]),
     ];
-    return layout.stacked ? marks : [...marks, noteMark(drawn, position, "not shown, together")];
   }
-  if (!sink) return [];
-  const right = layout.numbers[layout.numbers.length - 1]?.right ?? 0;
-  const size = layout.stacked ? 12 : TOKEN_SIZE;
-  const marks = [
-    named("sink"),
-    text(formatSigned(sink.logit), right, position.middle, palette.ink, { align: "end", size }),
-    ...weightMarks(drawn, position, sink.weight),
+  const count = table.selection.keys.text.length - table.rows.length;
+  const note = "not shown, together";
+  return [
+    words(`${count} other ${count === 1 ? "key" : "keys"}`, LEFT, middle, palette.muted),
+    ...weightMarks(drawn, position, weightElsewhere(table.vectors)),
+    ...(layout.stacked ? [] : [words(note, layout.productsLeft, middle, palette.muted)]),
   ];
-  return layout.stacked
-    ? marks
-    : [...marks, noteMark(drawn, position, "a learned logit of this head")];
 }
 
 const COLUMN_NAMES = { sum: "sum", capped: "capped", bias: "+ bias", logit: "= logit" };
 
 /** Draw the headings of the columns, the query's text, and the rule below the query. */
 function headMarks(drawn: DrawnTable): Mark[] {
-  const { layout, palette, table } = drawn;
+  const { layout, palette, table, dimensions } = drawn;
+  const { productsLeft, other, head, numbers, bar, query } = layout;
   const { header } = table.vectors;
-  const words = (content: string, x: number, y: number, more: Partial<TextMark> = {}): Mark =>
-    text(content, x, y, palette.muted, { font: "text", size: HEAD_SIZE, ...more });
-  const query = cutToken(drawn.queryText, layout.tokenWidth, drawn.measure, true, layout.size);
-  const product = `q × k${scaleInWords(header.scale)}`;
-  const rule: Mark = {
-    kind: "line",
-    x0: 0,
-    y0: Math.floor(layout.rule) + 0.5,
-    x1: layout.width,
-    y1: Math.floor(layout.rule) + 0.5,
-    stroke: palette.rule,
-  };
+  const { queries, token } = table.selection;
+  const heading = (content: string, x: number, y: number, more: Partial<TextMark> = {}): Mark =>
+    words(content, x, y, palette.muted, more);
+  const label = tokenLabel(drawn, queries.text[token] ?? "", true);
+  const scale = scaleInWords(header.scale);
+  const ruleY = Math.floor(layout.rule) + 0.5;
+  const ends = { x0: 0, y0: ruleY, x1: layout.width, y1: ruleY };
+  const rule: Mark = { kind: "line", ...ends, stroke: palette.rule };
   if (layout.stacked) {
-    const terms = [
-      `q·k${scaleInWords(header.scale)}`,
-      ...(header.softcap === null ? [] : ["→ capped"]),
-      ...(header.has_bias ? ["+ bias = logit"] : []),
-    ];
-    const right = layout.numbers[0]?.right ?? 0;
+    const cap = header.softcap === null ? "" : " → capped";
+    const bias = header.has_bias ? " + bias = logit" : "";
     const name = "q, the query of";
-    const nameWidth = drawn.measure(name, fontOf({ size: HEAD_SIZE, font: "text" }));
+    const nameWidth = measureText(name, fontOf({ size: HEAD_SIZE, font: "text" }));
     return [
-      words(name, layout.left, 12),
-      text(query, layout.left + nameWidth + 6, 12, palette.ink, { bold: true }),
+      heading(name, LEFT, 12),
+      text(label, LEFT + nameWidth + 6, 12, palette.ink, { bold: true }),
       rule,
-      words(`key: k above, ${product} below`, layout.left, layout.head - 2),
-      words(terms.join(" "), right, layout.head + 14, { align: "end" }),
-      words("softmax", layout.bar.x, layout.head + 14),
+      heading(`key: k above, q × k${scale} below`, LEFT, head - 2),
+      heading(`q·k${scale}${cap}${bias}`, numbers[0]?.right ?? 0, head + 14, { align: "end" }),
+      heading("softmax", bar.x, head + 14),
     ];
   }
-  return [
-    words("query", layout.left, 14),
-    text(query, layout.left, layout.query.y + layout.query.height / 2 + 3, palette.ink, {
-      bold: true,
-    }),
-    words(`q, the query of “${query}”`, layout.keysLeft, 10),
+  // A narrow column has room for the formula only.
+  const each = cellRowWidth(layout) < 260 ? "" : ", dimension by dimension";
+  const marks = [
+    heading("query", LEFT, 14),
+    text(label, LEFT, query.y + query.height / 2 + 3, palette.ink, { bold: true }),
+    heading(`q, the query of “${label}”`, query.x, 10),
     rule,
-    words("key", layout.left, layout.head),
-    words("k, each key", layout.keysLeft, layout.head),
-    words(
-      // A narrow column has room for the formula only.
-      cellRowWidth(layout) < 260 ? product : `${product}, dimension by dimension`,
-      layout.cellsLeft,
-      layout.head,
-    ),
-    ...(layout.other
-      ? [
-          words(
-            `+ ${drawn.dimensions.others.length}`,
-            layout.cellsLeft + layout.other.x + layout.other.width,
-            layout.head,
-            { align: "end", size: 11 },
-          ),
-        ]
-      : []),
-    ...layout.numbers.map(({ column, right }, i) => {
-      const only = layout.numbers.length === 1;
-      const last = i === layout.numbers.length - 1;
-      const name = only ? "sum" : last && column === "capped" ? "= capped" : COLUMN_NAMES[column];
-      return words(name, right, layout.head, { align: "end" });
-    }),
-    words("softmax", layout.bar.x, layout.head),
+    heading("key", LEFT, head),
+    heading("k, each key", query.x, head),
+    heading(`q × k${scale}${each}`, productsLeft, head),
   ];
+  if (other) {
+    const right = productsLeft + other.x + other.width;
+    marks.push(heading(`+ ${dimensions.others.length}`, right, head, { align: "end", size: 11 }));
+  }
+  numbers.forEach(({ column, right }, i) => {
+    const isCappedLogit = column === "capped" && i === numbers.length - 1;
+    const name = isCappedLogit ? "= capped" : COLUMN_NAMES[column];
+    marks.push(heading(name, right, head, { align: "end" }));
+  });
+  return [...marks, heading("softmax", bar.x, head)];
 }
 
 /** Draw the picture without the outlines of the cells under the pointer. */
 export function backMarks(drawn: DrawnTable): Mark[] {
-  const { layout, table, dimensions } = drawn;
-  const query = dimensions.shown.map((dimension) => table.query[dimension] as number);
+  const { layout, table, palette } = drawn;
   return [
     ...headMarks(drawn),
-    ...cellRowMarks(drawn, layout.query, query, table.vectorScale),
+    ...cellRowMarks(drawn, layout.query, table.vectors.query, table.vectorScale),
     ...layout.lines.flatMap((position) => lineMarks(drawn, position)),
-    ...axisMarks(barScaleOf(drawn), layout.height - AXIS_HEIGHT - 2, drawn.palette),
+    ...axisMarks(barScaleOf(drawn), layout.height - AXIS_HEIGHT - 2, palette),
   ];
 }
 
 /** Outline the dimension under the pointer: its cells in q, in k and in the products. */
-export function frontMarks(drawn: DrawnTable, hit: Hit | null): Mark[] {
-  const { layout, palette } = drawn;
-  if (!hit) return [];
-  const position = hit.line === null ? null : layout.lines[hit.line];
-  const outline = (strip: CellRow, x: number, width: number): Mark => ({
+export function frontMarks({ layout, palette }: DrawnTable, hit: Hit | null): Mark[] {
+  if (!hit || hit.cell === null) return [];
+  const position = hit.line === null ? undefined : layout.lines[hit.line];
+  const outline = (row: CellRow, x: number, width: number): Mark => ({
     kind: "rect",
-    x: x - 0.5,
-    y: strip.y - 1,
-    width: Math.max(3, width + 1),
-    height: strip.height + 2,
-    stroke: palette.ink,
-    strokeWidth: 1.5,
+    ...{ x: row.x + x - 0.5, y: row.y - 1, width: Math.max(3, width + 1), height: row.height + 2 },
+    ...{ stroke: palette.ink, strokeWidth: 1.5 },
   });
-  if (hit.others && layout.other && position) {
-    return [outline(position.cells, position.cells.x + layout.other.x, layout.other.width)];
-  }
-  if (hit.column === null) return [];
-  const across = hit.column * layout.cell;
-  const strips = [layout.query, ...(position ? [position.keys, position.cells] : [])];
-  return strips.map((strip) => outline(strip, strip.x + across, layout.cell - layout.gap));
+  const { other, cell, gap, query } = layout;
+  if (hit.cell === "others")
+    return position && other ? [outline(position.products, other.x, other.width)] : [];
+  const x = hit.cell * cell;
+  const rows = [query, ...(position ? [position.keys, position.products] : [])];
+  return rows.map((row) => outline(row, x, cell - gap));
 }

@@ -2,6 +2,7 @@
 
 import { capped } from "../../client/attention";
 import type { Vectors } from "../../client/requests/vectors";
+import type { Selection } from "../../ui/view/record";
 
 /** Numbers of one key. */
 export interface Row {
@@ -12,6 +13,8 @@ export interface Row {
   vector: Float32Array;
   /** Products q x k x scale, one per dimension. */
   cells: Float64Array;
+  /** Share of each dimension: |cell| / sum of |cells|, or zeros if all cells are 0. */
+  shares: Float64Array;
   /** Sum of `cells`. */
   sum: number;
   /** Sum after the soft cap, or `sum` if the layer has no soft cap. */
@@ -29,16 +32,17 @@ export interface Scale {
   beyond: boolean;
 }
 
-/** All displayed numbers of a query. */
+/** Numbers of a query, and the tokens that they belong to. */
 export interface Table {
+  selection: Selection & { head: number; token: number };
   vectors: Vectors;
-  query: Float32Array;
   rows: Row[];
-  /** Index of the highlighted row, or null if all keys are masked and none is pinned. */
-  highlighted: number | null;
-  /** Share of each dimension: |cell| / sum of |cells| in the highlighted row, 0 without one. */
-  shares: Float64Array;
-  /** Dimensions by decreasing share. */
+  /**
+   * The row of the pinned key, or otherwise of the strongest key. Null if all keys are masked and
+   * none is pinned.
+   */
+  highlighted: Row | null;
+  /** Dimensions by decreasing share in the highlighted row. */
   ranking: number[];
   /** Colour scale of q and k. */
   vectorScale: Scale;
@@ -55,47 +59,39 @@ const INSIDE = 0.98;
 /**
  * Return the smallest scale that contains the share `INSIDE` of all numbers. The limit is rounded
  * up to two significant digits.
- *
- * @param sizes absolute values. They are sorted in place.
  */
-export function scaleOf(sizes: number[]): Scale {
-  sizes.sort((a, b) => a - b);
-  const largest = sizes[sizes.length - 1] ?? 0;
-  const inside = sizes[Math.ceil(INSIDE * sizes.length) - 1] ?? 0;
-  // If nearly all numbers are 0, so is `inside`. Then the largest number is the limit.
-  const limitFromNumbers = inside > 0 ? inside : largest;
-  if (!(limitFromNumbers > 0)) return { limit: 1, beyond: false };
-  const power = 10 ** (Math.floor(Math.log10(limitFromNumbers)) - 1);
-  const limit = Number((Math.ceil(limitFromNumbers / power - 1e-9) * power).toPrecision(2));
+export function scaleOf(numbers: readonly number[]): Scale {
+  const sizes = numbers.map(Math.abs).sort((a, b) => a - b);
+  const largest = sizes.at(-1) ?? 0;
+  // If nearly all numbers are 0, the largest number is the limit.
+  const inside = sizes[Math.ceil(INSIDE * sizes.length) - 1] || largest;
+  if (inside === 0) return { limit: 1, beyond: false };
+  const power = 10 ** (Math.floor(Math.log10(inside)) - 1);
+  const limit = Number((Math.ceil(inside / power - 1e-9) * power).toPrecision(2));
   return { limit, beyond: largest > limit };
 }
 
-/** Return |cell| / sum of |cells| for each cell, or zeros if all cells are 0. */
-export function sharesOf(cells: Float64Array): Float64Array {
-  const total = cells.reduce((sum, cell) => sum + Math.abs(cell), 0);
-  return cells.map((cell) => (total > 0 ? Math.abs(cell) / total : 0));
-}
-
 function rowsOf(vectors: Vectors): Row[] {
-  const { query, headDim, header } = vectors;
-  const [start, stop] = vectors.keys;
-  return Array.from({ length: stop - start }, (_, i) => {
+  const { query, headDim, header, keys } = vectors;
+  return Array.from(vectors.weights, (weight, i) => {
     const vector = vectors.keyVectors.subarray(i * headDim, (i + 1) * headDim);
     const cells = Float64Array.from(
       vector,
       (value, dimension) => value * (query[dimension] as number) * header.scale,
     );
-    const sum = cells.reduce((total, cell) => total + cell, 0);
+    const total = cells.reduce((sum, cell) => sum + Math.abs(cell), 0);
+    const sum = cells.reduce((sum, cell) => sum + cell, 0);
     return {
-      key: start + i,
+      key: keys[0] + i,
       allowed: vectors.allowed[i] === 1,
       vector,
       cells,
+      shares: cells.map((cell) => (total > 0 ? Math.abs(cell) / total : 0)),
       sum,
       capped: capped(sum, header.softcap),
       bias: vectors.bias[i] as number,
       logit: vectors.logits[i] as number,
-      weight: vectors.weights[i] as number,
+      weight,
     };
   });
 }
@@ -111,75 +107,49 @@ export function halfError(q: number, k: number, scale: number): number {
   return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
 }
 
-/**
- * Return the index of the highlighted row: the row of the pinned key, otherwise of the strongest
- * key, or null if every key is masked.
- */
-function highlightedOf(rows: readonly Row[], key: number | null): number | null {
-  const pinned = rows.findIndex((row) => row.key === key);
-  if (pinned >= 0) return pinned;
-  let best: number | null = null;
-  rows.forEach((row, index) => {
-    if (row.allowed && (best === null || row.weight > (rows[best] as Row).weight)) best = index;
-  });
-  return best;
-}
-
-/**
- * Compute the displayed numbers from a reply.
- *
- * @param key pinned key, or null.
- */
-export function tableOf(vectors: Vectors, key: number | null): Table {
+/** Compute the displayed numbers from a reply. */
+export function tableOf(vectors: Vectors, selection: Table["selection"]): Table {
   const rows = rowsOf(vectors);
-  const highlighted = highlightedOf(rows, key);
-  const chosen = highlighted === null ? undefined : rows[highlighted];
-  const shares = chosen ? sharesOf(chosen.cells) : new Float64Array(vectors.headDim);
-  const ranking = Array.from(shares, (_, dimension) => dimension);
-  ranking.sort((a, b) => (shares[b] as number) - (shares[a] as number) || a - b);
-  const sizes = (values: Iterable<number>): number[] => Array.from(values, Math.abs);
+  const [strongest] = rows.filter((row) => row.allowed).sort((a, b) => b.weight - a.weight);
+  const highlighted = rows.find(({ key }) => key === selection.key) ?? strongest ?? null;
+  const shareOf = (dimension: number): number => highlighted?.shares[dimension] ?? 0;
   return {
+    selection,
     vectors,
-    query: vectors.query,
     rows,
     highlighted,
-    shares,
-    ranking,
-    vectorScale: scaleOf([...sizes(vectors.query), ...sizes(vectors.keyVectors)]),
-    cellScale: scaleOf(rows.filter((row) => row.allowed).flatMap((row) => sizes(row.cells))),
+    ranking: Array.from(vectors.query, (_, dimension) => dimension).sort(
+      (a, b) => shareOf(b) - shareOf(a),
+    ),
+    vectorScale: scaleOf([...vectors.query, ...vectors.keyVectors]),
+    cellScale: scaleOf(rows.flatMap((row) => (row.allowed ? [...row.cells] : []))),
   };
 }
 
 /** Dimensions in the order of their cells. */
 export interface Dimensions {
+  /** Whether dimensions are ordered by share instead of number. */
+  sorted: boolean;
   /** Dimensions with a separate cell. */
   shown: number[];
   /** Dimensions whose products are summed in the shared cell. */
   others: number[];
 }
 
-/**
- * Select the `count` dimensions with the largest shares for separate cells. All dimensions are
- * ordered by share if `sorted`, otherwise by number.
- */
-export function dimensionsOf(table: Table, sorted: boolean, count: number): Dimensions {
-  const shown = table.ranking.slice(0, count);
-  const others = table.ranking.slice(count);
-  if (!sorted) {
-    shown.sort((a, b) => a - b);
-    others.sort((a, b) => a - b);
-  }
-  return { shown: shown, others };
+/** Select the `count` dimensions with the largest shares for separate cells. */
+export function dimensionsOf({ ranking }: Table, sorted: boolean, count: number): Dimensions {
+  const [shown, others] = [ranking.slice(0, count), ranking.slice(count)];
+  if (!sorted) for (const dimensions of [shown, others]) dimensions.sort((a, b) => a - b);
+  return { sorted, shown, others };
 }
 
-/** Return the sum of the cells of the given dimensions. */
-export function sumOf(cells: Float64Array, dimensions: readonly number[]): number {
-  return dimensions.reduce((sum, dimension) => sum + (cells[dimension] as number), 0);
+/** Return the sum of the cells or shares of the given dimensions. */
+export function sumOf(values: Float64Array, dimensions: readonly number[]): number {
+  return dimensions.reduce((sum, dimension) => sum + (values[dimension] as number), 0);
 }
 
 /** Return the sum of the weights on keys that are not displayed. */
-export function weightElsewhere(vectors: Vectors): number {
-  const { header, weightInRange } = vectors;
-  if (header.log_sum_exp === null || header.num_allowed === 0) return 0;
+export function weightElsewhere({ header, weightInRange }: Vectors): number {
+  if (header.num_allowed === 0) return 0;
   return Math.max(0, 1 - (header.sink?.weight ?? 0) - weightInRange);
 }

@@ -7,11 +7,8 @@ import { joinVectors, readVectors, splitVectors } from "../../../src/client/requ
 import type { Selection } from "../../../src/ui/view/record";
 import {
   additionOf,
-  type CaptionInput,
-  cellInWords,
   formatSigned,
-  othersInWords,
-  rowInWords,
+  hintInWords,
   scaleInWords,
   sentenceOf,
 } from "../../../src/views/neuron/captions";
@@ -20,8 +17,8 @@ import { tokenOf } from "../../../src/views/neuron/state";
 import { questionOf } from "../../../src/views/neuron/store";
 import {
   dimensionsOf,
-  type Row,
   scaleOf,
+  type Table,
   tableOf,
   weightElsewhere,
 } from "../../../src/views/neuron/table";
@@ -67,39 +64,29 @@ function selectionOf(text: string[], more: Partial<Selection> = {}): Selection {
 
 const TEXTS = ["one", "two", "three"];
 
-function captionInputOf(
-  vectorsOfQuery: Vectors = vectors(),
-  key: number | null = null,
-  count = 4,
-): CaptionInput {
-  const table = tableOf(vectorsOfQuery, key);
-  return {
-    selection: selectionOf(TEXTS),
-    table,
-    dimensions: dimensionsOf(table, true, count),
-    sorted: true,
-  };
+function tableWith(vectorsOfQuery: Vectors = vectors(), key: number | null = null): Table {
+  return tableOf(vectorsOfQuery, { ...selectionOf(TEXTS), head: 1, token: 1, key });
 }
 
 describe("rows", () => {
   it("have the keys of the window, and cap their sum", () => {
-    const { rows } = tableOf(vectors({ softcap: 2 }, { keys: [10, 13] }), null);
+    const { rows } = tableWith(vectors({ softcap: 2 }, { keys: [10, 13] }));
     expect(rows.map(({ key }) => key)).toEqual([10, 11, 12]);
     expect(rows[0]?.capped).toBeCloseTo(2 * Math.tanh(0.5), 12);
   });
 
   it("highlight a masked key only if it is pinned", () => {
-    expect(tableOf(vectors(), 2).highlighted).toBe(2);
+    expect(tableWith(vectors(), 2).highlighted?.key).toBe(2);
     const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
-    expect(tableOf(masked, null).highlighted).toBeNull();
+    expect(tableWith(masked).highlighted).toBeNull();
   });
 
   it("show the largest shares, sorted or in the order of the dimensions", () => {
-    const table = tableOf(vectors({}, { query: Float32Array.of(1, 2, -4, 3) }), 0);
+    const table = tableWith(vectors({}, { query: Float32Array.of(1, 2, -4, 3) }), 0);
     // The products of the query with key 0, times 0.5, have the absolute values 1, 1, 4 and 7.5.
     expect(dimensionsOf(table, true, 4).shown).toEqual([3, 2, 0, 1]);
-    expect(dimensionsOf(table, true, 2)).toEqual({ shown: [3, 2], others: [0, 1] });
-    expect(dimensionsOf(table, false, 2)).toEqual({ shown: [2, 3], others: [0, 1] });
+    expect(dimensionsOf(table, true, 2)).toMatchObject({ shown: [3, 2], others: [0, 1] });
+    expect(dimensionsOf(table, false, 2)).toMatchObject({ shown: [2, 3], others: [0, 1] });
   });
 
   it("have a range of colours for nearly all numbers, and mark numbers beyond it", () => {
@@ -192,8 +179,10 @@ describe("the request", () => {
 
 describe("words", () => {
   const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
-  const two = captionInputOf(vectors(), null, 2);
-  const row = two.table.rows[0] as Row;
+  const table = tableWith();
+  const two = dimensionsOf(table, true, 2);
+  const hintOf = (cell: number | "others" | null) =>
+    hintInWords(table, two, table.rows[0] ?? null, cell)?.rows.map(({ text }) => text) ?? [];
   sentences({
     "+3.83 −1.38 +0.00 −0.001 +123.5 −12346": [3.829, -1.384, 0, -0.00123, 123.456, -12345.6]
       .map(formatSigned)
@@ -202,12 +191,12 @@ describe("words", () => {
       .map(scaleInWords)
       .join(),
     "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).":
-      sentenceOf(captionInputOf()),
-    "“two” may not attend to “three”: the key is masked.": sentenceOf(captionInputOf(vectors(), 2)),
-    "“two” attends to nothing: all of its keys are masked.": sentenceOf(captionInputOf(masked)),
-    "dimension 2: q −1.00 × k +2.00 × 0.5 = −1.00, 33% of |cells|": cellInWords(two.table, row, 2),
-    "other 2 dimensions: together −1.00, 33% of |cells|": othersInWords(row, two.dimensions.others),
-    "q·k / √4 = +1.00; weight e^(+1.00 − 1.05) = 0.953": rowInWords(two.table, row).join("; "),
+      sentenceOf(tableWith()),
+    "“two” may not attend to “three”: the key is masked.": sentenceOf(tableWith(vectors(), 2)),
+    "“two” attends to nothing: all of its keys are masked.": sentenceOf(tableWith(masked)),
+    "dimension 1: q +2.00 × k +1.00 × 0.5 = +1.00, 33% of |cells|": hintOf(1)[0] ?? "",
+    "other 2 dimensions: together −1.00, 33% of |cells|": hintOf("others")[0] ?? "",
+    "q·k / √4 = +1.00; weight e^(+1.00 − 1.05) = 0.953": hintOf(null).join("; "),
   });
 
   const sink = { logit: 1.5, weight: 0.25 };
@@ -215,14 +204,17 @@ describe("words", () => {
   const withAll = vectors({ softcap: 2, has_bias: true }, { bias: Float32Array.of(-0.5, 0, 0) });
   const withSink = vectors({ sink });
   it.each([
-    ["capped to +0.92, with a bias of −0.50 a logit of +1.00", sentenceOf(captionInputOf(withAll))],
+    [
+      "q·k / √4 = +1.00, capped at 2: +0.92, bias −0.50, logit +1.00",
+      sentenceOf(tableWith(withAll)),
+    ],
     [
       "The sink, a learned logit of +1.50, takes 0.25 of the row.",
-      additionOf(captionInputOf(withSink)),
+      additionOf(tableWith(withSink), two),
     ],
     [
       "Largest error measured on 64 queries of each head: weights 0.0002, logits 0.004.",
-      additionOf(captionInputOf(vectors(measured))),
+      additionOf(tableWith(vectors(measured)), two),
     ],
   ])("contain “%s”", (part, words) => expect(words).toContain(part));
 });
@@ -233,7 +225,7 @@ describe("the table of numbers", () => {
   const ones = Float32Array.of(1, 1, 1, 1);
   const rowsOf = (header: Partial<RowHeader>): string[][] => {
     const of = vectors(header, { query: ones, keyVectors: new Float32Array(12).fill(1) });
-    return neuronCsv(captionInputOf(of))
+    return neuronCsv(tableWith(of))
       .split("\r\n")
       .slice(1)
       .map((line) => line.split(","));
