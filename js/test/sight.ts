@@ -18,6 +18,11 @@ function linear(color: string): Vector {
   }) as Vector;
 }
 
+/** Return the lightness of a colour in OKLab, from 0 to 1. */
+export function lightness(color: string): number {
+  return oklab(linear(color))[0];
+}
+
 /** Convert linear RGB to OKLab (Björn Ottosson 2020). */
 function oklab(rgb: Vector): Vector {
   const cones = times(

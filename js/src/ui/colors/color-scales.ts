@@ -11,44 +11,38 @@ export type ColorScale = "linear" | "log";
 
 /**
  * Colour stops for weights, from a colour close to the background to the colour with the strongest
- * contrast. They follow "mako" of seaborn (Waskom 2021). Readers with any type of colour vision can
- * distinguish the blue-green hues (js/test/ui/colors/color-scales.test.ts). Only the weight 0 has
- * the background colour, so a masked pair does not look like a small weight.
+ * contrast, in equal steps of lightness (OKLab, Ottosson 2020). They follow "mako" of seaborn
+ * (Waskom 2021). Readers with any type of colour vision can distinguish the blue-green hues. Only
+ * the weight 0 has the background colour, so a masked pair does not look like a small weight.
  */
-const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
+const WEIGHT_STOPS: Record<ThemeName, readonly number[]> = {
   light: [
-    "#edf4f1",
-    "#c2e6d6",
-    "#86d0ba",
-    "#49b0ac",
-    "#3789a5",
-    "#3c6394",
-    "#40406f",
-    "#2a1f3f",
-    "#120a1a",
+    0xedf4f1, 0xcbe9db, 0xa9ddca, 0x86d0ba, 0x69c0b3, 0x49b0ac, 0x3f9ca9, 0x3788a5, 0x3b749c,
+    0x3d5f90, 0x404d7c, 0x3d3b68, 0x342d54, 0x2a1f40, 0x1e142c, 0x120a1a,
   ],
   dark: [
-    "#24232e",
-    "#383150",
-    "#404a80",
-    "#386b9b",
-    "#368ca6",
-    "#44adab",
-    "#7cccb6",
-    "#bbe5d2",
-    "#f4fbf7",
+    0x24232e, 0x312c44, 0x3a375c, 0x3e4475, 0x3f5488, 0x3a6697, 0x3879a0, 0x368ba6, 0x3d9da9,
+    0x48afac, 0x64beb1, 0x7ecdb7, 0x9dd9c4, 0xbae5d2, 0xd7f0e4, 0xf4fbf7,
   ],
 };
 
 /**
- * Colour stops for the numbers of the embedding plot, from low to high, after matplotlib's
- * "inferno" (van der Walt and Smith 2015). The map ends where its contrast with the background
- * falls below 3 to 1, because a point is only a few pixels wide. Compared with plasma, viridis and
- * mako, inferno has the longest remaining range for every type of colour vision.
+ * Colour stops for the numbers of the embedding plot, from low to high, in equal steps of lightness
+ * after matplotlib's "inferno" (van der Walt and Smith 2015). They end where the contrast with the
+ * background falls below 3 to 1, because a point is only a few pixels wide. Compared with plasma,
+ * viridis and mako, inferno has the longest remaining range for every type of colour vision.
  */
-const NUMBER_STOPS: Record<ThemeName, readonly string[]> = {
-  light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
-  dark: ["#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"],
+const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
+  light: [
+    0xe8672b, 0xe15936, 0xd74d40, 0xcb434a, 0xbe3953, 0xaf325b, 0xa02c62, 0x912667, 0x82216a,
+    0x731b6d, 0x64166d, 0x53116b, 0x440b68, 0x380c5d, 0x2c0c50, 0x200c43, 0x150a37, 0x0d062c,
+    0x060320, 0x030115, 0x01000c, 0x000004,
+  ],
+  dark: [
+    0xbc3754, 0xc53e4f, 0xcd4549, 0xd64c41, 0xde5439, 0xe45e34, 0xe9672d, 0xef7024, 0xf37a19,
+    0xf68516, 0xf89013, 0xfa9c0f, 0xfca60d, 0xfbb220, 0xfabd2e, 0xf9c839, 0xf7d343, 0xf7dc56,
+    0xf9e66d, 0xfaee81, 0xfbf793, 0xfcffa4,
+  ],
 };
 
 /** Number of colours in a colour map. */
@@ -60,93 +54,36 @@ const COLORS = 256;
  */
 export const LOG_FLOOR = 1e-4;
 
-function linear(value: number): number {
-  const share = value / 255;
-  return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
-}
-
-function gamma(value: number): number {
-  const share = value <= 0.0031308 ? 12.92 * value : 1.055 * value ** (1 / 2.4) - 0.055;
-  return Math.max(0, Math.min(255, Math.round(share * 255)));
-}
-
-type Three = [number, number, number];
-
-/**
- * Return the OKLab coordinates (Ottosson 2020) of a colour whose red, green and blue are from 0 to
- * 255. Equal steps in OKLab look equal.
- */
-export function oklabOf([red, green, blue]: Three): Three {
-  const [r, g, b] = [linear(red), linear(green), linear(blue)];
-  const l = Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b);
-  const m = Math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b);
-  const s = Math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
-  return [
-    0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s,
-    1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s,
-    0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s,
-  ];
-}
-
-function rgbOfOklab([lightness, a, b]: Three): Three {
-  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
-  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
-  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
-  return [
-    gamma(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
-    gamma(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
-    gamma(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s),
-  ];
-}
-
-/**
- * Return the red, green and blue of 256 colours from the first stop to the last, in equal steps of
- * lightness.
- */
-function mapOf(stops: readonly string[]): Uint8ClampedArray {
-  const points = stops.map((color) => oklabOf(rgbOf(color)));
-  const first = (points[0] as Three)[0];
-  const last = (points.at(-1) as Three)[0];
-  const out = new Uint8ClampedArray(COLORS * 3);
-  for (let i = 0; i < COLORS; i++) {
-    // Interpolate by lightness instead of stop index, because the stops are not equally far apart
-    // in lightness.
-    const lightness = first + ((last - first) * i) / (COLORS - 1);
-    const rising = last > first;
-    let at = 0;
-    while (at < points.length - 2) {
-      const next = (points[at + 1] as Three)[0];
-      if (rising ? next >= lightness : next <= lightness) break;
-      at++;
-    }
-    const [from, to] = [points[at] as Three, points[at + 1] as Three];
-    const fraction = (lightness - from[0]) / (to[0] - from[0]);
-    const mixed = from.map((value, c) => value + (to[c as 0] - value) * fraction) as Three;
-    out.set(rgbOfOklab(mixed), i * 3);
+/** Return `count` colours from the first stop to the last, as red, green and blue of each. */
+function mapOf(stops: readonly number[], count: number): Uint8ClampedArray {
+  const map = new Uint8ClampedArray(3 * count);
+  for (let i = 0; i < count; i++) {
+    const position = (i / (count - 1)) * (stops.length - 1);
+    const index = Math.min(Math.floor(position), stops.length - 2);
+    const [from, to] = stops.slice(index, index + 2) as [number, number];
+    [16, 8, 0].forEach((shift, channel) => {
+      const [start, end] = [(from >> shift) & 255, (to >> shift) & 255];
+      map[3 * i + channel] = start + (end - start) * (position - index);
+    });
   }
-  return out;
+  return map;
 }
 
-const MAPS: Partial<Record<ThemeName, Uint8ClampedArray>> = {};
-
-/** Return the weight colours of a theme from weak to strong: red, green and blue of 256 colours. */
-export function colorMap(theme: ThemeName): Uint8ClampedArray {
-  MAPS[theme] ??= mapOf(WEIGHT_STOPS[theme]);
-  return MAPS[theme];
-}
+/** Weight colours of each theme, from weak to strong: red, green and blue of 256 colours. */
+const WEIGHT_MAPS = {
+  light: /* @__PURE__ */ mapOf(WEIGHT_STOPS.light, COLORS),
+  dark: /* @__PURE__ */ mapOf(WEIGHT_STOPS.dark, COLORS),
+};
 
 /** Number of colours that `numberColors` returns. */
 export const NUMBER_STEPS = 64;
 
 /** Return the colours for numbers of the embedding plot as "#rrggbb", from low to high. */
 export function numberColors(theme: ThemeName): string[] {
-  const map = mapOf(NUMBER_STOPS[theme]);
+  const map = mapOf(NUMBER_STOPS[theme], NUMBER_STEPS);
   return Array.from({ length: NUMBER_STEPS }, (_, i) => {
-    const at = 3 * Math.round((i * 255) / (NUMBER_STEPS - 1));
-    const hex = Array.from(map.subarray(at, at + 3), (value) =>
-      value.toString(16).padStart(2, "0"),
-    );
-    return `#${hex.join("")}`;
+    const bytes = Array.from(map.subarray(3 * i, 3 * i + 3));
+    return `#${bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
   });
 }
 
@@ -194,7 +131,7 @@ export function weightAt(share: number, end: number, scale: ColorScale): number 
 
 /** Return the opaque RGBA colour at a position of the weight scale, from 0 to 1. */
 export function colorAt(theme: ThemeName, share: number): [number, number, number, number] {
-  const map = colorMap(theme);
+  const map = WEIGHT_MAPS[theme];
   const at = 3 * Math.round(share * (COLORS - 1));
   return [map[at] as number, map[at + 1] as number, map[at + 2] as number, 255];
 }
@@ -215,26 +152,22 @@ export function pixelsOf(
   signs?: SignColors,
 ): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(values.length * 4);
-  const map = colorMap(theme);
-  const waiting = rgbOf(unknown);
+  const map = WEIGHT_MAPS[theme];
+  const waiting = [...rgbOf(unknown), 255];
   for (let i = 0; i < values.length; i++) {
-    const weight = values[i] as number;
-    if (weight === 0) continue;
-    const at = i * 4;
-    pixels[at + 3] = 255;
-    const share = (signs ? signedShareOf : shareOf)(weight, end, scale);
-    if (share === null) {
-      pixels.set(waiting, at);
-      continue;
+    const value = values[i] as number;
+    if (value === 0) continue;
+    const at = 4 * i;
+    const share = (signs ? signedShareOf : shareOf)(value, end, scale);
+    if (share === null) pixels.set(waiting, at);
+    else if (signs) pixels.set(signColorAt(share, signs), at);
+    else {
+      // An array for each of up to a million cells would be slow, so copy the bytes one by one.
+      const from = 3 * Math.round(share * (COLORS - 1));
+      for (let channel = 0; channel < 3; channel++)
+        pixels[at + channel] = map[from + channel] as number;
+      pixels[at + 3] = 255;
     }
-    if (signs) {
-      pixels.set(signColorAt(share, signs), at);
-      continue;
-    }
-    const from = 3 * Math.round(share * (COLORS - 1));
-    pixels[at] = map[from] as number;
-    pixels[at + 1] = map[from + 1] as number;
-    pixels[at + 2] = map[from + 2] as number;
   }
   return pixels;
 }

@@ -12,11 +12,8 @@ export type ThemeName = "light" | "dark";
 export interface Palette {
   /** Colours of chosen heads, in the order in which the reader chose the heads. */
   heads: readonly string[];
-  /**
-   * Variants of `heads` for text, with a contrast of at least 4.5 to 1
-   * (js/test/ui/colors/contrast.test.ts).
-   */
-  headTexts: readonly string[];
+  /** Variants of `heads` for text, with a contrast of at least 4.5 to 1, if `heads` have less. */
+  headTexts: readonly string[] | null;
   /** Colour of text. */
   ink: string;
   /** Colour of less important text. */
@@ -66,16 +63,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
   dark: {
     heads: ["#ffb70f", "#5a95ff", "#45e586", "#fa63a7", "#f9ff21", "#aeffd7", "#a4b1ff", "#9e9b34"],
-    headTexts: [
-      "#ffb70f",
-      "#5a95ff",
-      "#45e586",
-      "#fa63a7",
-      "#f9ff21",
-      "#aeffd7",
-      "#a4b1ff",
-      "#9e9b34",
-    ],
+    headTexts: null,
     ink: "#eceef2",
     muted: "#9ba2b0",
     rule: "#343842",
@@ -90,25 +78,21 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
 };
 
+const THEMES = ["light", "dark"] as const;
+/** Names of the colours that style sheets use. */
+const CSS_COLORS = ["muted", "rule", "neutral", "raised", "danger", "focus"] as const;
+
 /** Style sheet that defines the colours of both themes as variables for the other style sheets. */
-export const PALETTE_CSS = (Object.keys(PALETTES) as ThemeName[])
-  .map((theme) => {
-    const { ink, background, muted, rule, neutral, raised, searchMatch, danger, focus } =
-      PALETTES[theme];
-    return `.attnviz[data-theme="${theme}"] {
-  --av-own-ink: ${ink};
-  --av-own-background: ${background};
-  --av-muted: ${muted};
-  --av-rule: ${rule};
-  --av-neutral: ${neutral};
-  --av-raised: ${raised};
-  --av-search-match: ${searchMatch};
-  --av-danger: ${danger};
-  --av-focus: ${focus};
+export const PALETTE_CSS = /* @__PURE__ */ THEMES.map((theme) => {
+  const palette = PALETTES[theme];
+  return `.attnviz[data-theme="${theme}"] {
+  --av-own-ink: ${palette.ink};
+  --av-own-background: ${palette.background};
+  --av-search-match: ${palette.searchMatch};
+  ${CSS_COLORS.map((name) => `--av-${name}: ${palette[name]};`).join(" ")}
 }
 `;
-  })
-  .join("");
+}).join("");
 
 /** Return the palette of a theme. A figure may replace the background and the head colours. */
 export function paletteOf(
@@ -121,7 +105,7 @@ export function paletteOf(
   return {
     ...palette,
     ...(background && background !== "transparent" && { background }),
-    ...(colors && { heads: colors, headTexts: colors }),
+    ...(colors && { heads: colors, headTexts: null }),
   };
 }
 
@@ -143,7 +127,8 @@ export function headColor(palette: Palette, index: number, count: number): strin
 
 /** Return the colour of text that names the chosen head at `index` of `count`. */
 export function headTextColor(palette: Palette, index: number, count: number): string {
-  return palette.headTexts[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
+  const { heads, headTexts, neutral } = palette;
+  return (headTexts ?? heads)[Math.floor(index / headsPerColor(count))] ?? neutral;
 }
 
 /** Return the colour of pinned tokens. It is warm, unlike every weight colour. */
@@ -157,8 +142,9 @@ export function rgbOf(color: string): [number, number, number] {
   return [value >> 16, (value >> 8) & 255, value & 255];
 }
 
-function luminance(color: string): number {
-  const [red, green, blue] = rgbOf(color).map((value) => {
+/** Return the relative luminance (WCAG 2.1) of red, green and blue from 0 to 255. */
+export function luminance(rgb: readonly [number, number, number]): number {
+  const [red, green, blue] = rgb.map((value) => {
     const share = value / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
   }) as [number, number, number];
@@ -168,5 +154,5 @@ function luminance(color: string): number {
 /** Return black or white, depending on which has the higher contrast with a colour. */
 export function inkOn(color: string): string {
   // Black and white have the same contrast with a colour of this luminance.
-  return luminance(color) > 0.179 ? "#000000" : "#ffffff";
+  return luminance(rgbOf(color)) > 0.179 ? "#000000" : "#ffffff";
 }

@@ -11,7 +11,6 @@ import { aspectRatio, cropOf, patchOf, pictureMark } from "../../draw/patches";
 import {
   type ColorScale,
   colorAt,
-  oklabOf,
   pixelsOf,
   type SignColors,
   shareOf,
@@ -19,7 +18,14 @@ import {
   signColorAt,
   signedShareOf,
 } from "../colors/color-scales";
-import { type Palette, pinColor, rgbOf, type ThemeName } from "../colors/palette";
+import {
+  headTextColor,
+  luminance,
+  type Palette,
+  pinColor,
+  rgbOf,
+  type ThemeName,
+} from "../colors/palette";
 import { effectMarks, endText, type TokenEffects, tokenEffect } from "../effects/effects";
 import { answerStart } from "../generated-token/state";
 import type { Images } from "../image/state";
@@ -127,7 +133,7 @@ export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
  * because the pin colour would look like the colour of negative numbers.
  */
 function pinTextOf(heatMap: HeatMap): string {
-  return signsOf(heatMap) ? heatMap.palette.ink : (heatMap.palette.headTexts[0] as string);
+  return signsOf(heatMap) ? heatMap.palette.ink : headTextColor(heatMap.palette, 0, 1);
 }
 
 /** Return the opaque colour that results from a transparent colour on a background. */
@@ -170,7 +176,7 @@ function numberMarks(heatMap: HeatMap): Mark[] {
       const [red, green, blue] = signs
         ? over(signColorAt(share, signs), palette.background)
         : colorAt(theme, share);
-      const light = oklabOf([red, green, blue])[0] > 0.62;
+      const light = luminance([red, green, blue]) > 0.238;
       marks.push({
         kind: "text",
         text: text.replace(/^([+−]?)0(?=\.)/, "$1"),

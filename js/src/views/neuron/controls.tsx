@@ -9,11 +9,10 @@ import { OrderControl, PairControl } from "../../ui/frame/frame";
 import { answerStart } from "../../ui/generated-token/state";
 import { pairOf, pairRange } from "../../ui/pairs";
 import { counted } from "../../ui/text/captions";
-import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
 import type { NeuronProps } from "./plot";
-import { type NeuronState, tokenOf } from "./state";
+import { tokenOf } from "./state";
 import { MAX_KEYS } from "./store";
 
 /** Maximum number of query buttons. Two more buttons page to earlier and later queries. */
@@ -22,18 +21,12 @@ const MAX_TOKENS = 64;
 const MAX_TOKENS_NARROW = 32;
 
 /** Buttons of the queries. The button of the displayed query is pressed. */
-function Queries({
-  context,
-  selection,
-}: {
-  context: ViewContext<NeuronState>;
-  selection: Selection;
-}) {
-  const { text, special } = selection.queries;
+function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selection: Selection }) {
+  const { queries } = selection;
   const pair = pairOf(selection, context.state.pair.value);
   const token = tokenOf(selection, pair);
-  const [first, end] = pairRange(selection.queries, pair, "query");
-  const strip = useRef<HTMLDivElement>(null);
+  const [first, end] = pairRange(queries, pair, "query");
+  const box = useRef<HTMLDivElement>(null);
   // `start` is the first query button after paging. It applies only while query `token` is chosen,
   // because the button of a newly chosen query must be visible.
   const paged = useSignal<{ token: number; start: number } | null>(null);
@@ -41,65 +34,55 @@ function Queries({
   const requestedStart = paged.value?.token === token ? paged.value.start : token - numShown / 2;
   const start = Math.max(first, Math.min(requestedStart, end - numShown));
   const stop = Math.min(end, start + numShown);
-  const choose = (next: number, focus: boolean): void => {
-    assign(context.state, { token: Math.max(first, Math.min(end - 1, next)) });
-    if (!focus) return;
+  const step = (by: number) => () => {
+    assign(context.state, { token: Math.max(first, Math.min(end - 1, token + by)) });
     requestAnimationFrame(() =>
-      strip.current?.querySelector<HTMLButtonElement>("[aria-pressed='true']")?.focus(),
+      box.current?.querySelector<HTMLButtonElement>("[aria-pressed='true']")?.focus(),
     );
   };
-  const actions: KeyActions = {
-    ArrowRight: () => choose(token + 1, true),
-    ArrowLeft: () => choose(token - 1, true),
-  };
-  const page = (by: number): void => {
-    paged.value = { token, start: Math.max(first, Math.min(end - numShown, start + by)) };
-  };
-  const specials = new Set(special);
+  const actions: KeyActions = { ArrowRight: step(1), ArrowLeft: step(-1) };
+  const pageButton = (count: number, side: "earlier" | "later") =>
+    count > 0 && (
+      <button
+        type="button"
+        class="av-plain"
+        aria-label={`${count} ${side} queries`}
+        onClick={() => {
+          const next = start + (side === "later" ? numShown : -numShown);
+          paged.value = { token, start: Math.max(first, Math.min(end - numShown, next)) };
+        }}
+      >
+        {side === "later" ? `${count} ›` : `‹ ${count}`}
+      </button>
+    );
+  const focusable = token >= start && token < stop ? token : start;
   return (
     <fieldset class="av-row av-queries" aria-label="Query">
       <span class="av-label">Query</span>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles arrow keys of the buttons inside. */}
-      <div class="av-tokens" ref={strip} onKeyDown={(event) => runKey(event, actions)}>
-        {start > first && (
-          <button
-            type="button"
-            class="av-plain"
-            aria-label={`${start - first} earlier queries`}
-            onClick={() => page(-numShown)}
-          >
-            ‹ {start - first}
-          </button>
-        )}
-        {text.slice(start, stop).map((tokenText, i) => {
+      <div class="av-tokens" ref={box} onKeyDown={(event) => runKey(event, actions)}>
+        {pageButton(start - first, "earlier")}
+        {queries.text.slice(start, stop).map((tokenText, i) => {
           const index = start + i;
-          const chosen = index === token;
+          const text = printable(tokenText);
+          const label = `${text}, query ${index}`;
           return [
-            index === answerStart(selection.queries) && <span class="av-muted">answer</span>,
+            index === answerStart(queries) && <span class="av-muted">answer</span>,
             <button
               type="button"
-              class={`av-token${specials.has(index) ? " av-special" : ""}`}
+              class={`av-token${queries.special.includes(index) ? " av-special" : ""}`}
               key={index}
-              tabIndex={chosen || (i === 0 && (token < start || token >= stop)) ? 0 : -1}
-              aria-pressed={chosen}
-              aria-label={`${printable(tokenText)}, query ${index}`}
-              title={`${printable(tokenText)}, query ${index}`}
-              onClick={() => choose(index, false)}
+              tabIndex={index === focusable ? 0 : -1}
+              aria-pressed={index === token}
+              aria-label={label}
+              title={label}
+              onClick={() => assign(context.state, { token: index })}
             >
-              {printable(tokenText) || "\u00a0"}
+              {text || "\u00a0"}
             </button>,
           ];
         })}
-        {stop < end && (
-          <button
-            type="button"
-            class="av-plain"
-            aria-label={`${end - stop} later queries`}
-            onClick={() => page(numShown)}
-          >
-            {end - stop} ›
-          </button>
-        )}
+        {pageButton(end - stop, "later")}
       </div>
     </fieldset>
   );
@@ -108,43 +91,39 @@ function Queries({
 /** Buttons that move the window of displayed keys, if the text has more than `MAX_KEYS` keys. */
 function KeyWindow({ context, store, selection }: NeuronProps & { selection: Selection }) {
   const table = store.table.value;
-  const within = pairRange(selection.keys, pairOf(selection, context.state.pair.value), "key");
-  if (!table || within[1] - within[0] <= MAX_KEYS) return null;
+  const [first, end] = pairRange(
+    selection.keys,
+    pairOf(selection, context.state.pair.value),
+    "key",
+  );
+  if (!table || end - first <= MAX_KEYS) return null;
   const [start, stop] = table.vectors.keys;
-  const move = (by: number): void => {
-    store.moved.value = {
-      stack: selection.stack.name,
-      key: selection.key,
-      start: Math.max(within[0], Math.min(within[1] - MAX_KEYS, start + by)),
-    };
-  };
+  const { key, stack } = selection;
+  const moveButton = (label: string, sign: string, by: number, disabled: boolean) => (
+    <button
+      type="button"
+      class="av-step"
+      aria-label={label}
+      disabled={disabled}
+      onClick={() => {
+        const next = Math.max(first, Math.min(end - MAX_KEYS, start + by));
+        store.moved.value = { stack: stack.name, key, start: next };
+      }}
+    >
+      {sign}
+    </button>
+  );
   return (
     <fieldset class="av-field av-group" aria-label="Keys shown">
-      <button
-        type="button"
-        class="av-step"
-        aria-label="Earlier keys"
-        disabled={start === within[0]}
-        onClick={() => move(-MAX_KEYS)}
-      >
-        ‹
-      </button>
+      {moveButton("Earlier keys", "‹", -MAX_KEYS, start === first)}
       <output class="av-number">
         keys {start} to {stop - 1} of {counted(selection.keys.text.length)}
       </output>
-      <button
-        type="button"
-        class="av-step"
-        aria-label="Later keys"
-        disabled={stop === within[1]}
-        onClick={() => move(MAX_KEYS)}
-      >
-        ›
-      </button>
+      {moveButton("Later keys", "›", MAX_KEYS, stop === end)}
       <button
         type="button"
         class="av-chip"
-        disabled={selection.key === null && store.moved.value === null}
+        disabled={key === null && store.moved.value === null}
         onClick={() => {
           store.moved.value = null;
           assign(context.state, { key: null });
