@@ -91,8 +91,8 @@ class Alignment:
     def same(self) -> NDArray[np.bool_]:
         """Whether each unit has the same text in both lists, bool, (units,).
 
-        Case, accents and white space are ignored. A unit that is empty in both lists has the same
-        text.
+        Case, accents, white space and the continuation mark ``##`` of tokens are ignored. A unit
+        that is empty in both lists counts as the same text.
         """
         return np.array([_spelled(a) == _spelled(b) for a, b in self._pairs()], np.bool_)
 
@@ -159,8 +159,8 @@ class Alignment:
         Returns
         -------
         str
-            The sentence, or an empty string if every unit has one token of each list with the same
-            text.
+            The sentence. It is empty if each unit has one token of each list with the same text, or
+            is empty in both lists.
 
         Examples
         --------
@@ -204,10 +204,10 @@ def _tokens(count: int, of: str = "") -> str:
 def align_tokens(a: Tokens, b: Tokens) -> Alignment:
     """Align two token lists.
 
-    If both lists spell the same text (ignoring case, accents, white space and special tokens), they
-    are aligned by characters: a unit ends at each character at which a token ends in both lists.
-    Otherwise the alignment has the minimum number of inserted, deleted and replaced tokens (edit
-    distance, Levenshtein 1966).
+    Special tokens split each list into texts. If both lists have the same texts (ignoring case,
+    accents and white space), these are aligned by characters: a unit ends at each character at
+    which a token ends in both lists. All other tokens are aligned by edit distance: the alignment
+    has the minimum number of inserted, deleted and replaced tokens (Levenshtein 1966).
 
     Parameters
     ----------
@@ -218,6 +218,11 @@ def align_tokens(a: Tokens, b: Tokens) -> Alignment:
     Returns
     -------
     Alignment
+
+    Raises
+    ------
+    ValueError
+        If a list has no token.
 
     Examples
     --------
@@ -265,10 +270,10 @@ def _by_changes(
 
 
 def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
-    """Return the ends of the units if both lists spell the same text, in pairs (a, b).
+    """Return the ends of the units, as pairs (end in a, end in b), if both lists spell the same.
 
-    Special tokens split the text into parts. Both lists must have the same number of parts, at
-    least one, and each part must have the same characters (`_spelled`) in both lists. Otherwise
+    Special tokens split each list into texts. Both lists must have the same number of texts, at
+    least one, and each text must have the same characters (`_spelled`) in both lists. Otherwise
     return None. The special tokens themselves are aligned by edit distance.
     """
     a_runs, b_runs = _runs(a), _runs(b)
@@ -284,7 +289,7 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
     ends: list[tuple[int, int]] = []
     at = (0, 0)
     for number, ((_, part_a), (_, part_b)) in enumerate(zip(*texts, strict=True)):
-        # Align the special tokens before this part of the text.
+        # Align the special tokens before this text.
         ends += _by_changes(
             _codes(a, slice(at[0], part_a.start)), _codes(b, slice(at[1], part_b.start)), at
         )
@@ -324,13 +329,13 @@ def _spelled(parts: Sequence[str]) -> str:
 
 
 def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
-    """Return the alignments of several texts with one first text, changed to have the same units.
+    """Return `alignments`, changed so that all of them have the same units.
 
-    The first text is the list `a` of every alignment. Each list `b` is another text. In the result,
-    a unit ends at a token of `a` only if a unit ends there in all `alignments`. If several texts
-    insert tokens between the same two tokens of `a`, the first inserted tokens of all texts are in
-    one unit, the second inserted tokens in the next unit, and so on. Such a unit is empty in `a`,
-    and in the texts that insert fewer tokens.
+    All alignments have the same list `a`, the first text. Each list `b` is another text. In the
+    result, a unit ends at a token of `a` only if a unit ends there in all `alignments`. If several
+    texts insert tokens between the same two tokens of `a`, the first inserted tokens of all texts
+    are in one unit, the second inserted tokens in the next unit, and so on. Such a unit is empty in
+    `a`, and in the texts that insert fewer tokens.
 
     >>> a = Tokens.of(["he", " sat"])
     >>> others = [["he", " sat", " down"], ["she", " sat"]]

@@ -40,8 +40,9 @@ def largest_changes(
                     stack.attention(layer).block([head], as_rows(queries))[0].cpu().numpy()
                     for stack in (a, b)
                 )
-                # Select pairs by differences in float32, whose rounding hardly matters. The
-                # returned differences are computed in float64.
+                # Select pairs by differences in float32, which takes less time. Rounding errors can
+                # only confuse pairs whose differences are nearly equal. The returned differences
+                # are computed in float64.
                 is_full = len(best) == top_k
                 least = np.float32(abs(best[-1][-1])) if is_full else np.finfo(np.float32).tiny
                 for row, key in _largest(np.abs(two - one), top_k, least):

@@ -25,7 +25,7 @@ from attnviz.utils.arguments import format_named, format_numbers
 
 @dataclass(frozen=True)
 class Sides:
-    """Alignments of the queries and of the keys of a stack.
+    """Alignments of the queries and of the keys of a stack in two records.
 
     If queries and keys are the same tokens, both attributes are the same object.
     """
@@ -59,8 +59,9 @@ def align_records(
     """Align all records with the first one.
 
     `names` has the names of the records in notes and errors. `first_notes` are put before the other
-    notes. Raise ValueError if the records have no stack in common, or if one of these stacks has no
-    common layer or token, has signed numbers, or differs in `measure` or `normalized`.
+    notes. Raise ValueError if the records have no stack in common. Also raise it if one of the
+    common stacks has no common layer, has signed numbers, or differs in `measure` or `normalized`,
+    or if its texts have no common token and different numbers of tokens.
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)
@@ -201,7 +202,7 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 
 
 def _have_same(alignment: Alignment) -> bool:
-    """Whether the two texts have a token in common, or a unit with the same text in both.
+    """Return whether the two lists have a token in common, or a unit with the same text in both.
 
     Special tokens are ignored.
     """

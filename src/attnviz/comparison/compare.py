@@ -67,7 +67,8 @@ def compare(
         records, or if options are passed without a model.
     ValueError
         If `names` does not have one unique name per record. Also if the records have no stack or
-        layer in common, have different measures or signed values, or cannot be aligned.
+        layer in common, have signed values, or differ in `measure` or `normalized` of a stack, or
+        if two texts have no token in common and different numbers of tokens.
 
     Examples
     --------
@@ -113,11 +114,12 @@ def compare(
 def _records(
     members: Iterable[Any], inputs: Iterable[Any], options: Mapping[str, Any]
 ) -> tuple[list[AttentionRecord], tuple[str, ...], list[Any]]:
-    """Return the record of each member on its input, default names, and the models.
+    """Return the records of the members, their default names, and their models.
 
-    A member is a model or a record. Records are returned unchanged. If `members` is an iterator, no
-    reference to a model is kept, so that its memory is free before the next model is created. The
-    returned models have None in place of such a model, and in place of a record.
+    A member is a model, which runs on its entry of `inputs`, or a record, which is returned
+    unchanged. If `members` is an iterator, no reference to a model is kept, so that the memory of
+    the model is free before the next model is created. The returned models have None in place of
+    such a model, and in place of a record.
     """
     records: list[AttentionRecord] = []
     labels: list[str | None] = []

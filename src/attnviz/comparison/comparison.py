@@ -230,14 +230,15 @@ class Comparison:
         -------
         list of ndarray of float64
             Total variation distances, with the same shapes as the result of `distance`. NaN if a
-            member does not have queries and keys of the layer, or only `a` has the head.
+            member does not store query and key vectors of the layer, or only `a` has the head.
 
         Notes
         -----
         The first member is compared with a copy of itself in which queries and keys have random
-        errors. These are as large as the rounding errors in the less precise dtype of the two
-        members, and increase from layer to layer. For two trained models and their copies in half
-        precision, the real distances were 0.05 to 0.9 times the estimate (``docs/compare.md``).
+        errors. The random errors are as large as the rounding errors in the less precise dtype of
+        the two members, and increase from layer to layer. For two trained models and their copies
+        in half precision, the real distances were 0.05 to 0.9 times the estimate
+        (``docs/compare.md``).
 
         Examples
         --------
@@ -295,7 +296,7 @@ class Comparison:
         ImportError
             If pandas is not installed.
         KeyError, TypeError, ValueError
-            If the stack does not exist, or if a number is not positive.
+            If the stack does not exist, or if `top_k` or `max_queries` is not a positive integer.
 
         Examples
         --------

@@ -34,9 +34,9 @@ _SAFETY = 2.5
 def total_variation(a: Weights, b: Weights) -> Numbers:
     """Return the total variation distance of each row: half the sum of the absolute differences.
 
-    The result has the shape (rows,). It is the share of the weight that moved to other keys. If a
-    row sums to less than 1, for example because of an attention sink, the rest counts as the weight
-    of one more key.
+    The result has the shape (rows,). A distance is the share of the weight that moved to other
+    keys. If a row sums to less than 1, for example because of an attention sink, the rest counts as
+    the weight of one more key.
 
     >>> total_variation(np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.0, 0.25]]))
     array([0.5])
