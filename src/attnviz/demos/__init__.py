@@ -1,10 +1,10 @@
 """Tiny trained models that are part of attnviz, so that examples run without a network.
 
 ``"decoder"``
-    A GPT-2 with 3 layers of 4 heads. Each word is one token. The model continues a repeated
-    sequence of tokens as before, and determines to which noun "it" refers. An induction head
-    attends to the token after an earlier occurrence of the current token. Before the training, the
-    weights were set so that the model has such a head.
+    A GPT-2 with 3 layers of 4 heads. Each word is one token. If a sequence of tokens is repeated,
+    the model predicts the tokens of the repetition. It also determines to which noun "it" refers.
+    An induction head attends to the token after an earlier occurrence of the current token. Before
+    the training, the weights were set so that the model has such a head.
 ``"encoder-decoder"``
     A BART with 2 encoder layers and 2 decoder layers of 4 heads. Each character is one token. The
     model converts dates in nine formats to the ISO format. When it writes the month and the day,
@@ -17,9 +17,9 @@
     patches. It reads an image of two shapes and the text "the red", and names the red shape. One
     head attends to the shape of the named colour.
 
-`checkpoints` loads the weights of ``"decoder"`` before training. It also loads ``"induction"`` at
-five steps of its training. This is a GPT-2 with 2 layers of 4 heads that starts from random weights
-and learns to have induction heads.
+``"induction"`` is a GPT-2 with 2 layers of 4 heads. Its training began with random weights, and
+induction heads formed during the training. The function `checkpoints` loads the weights of this
+model at five steps of the training. It also loads the weights of ``"decoder"`` before its training.
 
 >>> model, tokenizer = load("decoder")
 >>> ids = tokenizer(example("decoder")["inputs"], return_tensors="pt")["input_ids"]
@@ -164,7 +164,8 @@ def _loaded(kind: Any, folder: Path) -> Any:
 def example(name: str) -> dict[str, Any]:
     """Return an input for a demo model that shows what the model has learned.
 
-    The training data do not contain the pair of nouns, the date and the images of these inputs.
+    The training data contain neither the pair of nouns, nor the date, nor the images of these
+    inputs.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Integrations with experiment trackers, such as MLflow and Weights & Biases.
 
-A run is an experiment that a tracker records. `log` logs a view to a run. `AttentionCallback` logs
-attention during training. This package does not import the packages of trackers. If a run is
-active, the user's code has already imported the package of its tracker.
+A run is an object with which a tracker records one experiment. `log` logs a view to a run.
+`AttentionCallback` logs attention during training. This package does not import the packages of
+trackers. If a run is active, the user's code has already imported the package of its tracker.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     The callback extracts the attention of the model in each text before the first step, at each
     evaluation (or every `every` steps), and after the last step. To each active run of an
     experiment tracker, it logs one interactive page per text. By default, the page shows all heads.
-    The callback also logs one metric per pattern, such as ``attention/previous token``. The metric
-    is the largest score of all heads in a text, averaged over the texts. After the last step, the
-    callback logs one additional page per text, with a slider that chooses the step.
+    The callback also logs one metric per attention pattern, such as ``attention/previous token``.
+    The score of a head is its weight on the query-key pairs of the pattern. The metric is the
+    largest score of all heads in a text, averaged over the texts. After the last step, the callback
+    logs one additional page per text, with a slider that chooses the step.
 
     Parameters
     ----------
@@ -51,9 +52,10 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     Attributes
     ----------
     records : dict of int to list of AttentionRecord
-        Records of each step at which the callback logged, with one record per text. They can be
-        passed to `attnviz.compare`. In distributed training, only the main process has the records
-        of all steps. Other processes have only the most recent records.
+        For each step at which the callback extracted attention, the list of one record per text.
+        Records of the same text can be passed to `attnviz.compare`. In distributed training, only
+        the main process has the records of all steps. Other processes have only the most recent
+        records.
 
     Notes
     -----
@@ -204,9 +206,10 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 def _largest_scores(records: Sequence[av.AttentionRecord]) -> dict[str, float]:
     """Return the largest score of each pattern over all heads, averaged over the texts.
 
-    `records` has one record per text. The head with the largest score can differ between texts. A
-    text without a score of a pattern is ignored. If a record has several stacks, the keys of the
-    result are names such as "cross previous token".
+    `records` has one record per text. The head with the largest score can differ between texts. If
+    no head has a score of a pattern in a text, the mean for this pattern omits the text. The keys
+    of the result are the names of the patterns. If a record has several stacks, the name of the
+    stack precedes the pattern, as in "cross previous token".
     """
     scores_by_name: dict[str, list[float]] = {}
     for record in records:

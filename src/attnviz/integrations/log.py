@@ -195,8 +195,9 @@ def _active_run(package: str) -> Any:
     """
     try:
         run = _TRACKERS[package].active_run(sys.modules.get(package))
-    # If the package was not imported, None has no such attribute. The module may also be a folder
-    # of the user, for example with the name "wandb", which Python imports as an empty package.
+    # If the package was not imported, `active_run` gets None. If the user has a folder with the
+    # name of the package, such as "wandb", `active_run` gets an empty package. Both lack the
+    # attribute that it reads.
     except AttributeError:
         return None
     return None if run is None or _has_ended(run) else run

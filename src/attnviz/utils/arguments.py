@@ -46,9 +46,9 @@ def function_name(function: Any) -> str:
 def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the items of `arguments` whose values differ from the defaults of `function`.
 
-    Parameters without a default are left out. The default of a name that is not a parameter is
-    None. A function can pass ``locals()`` for its own arguments in its first statement, where it
-    has no other local variables.
+    Parameters without a default are left out. If a name is not a parameter of `function`, its
+    default is taken to be None. A function can pass its own arguments as ``locals()``, if it does
+    so in its first statement. Later, ``locals()`` would also contain local variables.
 
     >>> given_arguments(whole_number, {"minimum": None, "maximum": 5, "hint": ""})
     {'maximum': 5}
@@ -59,8 +59,8 @@ def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
         default = parameters[name].default if name in parameters else None
         if default is inspect.Parameter.empty:
             continue
-        # Compare a value only with a default of the same type. No default is an array, for which
-        # the comparison would return an array instead of a bool.
+        # Compare a value only with a default of the same type. The comparison of an array would
+        # return an array instead of a bool, but no default is an array.
         if value is not default and not (type(value) is type(default) and value == default):
             given[name] = value
     return given
@@ -69,7 +69,8 @@ def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
 def refuse_arguments(arguments: Iterable[str], reason: str) -> None:
     """Raise TypeError if `arguments` is not empty.
 
-    It contains the names of arguments that have no effect. `reason` explains this in the message.
+    `arguments` are the names of arguments that the caller passed although they have no effect.
+    `reason` is the sentence in the message that explains why, without a full stop.
     """
     names = ", ".join(arguments)
     if names:
@@ -81,8 +82,9 @@ def did_you_mean(
 ) -> str:
     """Return a hint for the end of an error message about the unknown `name`.
 
-    The hint contains the most similar of `names`. It is "" if no name is similar. `other_names`
-    maps names that other libraries use to the names in attnviz.
+    `other_names` maps names that other libraries use to the names in attnviz. If it contains
+    `name`, the hint is the name in attnviz. Otherwise, the hint is the most similar of `names`. If
+    no name is similar, the result is "".
 
     >>> did_you_mean("head", ["heads", "layer"]), did_you_mean("x", ["heads", "layer"])
     ("; did you mean 'heads'?", '')
@@ -97,8 +99,9 @@ def whole_number(
 ) -> int:
     """Return `value` as an int. Check that it is a whole number from `minimum` to `maximum`.
 
-    Raise TypeError if it is not a whole number, or ValueError if it is out of range. `name` is the
-    name of the argument. The message ends with `hint`.
+    If `minimum` or `maximum` is None, there is no such limit. Raise TypeError if `value` is not a
+    whole number, or ValueError if it is out of range. `name` is the name of the argument. The
+    message ends with `hint`.
 
     >>> whole_number("queries", 64, 1)
     64
@@ -172,9 +175,9 @@ def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
 def existing_number(name: str, value: Any, valid: Sequence[int], owner: str) -> int:
     """Return the item of `valid` that is equal to `value`.
 
-    If there is none, a negative `value` selects an item of `valid` from the end. Raise IndexError
-    if this item does not exist either. `name` is the name of the argument. In the message, `owner`
-    precedes the list of the items of `valid`.
+    If no item is equal to a negative `value`, it selects an item from the end, as in Python. Raise
+    IndexError if `value` selects no item. `name` is the name of the argument. In the message,
+    `owner` precedes the list of the items of `valid`.
 
     >>> existing_number("layer", -1, [0, 4, 8], "stack 'self' has layers")
     8

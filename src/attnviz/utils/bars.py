@@ -39,7 +39,10 @@ _output: ContextVar[Output | None] = ContextVar("output", default=None)
 
 @contextmanager
 def bars_in(output: Output) -> Iterator[None]:
-    """Show all bars of the block in `output`. The caller later replaces the content of `output`."""
+    """Show all progress bars of the ``with`` block in `output`.
+
+    The caller later replaces the content of `output`.
+    """
     token = _output.set(output)
     try:
         yield

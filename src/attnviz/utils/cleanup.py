@@ -37,7 +37,8 @@ class Cleanup(ExitStack):
 def fork_safe_lock() -> threading.RLock:
     """Return a lock that is never held by another thread when the process forks.
 
-    The forked process would not have this thread, and the lock would never be released.
+    If another thread held the lock, the lock could never be released in the forked process, because
+    this thread does not exist there.
     """
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""Atomic writing of files: a file is complete or does not exist."""
+"""Atomic writing of files: a file is written completely, or its path is not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress of long computations: bars in a script, and jobs that the kernel pauses.
+"""Progress of long computations: progress bars, and jobs that the kernel can pause.
 
 A function with a long computation calls `report` from time to time. By default, the call does
 nothing. In a ``with show_progress(...)`` block, progress bars appear. In a `Job`, the call may
@@ -22,7 +22,8 @@ from typing import Any, Generic, TypeVar
 #: Number of computed weights after which `Pace` reports its progress. One core computes them in
 #: about 0.05 s.
 STEP = 1 << 22
-# Fixed cost of each call that computes weights. In the same time, this many weights are computed.
+# Fixed cost of each call that computes weights, as the number of weights that are computed in the
+# same time.
 _CALL = 1 << 13
 # Duration in seconds of a part of a computation before the progress bar of the part appears.
 _SECONDS_WITHOUT_BAR = 1.0
@@ -120,10 +121,11 @@ def show_progress(title: str, *, shown: bool = True) -> Iterator[None]:
     """Show the progress that the block reports as progress bars.
 
     Each part of the computation (`Progress.doing`) has its own bar, whose text begins with `title`.
-    A bar appears if the part takes longer than a second. Short parts have no bar, because all bars
-    of a process share a lock, and after an interrupt the lock may never be released. The block
-    shows no bars if `shown` is False. It also shows no bars in a job or in another ``with
-    show_progress`` block, which already use the reports.
+    A bar appears if the part takes longer than a second. Bars are avoided for short parts, because
+    a bar takes a lock that all bars of the process share. If a KeyboardInterrupt arrives at this
+    moment, the lock may never be released. The block shows no bars if `shown` is False. It also
+    shows no bars in a job or in another ``with show_progress`` block, because the job or the outer
+    block already receives the reports.
 
     >>> with show_progress("numbers"):
     ...     report("counting", 1, 2)
@@ -177,11 +179,11 @@ class _Bars:
 def part_of(
     doing: str, done: float, total: float, unit: str = "layer", *, size: float = 1.0
 ) -> Iterator[None]:
-    """Convert the progress that the block reports to that of a larger computation.
+    """Convert the progress that the ``with`` block reports to that of a larger computation.
 
-    The block is a part of a computation with `total` units of work. `done` of them are complete
-    before the block begins, and the block itself has `size` units. `doing` and `unit` are as in
-    `Progress`.
+    The block is a part of a computation with `total` units of work. Before the block begins, `done`
+    units are complete. The block itself has `size` units. `doing` and `unit` describe the larger
+    computation, as in `Progress`.
 
     >>> with part_of("layers", 3, 12):
     ...     report("counting", 1, 2)  # reports 3.5 of 12 layers

@@ -6,9 +6,9 @@ to a minute, and a matrix product took ten times as long on two processors as on
 therefore runs separate operations in separate threads, which do not wait for each other. In each of
 these threads, torch uses a single thread.
 
-`torch.set_num_threads` sets the number for the calling thread. It also becomes the number of each
-thread that later calls torch for the first time. If attnviz changes the number temporarily, other
-threads must not get the temporary number.
+`torch.set_num_threads` sets the number of threads for the calling thread. Each thread that later
+calls torch for the first time gets the same number. If attnviz changes the number temporarily,
+other threads must not get the temporary number.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _MAX_WAITING = 2
 def torch_threads(count: int | None = None) -> Iterator[None]:
     """Set torch's number of threads for the current thread, and restore it when the block ends.
 
-    If `count` is None, the number is not set, but restored at the end, because another library may
-    change it in the block: numba's OpenMP layer sets it for all libraries that use OpenMP.
+    If `count` is None, the number is only restored at the end of the block. This is necessary if
+    another library changes the number in the block: numba's OpenMP layer sets the number for all
+    libraries that use OpenMP.
     """
     before = torch.get_num_threads()
     try:
@@ -85,7 +86,7 @@ def _set_own_threads(count: int) -> None:
 def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
     """Return ``[make(0), ..., make(count - 1)]``, computed in at most four threads.
 
-    In each of them, torch uses a single thread.
+    During each call of `make`, torch uses a single thread.
     """
     workers = min(torch.get_num_threads(), count, _MAX_THREADS)
     if workers <= 1:
@@ -127,9 +128,10 @@ def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> I
 def _started_pool(workers: int) -> ThreadPoolExecutor:
     """Return a pool whose threads have all started. In each of them, torch uses a single thread.
 
-    Normally, a pool starts a thread when it gets an item. A thread that starts calls
-    `torch.set_num_threads`. If it started between two results of `map_ahead`, this could change a
-    number of threads that the caller sets at the same time.
+    Normally, a pool starts each thread only when it gets an item. Each thread calls
+    `torch.set_num_threads` at its start. If a thread started between two results of `map_ahead`,
+    the caller could be changing torch's number of threads at the same time, and the two changes
+    could interfere.
     """
     started = threading.Barrier(workers)
     pool = ThreadPoolExecutor(workers, "attnviz", initializer=_set_own_threads, initargs=(1,))
