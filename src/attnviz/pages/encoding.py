@@ -9,8 +9,9 @@ of all stacks in one of three forms:
     Every weight in one byte, with an error of at most 0.004 of the largest possible weight. For a
     signed stack, the error is at most 0.008 of the largest possible absolute value.
 ``"strongest"``
-    The weights of at least a threshold, and the two largest weights of each query. The page spreads
-    the rest of a query's weight evenly over other keys. The other numbers of a signed stack are 0.
+    All weights that reach a threshold, and in each head the two largest weights of each query. The
+    page spreads the rest of a query's weight evenly over other keys. In a signed stack, there is
+    nothing to spread: the page shows 0 for every number that it does not contain.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 
@@ -48,8 +49,8 @@ from attnviz.server.maps import encode_maps
 from attnviz.utils.progress import part_of, report
 from attnviz.utils.threads import map_ahead
 
-#: Share of the total weight that a page with the form "strongest" contains at least, if the size
-#: limit allows it.
+#: Share of the total weight that the weights in a page with the form "strongest" must have
+#: together, if the size limit allows it. The page contains no more weights than this share needs.
 COVERED = 0.95
 #: Maximum number of rows and columns of a small map.
 MAP_SIZE = 32
@@ -61,8 +62,9 @@ _POOLED_WEIGHTS = 1_000_000
 _COMPUTED_PAIRS = 16_000_000
 # Ratio of the sizes after and before base64 encoding.
 _TEXT = 4 / 3
-# Upper bounds of two sizes in bytes that are added to the codes of the weights: the other numbers
-# of a row, which has the weights of one query in one head, and the JSON header of a layer.
+# Upper bounds in bytes of what a page contains in addition to the codes of the weights: `_ROW` for
+# the other numbers of a row (the weights of one query in one head), and `_LAYER` for the JSON header
+# of a layer.
 _ROW, _LAYER = 16, 1000
 # Maximum number of weights of the sampled queries in all heads of the record together, unless a
 # single query in each head has more weights.
@@ -72,9 +74,10 @@ _SAMPLED_WEIGHTS = 1 << 24
 # With level 0, all weights are embedded in the page. No weight reaches the threshold of the level
 # ``_LEVELS + 1``, so only the `MIN_KEYS` largest weights of each row are embedded.
 _LEVELS = 4096
-# Shares of the available bytes. The page is first made with a level whose rows need at most the
-# first share, according to the estimate from sampled queries. If this page is too large, the next
-# share is tried. With the share 0, the page has only the `MIN_KEYS` largest weights of each row.
+# Shares of the bytes that are available for rows. The page is first made with a level whose rows
+# need at most the first share, according to the estimate from sampled queries. If this page is too
+# large, the next share is tried. With the share 0, the page has only the `MIN_KEYS` largest weights
+# of each row.
 _USED = (0.96, 0.9, 0.75, 0.0)
 # The search for a level ends when the estimated size of the rows is between this share of the
 # available bytes and all of them.
@@ -118,16 +121,18 @@ def embed_weights(
 ) -> Entries:
     """Choose a form for the weights and return them as entries of the page's JSON data.
 
-    `size_of` returns the size in bytes of the page with given entries. The form is ``"all"`` if the
-    page with all weights has at most `max_bytes` (by default 6 MB).
+    `size_of` returns the size in bytes of the page with given entries. Raise ValueError if the page
+    exceeds its size limit in every possible form.
 
-    Otherwise, the limit is `max_bytes` or, by default, `limits.default_limit`. The form is
-    ``"strongest"`` with as many weights as fit, but not more than are needed to cover 95% of the
-    total weight. If the vectors fit, the form is ``"vectors"`` in two cases: the vectors need
-    less space than these weights, or weights that cover 95% do not fit.
+    With ``precision="auto"``, the form is ``"all"`` if the page with all weights has at most
+    `max_bytes` (by default 6 MB). Otherwise, the size limit is `max_bytes` or, by default,
+    `limits.default_limit`, and the form is ``"strongest"`` or ``"vectors"``. The form
+    ``"strongest"`` has as many weights as fit, but not more than are needed to cover 95% of the
+    total weight. The form is ``"vectors"`` if the vectors fit and one of two conditions is met: the
+    vectors need less space than these weights, or weights that cover 95% do not fit.
 
     With ``precision="exact"``, the form is ``"all"`` or unrounded ``"vectors"``, as
-    `_embed_exact` explains. Raise ValueError if even the smallest of these pages exceeds the limit.
+    `_embed_exact` explains.
     """
     if precision == "exact":
         return _embed_exact(record, max_bytes, size_of)
@@ -149,8 +154,8 @@ def _embed_strongest(
 ) -> Entries:
     """Embed the largest weights or the vectors in a page of at most `limit` bytes.
 
-    `embed_weights` explains the choice. Raise ValueError if the vectors do not fit, and not even
-    the `MIN_KEYS` largest weights of each row.
+    `embed_weights` explains the choice. Raise ValueError if neither the vectors nor the `MIN_KEYS`
+    largest weights of each row fit into such a page.
     """
     without = size_of({})
     if without >= limit:
@@ -175,9 +180,9 @@ def _embed_exact(
 ) -> Entries:
     """Embed all weights in one byte each, or unrounded queries and keys.
 
-    If `_can_compute` is True, queries and keys are embedded if they need less space, or if the
-    record has more weights than a page can contain. Raise ValueError if the page has more than
-    `max_bytes`.
+    Queries and keys are embedded only if `_can_compute` is True. In addition, they must need less
+    space than the weights, or the record must have more than `limits.MAX_WEIGHTS` weights. Raise
+    ValueError if `max_bytes` is not None and the page is larger.
     """
     all_fit = limits.count_weights(record) <= limits.MAX_WEIGHTS
     entries = None
@@ -213,14 +218,19 @@ def embed_maps(record: AttentionRecord) -> list[Entries]:
 
 
 def _embed_rows(record: AttentionRecord, level: int) -> Entries:
-    """Compute all weights once, and embed those that reach the threshold of a level."""
+    """Compute all weights once. Embed the largest of them, and small maps if the page needs them.
+
+    The embedded weights are those that reach the threshold of `level`, and the `MIN_KEYS` largest
+    weights of each row.
+    """
     small = level == 0 and limits.count_weights(record) <= _POOLED_WEIGHTS
     layers = _layers(record)
     blocks, maps = [], []
     mass, sum_of_all = 0.0, 0.0
     packer = Packer()
     for done, (stack, layer) in enumerate(layers):
-        # The small maps of a text with at most `MAP_SIZE` tokens would be copies of its weights.
+        # Make no small maps of a text with at most `MAP_SIZE` tokens. They would be copies of its
+        # weights.
         with_maps = not small and max(len(stack.query_tokens), len(stack.key_tokens)) > MAP_SIZE
         with part_of("weights", done, len(layers), "layer"):
             rows, cells = _select_in_layer(stack, layer, level, with_maps=with_maps)
@@ -244,10 +254,11 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
 def _select_in_layer(
     stack: AttentionStack, layer: int, level: int, *, with_maps: bool
 ) -> tuple[Rows, NDArray[np.float32] | None]:
-    """Select the keys of each row of a layer whose weights are embedded in the page.
+    """Select, in each row of a layer, the keys whose weights are embedded in the page.
 
-    `level` determines the threshold. The second result has the small maps of the heads, (heads,
-    rows, columns), or is None if `with_maps` is False.
+    `level` determines the threshold. The first result has the rows with these keys. The second
+    result has the small maps of the heads, (heads, rows, columns), or is None if `with_maps` is
+    False.
     """
     threshold = _threshold(level) * stack.maximum
     starts = (
@@ -315,9 +326,11 @@ class _Sample:
 
     @cached_property
     def _levels(self) -> tuple[NDArray[np.float64], int]:
-        """Estimated number of weights that reach the threshold of each level, and `covering`.
+        """Numbers of weights, (_LEVELS + 2,), and the level `covering`.
 
-        The comment of `_LEVELS` explains levels. All weights of the record are counted.
+        The first array has, for each level, the number of weights of the record that reach the
+        threshold of the level. It is estimated from the sampled queries. The comment of `_LEVELS`
+        explains levels.
         """
         counts, masses = np.zeros((2, _LEVELS + 2))
         for stack, queries, sampled in self._layers:
@@ -332,7 +345,10 @@ class _Sample:
 
     @property
     def covering(self) -> int:
-        """Highest level with which weights that reach the threshold cover the share `COVERED`."""
+        """Highest level at which the weights that reach the threshold have the share `COVERED`.
+
+        Their share of the total weight is estimated from the sampled queries.
+        """
         return self._levels[1]
 
     def size(self, level: int) -> float:
@@ -360,10 +376,10 @@ class _Sample:
         return self._sizes[level]
 
     def level(self, room: float) -> int:
-        """Return the lowest level from `covering` on with which all rows need at most `room` bytes.
+        """Return the lowest level with which all rows need at most `room` bytes.
 
-        The sizes are estimates. The search may end at a level that is a little higher than
-        necessary. If no level is high enough, return ``_LEVELS + 1``.
+        The result is at least `covering`. The sizes are estimates. The search may end at a level
+        that is a little higher than necessary. If no level is high enough, return ``_LEVELS + 1``.
         """
         low, high = self.covering, _LEVELS + 1
         if self.size(low) <= room:
@@ -400,7 +416,7 @@ def _largest_size(record: AttentionRecord) -> float:
 def _can_compute(record: AttentionRecord) -> bool:
     """Whether the form "vectors" is possible.
 
-    It needs queries and keys in all stacks, and layers that are small enough for a browser.
+    All stacks must have queries and keys. Each layer may have at most `_COMPUTED_PAIRS` weights.
     """
     return all(
         stack.has_vectors
@@ -450,7 +466,8 @@ def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
         rows = slice(start, min(start + count, num_queries))
         start = rows.stop
         columns = attention.key_range(rows)
-        # If the queries may attend to no key, the tile has one key, so that it has these rows, too.
+        # If the queries may attend to no key, the tile has one key. Without a key, it could not
+        # contain the rows of these queries.
         blocks.append((rows, columns if columns.stop > columns.start else slice(0, 1)))
     heads = stack.num_heads(layer)
     together = max(1, _TILE // Tile(slice(0, 1), *blocks[0]).size) if len(blocks) == 1 else 1
@@ -475,7 +492,10 @@ def _weights_of_tile(stack: AttentionStack, layer: int, tile: Tile) -> NDArray[n
 
 
 def _map_entry(stack: AttentionStack, layer: int, cells: NDArray[np.float32]) -> Entries:
-    """Return the small maps of a layer, (heads, rows, columns), as an entry of the JSON data."""
+    """Return the small maps of a layer as an entry of the JSON data.
+
+    `cells` has the values of the maps, (heads, rows of a map, columns of a map).
+    """
     flat = cells.reshape(-1, cells.shape[2])
     rows = select_rows(flat, 0.0, stack.maximum, signed=stack.signed)
     header, data = encode_rows(rows, cells.shape, stack.maximum, signed=stack.signed)

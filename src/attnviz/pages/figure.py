@@ -108,7 +108,11 @@ def parse_figure_options(arguments: Mapping[str, Any]) -> FigureOptions:
 
 
 def _parse_length(name: str, value: Any) -> float:
-    """Convert a length to CSS pixels. The length is a string with a unit, or a number."""
+    """Convert a length to CSS pixels.
+
+    The length is a string with a unit, or a number. A number means CSS pixels for ``"width"`` and
+    points for ``"font_size"``. Raise TypeError or ValueError for an invalid length.
+    """
     unit, bare_unit, bounds, examples = _LENGTHS[name]
     message = f"{name}={value!r} must be a length such as {examples}"
     if isinstance(value, str):

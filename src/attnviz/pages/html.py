@@ -175,7 +175,8 @@ def make_page(
     scores = _embed_scores(record, str(state.get("order", ""))) if "scores" in embeds else []
     scored = {(entry["stack"], entry["pattern"]) for entry in scores}
     for entry in description["stacks"]:
-        # The page offers only patterns whose scores it contains.
+        # Patterns are the measures by which a reader can order heads. The page offers only those
+        # whose scores it contains.
         entry["patterns"] = [name for name in entry["patterns"] if (entry["name"], name) in scored]
     data = {
         "format": FORMAT,
@@ -347,14 +348,15 @@ def _sha256(text: str) -> str:
 def _embed_scores(record: AttentionRecord, order: str) -> list[dict[str, Any]]:
     """Return the scores of the measures by which a page can order heads.
 
-    To keep pages small, only three kinds of measures are included: those with the property
-    `Measure.positional`, those with `Measure.opens_views`, and the measure `order`.
+    The result has one entry for each measure of each stack. To keep pages small, only three kinds
+    of measures are included: those with the property `Measure.positional`, those with the property
+    `Measure.opens_views`, and the measure with the name `order`.
     """
     scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
     embedded = []
     for stack in record.stacks.values():
-        # Compute scores from the same queries as a view in a notebook, so that both show the same
-        # numbers. The result is None for all queries.
+        # Compute scores from the same queries as a view in a notebook, so that the page and the
+        # view show the same numbers. None means all queries.
         queries = num_scored_queries(stack)
         # No measures are defined for signed numbers. `_MAX_SCORED_WEIGHTS` explains the second
         # condition.

@@ -53,7 +53,8 @@ def iframe(
     """Return the HTML of an iframe that contains `page`.
 
     `height` is in pixels. If it is "auto", the frame first has the height `estimate`, also in
-    pixels. When the page has opened, the frame gets the height of the page.
+    pixels. When the page has opened, the frame gets the height of the page. `css_class` is the
+    class of the frame, or "" for no class.
     """
     pixels, follow = (estimate, f' onload="{_FOLLOW}"') if height == "auto" else (height, "")
     class_attribute = f' class="{css_class}"' if css_class else ""

@@ -21,8 +21,8 @@ from attnviz.utils.arguments import as_path, whole_number
 
 PagePrecision = Literal["auto", "exact"]
 
-#: If the user passes neither `max_mb` nor `precision="exact"`, maximum size in bytes of a page that
-#: contains all weights. A page of this size opens at once and can be sent by email.
+#: Maximum size in bytes of a page that contains all weights. It applies if the user passes neither
+#: `max_mb` nor `precision="exact"`. A page of this size opens at once and can be sent by email.
 FULL_BYTES = 6_000_000
 #: Maximum number of weights in a page with `precision="exact"`, unless it contains queries and keys
 #: instead. More weights slow down the browser.
@@ -143,7 +143,7 @@ def format_megabytes(count: int) -> str:
 
 
 def too_large_message(limit: int, needed: int, contents: str = "") -> str:
-    """Return the error message for the page of a record that exceeds its size limit.
+    """Return the error message for a page that exceeds its size limit.
 
     Parameters
     ----------
@@ -152,7 +152,8 @@ def too_large_message(limit: int, needed: int, contents: str = "") -> str:
     needed : int
         Size of the page in bytes.
     contents : str
-        What the page with `needed` bytes contains, such as "without weights".
+        Words that say what the page with `needed` bytes contains, such as "without weights". They
+        follow the size in the message.
     """
     return (
         f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
@@ -164,7 +165,7 @@ def too_large_message(limit: int, needed: int, contents: str = "") -> str:
 def code_too_large_message(limit: int, bare: int) -> str:
     """Return the error message for a size limit that is too small for any page of a view.
 
-    `limit` and `bare`, the size of a page without any data, are in bytes.
+    `limit` is the size limit, and `bare` is the size of a page without any data, in bytes.
     """
     return (
         f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "

@@ -74,15 +74,16 @@ _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )
-# CSS selectors of outputs that contain a saved picture, a frame with a page, or a view that is
-# drawn or has a kernel.
+# CSS selectors of outputs that contain a saved picture (_SAVED), a frame with a page (_FRAMED), or
+# a view that is drawn or has a kernel (_ALIVE).
 _SAVED = f":is({_OUTPUTS}):has(.attnviz-saved)"
 _FRAMED = f":is({_OUTPUTS}):has(iframe.attnviz-snapshot)"
 _ALIVE = f":is({_OUTPUTS}):has(.attnviz):not(:has({_DETACHED}))"
 # Style sheet of a saved picture. It hides the picture while the view directly before it works.
-# While JupyterLab searches for the widget, the picture appears only after 1 second, so that it is
-# not visible for a moment in a notebook that has a kernel. With `options.snapshot="page"`, a frame
-# with the page follows the picture and is hidden with it.
+# While JupyterLab searches for the widget, the picture stays hidden for 1 second. If the notebook
+# has a kernel, JupyterLab usually finds the widget within this time, so the picture does not appear
+# at all. With `options.snapshot="page"`, a frame with the page follows the picture and is hidden
+# with it.
 _SAVED_STYLE = f"""<style>
 .attnviz-saved .attnviz-title {{ font-weight: 600; }}
 .attnviz-saved img {{ max-width: 100%; height: auto; }}
@@ -111,7 +112,8 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
         Function that returns the HTML of the interactive page. If it is passed, a frame with this
         page follows the picture.
     height : float
-        Height of the frame in pixels before its page has opened.
+        Height of the frame in pixels before its page has opened. Heights outside `_MIN_HEIGHT` to
+        `_MAX_HEIGHT` are replaced with the nearest of these bounds.
     """
     from IPython.display import display
 
@@ -150,8 +152,8 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
     else:
         png = _reduce_colors(png)
         picture = Image(png, format="png", retina=True, alt=title)
-        # Remove the height that IPython set. With a fixed height, Jupyter Book would distort the
-        # picture in a narrow column.
+        # Remove the height that IPython's `Image` has set. With a fixed height, Jupyter Book would
+        # distort the picture in a narrow column.
         picture.height = None
         still = (
             f'<img alt="{html.escape(title)}" style="width: 100%" '

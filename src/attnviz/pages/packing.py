@@ -36,8 +36,8 @@ def packed(data: bytes) -> str:
 class Packer:
     """Compressor for several byte strings with similar content.
 
-    The strategies are compared only with the first byte string, because one of them takes five
-    times as long as the other. The better strategy is then used for all byte strings.
+    Two strategies of zlib are compared with the first byte string only, because one of them takes
+    five times as long as the other. The better strategy is then used for all byte strings.
     """
 
     def __init__(self) -> None:

@@ -55,10 +55,10 @@ SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
 _MAX_PNG_BYTES = 6_000
 #: Maximum size in bytes of the HTML that `draw_all_heads` returns for fewer than 10,000 heads.
 MAX_PICTURE_BYTES = 9_500
-# Maximum displayed size of the picture in CSS pixels, unless the PNG has more pixels. With this
-# size, the description below the picture is visible without scrolling.
+# Maximum displayed length of the picture's longer side in CSS pixels, unless this side of the PNG
+# has more pixels. With this length, the description below the picture is visible without scrolling.
 _SHOWN_SIZE = 480
-# Maximum displayed size of one pixel of the picture in CSS pixels.
+# Maximum displayed width and height of one pixel of the PNG, in CSS pixels.
 _LARGEST_PIXEL = 8
 
 #: Heat maps, in which each number is the index of a color in a palette.
@@ -147,9 +147,12 @@ def draw_all_heads(stack: AttentionStack) -> str:
 
 
 def _maps_of_all_heads(stack: AttentionStack, side: int) -> NDArray[np.float32]:
-    """Return maps of all heads, (layers, heads, rows, columns), with at most `side` queries.
+    """Return maps of all heads, (layers, heads, rows, columns).
 
-    If a layer has fewer heads than others, the maps of the missing heads are 0.
+    Each row of a map has the weights of one query. A map has at most `side` rows and columns. If
+    there are more queries, they are sampled. If there are more keys, a number is the maximum of
+    several keys (`pool_maps`). If a layer has fewer heads than others, the maps of the missing
+    heads are 0.
     """
     queries = sample_queries(len(stack.query_tokens), side)
     num_keys, num_heads = len(stack.key_tokens), max(stack.heads_per_layer)
@@ -177,17 +180,20 @@ def draw_grid(
     Parameters
     ----------
     cells : callable
-        Function of the largest length of a side of a map in pixels. It returns the maps as color
-        indices, (rows of maps, maps in a row, rows, columns). The index 0 is the background.
+        Function of one number: the maximum length of a side of a map in pixels. It returns the
+        maps as color indices, (rows of maps, maps in a row, rows, columns). The index 0 is the
+        background.
     palette : ndarray
         At most 15 colors, (colors, 3). The first color is the background.
     description : str
         Description of the picture.
     describe_omitted : callable
-        Function of the same length. It returns a sentence about what the picture does not show.
+        Function of the maximum length with which the maps were made. It returns a sentence about
+        what the picture does not show.
     sides : sequence of int
-        Lengths from the largest to the smallest. They are tried in this order until the PNG has at
-        most `_MAX_PNG_BYTES` bytes. If it always has more, the last length is used.
+        Maximum lengths of a side, from the largest to the smallest. They are tried in this order
+        until the PNG has at most `_MAX_PNG_BYTES` bytes. If the PNG always has more, the last
+        length is used.
     """
     for side in sides:
         pixels = _join_maps(cells(side))
@@ -268,8 +274,8 @@ def _join_maps(maps: Cells) -> Cells:
 def encode_png(pixels: Cells, palette: NDArray[np.float64]) -> bytes:
     """Return a PNG with 4 bits per pixel.
 
-    `pixels` are indices of the colors in `palette`, (height, width). The index 255 stands for the
-    last color.
+    `pixels`, (height, width), has indices of colors. `palette` has at most 16 colors, (colors, 3).
+    The index 255 stands for the last color.
     """
     height, width = pixels.shape
     numbers = np.minimum(pixels, len(palette) - 1).astype(np.uint8)

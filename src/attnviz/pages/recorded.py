@@ -2,10 +2,11 @@
 
 A view in a notebook sends requests to the kernel, and gets replies that consist of a header (a JSON
 object) and bytes. A page of the embedding view or of the atlas has no kernel, and contains recorded
-replies. Each is stored with the name of a request and some arguments. It answers every request with
-this name and these arguments. The request may have more arguments. If a reply has a list of
-headers, it is the reply for all heads of a layer, and the argument ``head`` of the request chooses
-one of them. ``js/src/client/page/recorded.ts`` looks up the replies.
+replies. Each recorded reply is stored with the name of a request and some arguments. The reply
+answers every request that has this name and these arguments, even if the request has further
+arguments. A recorded reply can also have one header for each head of a layer. In that case the
+argument ``head`` of the request chooses the header and the bytes of one head.
+``js/src/client/page/recorded.ts`` looks up the replies.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def recorded(
     Parameters
     ----------
     request, arguments : str, mapping
-        Name of the request, and the arguments that a request must have to get this reply.
+        Name and arguments that a request must have to get this reply.
     header : mapping or sequence of mappings
         Header of the reply, or one header per head.
     data : ndarray, optional
@@ -73,10 +74,12 @@ def recorded_weights(
     header: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     weights: NDArray[np.floating],
 ) -> dict[str, Any]:
-    """Return a recorded reply with mean weights of the heads of a layer, (heads, ...), in float32.
+    """Return a recorded reply with mean weights of the heads of a layer, (heads, ...).
 
-    Each weight is stored as one byte. NaN and infinite weights become 0. Other weights become
-    ``1 + 254 * sqrt(weight / maximum)``, rounded, with the largest weight of the head as `maximum`.
+    Each weight is stored as one byte, which the page decodes to a float32 number. If the weight is
+    NaN or infinite, the byte is 0, which the page decodes to NaN. Otherwise, the byte is ``1 +
+    round(254 * sqrt(weight / maximum))``, where ``maximum`` is the largest finite weight of the
+    head.
     """
     flat = weights.reshape(len(weights), -1)
     finite = np.isfinite(flat)

@@ -28,8 +28,9 @@ gaps       key       number of keys between this and the previous embedded key o
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
 
-A header contains `maximum`, `max_rest` and `reach`, which is the largest distance from a query to a
-later key with weight. For signed numbers (``signed`` in the header), the largest absolute values
+The header of a layer contains `maximum`, the largest possible weight, and `max_rest`, the largest
+of the rests. It also contains `reach`, the largest distance from a query to a later key with
+weight. For signed numbers (``signed`` in the header), the largest absolute values
 count as the largest weights. Their codes are signed bytes, ``sign(number) * round(127
 sqrt(abs(number) / maximum))``. All rests are 0, so keys that are not embedded have the value 0.
 
@@ -113,7 +114,8 @@ def select_rows(
         (rows, columns). The columns are consecutive keys. All other keys have the weight 0.
     threshold : float
         Minimum weight of an embedded key, apart from the `MIN_KEYS` keys with the largest weights.
-        Among equal weights, those of earlier keys count as larger.
+        Among equal weights, those of earlier keys count as larger. With the threshold 0, all keys
+        from the first to the last key with weight are embedded.
     maximum : float
         Weight whose code is the largest code.
     first : int, default 0
@@ -163,7 +165,8 @@ def _largest_keys(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
     """Select the embedded keys of rows with the absolute weights `sizes`, (rows, keys).
 
-    Return whether each key is embedded, and a copy of `sizes` in which embedded keys have 0.
+    The embedded keys are those with at least `threshold`, and the `MIN_KEYS` largest of each row.
+    Return whether each key is embedded, and a copy of `sizes` with 0 for embedded keys.
     """
     embedded = sizes >= max(np.float32(threshold), _SMALLEST)
     others = sizes.copy()
@@ -199,7 +202,7 @@ def _gaps(
 
 
 def concatenate_rows(parts: list[Rows]) -> Rows:
-    """Join the rows of several parts of a layer, in this order. Pass at least one part."""
+    """Join the rows of `parts` in the given order. Pass at least one part."""
     arrays = ("counts", "firsts", "ends", "gaps", "codes", "rests", "largest")
     return Rows(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
@@ -230,8 +233,8 @@ def encode_rows(
     maximum, signed
         The same arguments as for `select_rows`.
     queries : ndarray of int64, optional
-        Position of the query of each row, the same for all heads. By default, row i of a head is
-        that of query i.
+        Position of the query of each row of a head. All heads have the same queries. By default,
+        row i of a head belongs to query i.
     """
     row = np.tile(np.arange(shape[1]) if queries is None else queries, shape[0])
     others = rows.ends - rows.firsts - rows.counts

@@ -1,5 +1,7 @@
 """Picture that a notebook stores with a live view: a few heads as heat maps, with their tokens.
 
+A map is the heat map of one head, in which queries go down and keys across.
+
 A live view is a widget, which needs a kernel. Readers who open the notebook without a kernel see
 the picture. It is drawn without a browser, because notebooks may run without a browser. The number
 of computed weights is limited, so that drawing takes little time. Below the picture is a
@@ -39,13 +41,14 @@ MAX_WEIGHTS = 1 << 23
 # If a map has at most this many queries and at most this many keys, it has the tokens as labels,
 # and one cell for each weight.
 _MAX_LABELLED = 40
-# Maximum number of rows and columns of any other map. Its rows are sampled queries. A cell can show
-# the maximum of several keys.
+# Maximum number of rows and columns of a map with more queries or keys than `_MAX_LABELLED`. If
+# there are more queries, the rows are sampled queries. If there are more keys, a cell shows the
+# maximum of several keys.
 _MAX_CELLS = 48
 # Maximum number of heads in a picture.
 _MAX_HEADS = 4
-# Maximum width in pixels of the maps with the labels of their rows, unless there is only one map.
-# The column of a notebook is usually wider.
+# Maximum width in pixels of all maps of a picture together, with the labels of their rows. A single
+# map can be wider. The column of a notebook is usually wider than this width.
 _MAX_WIDTH = 860
 
 # Size in pixels of a cell in a map with labels. It is `_CELL`, or `_SMALL_CELL` if the map has more

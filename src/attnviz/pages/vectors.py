@@ -30,16 +30,17 @@ from attnviz.utils.progress import Pace, part_of
 #: If all vectors of a record together need at most this many bytes in float32, none of them is
 #: rounded to float16.
 MAX_EXACT_BYTES = 4_000_000
-#: Maximum size in bytes of the vectors, masks and biases in a page. More data would slow down the
-#: browser.
+#: Maximum size in bytes of the vectors, masks and biases in a page, before compression. More data
+#: would slow down the browser.
 MAX_VECTOR_BYTES = 100_000_000
 
-# Maximum number of weights of a head that are compared at once, unless a single query has more.
+# Maximum number of weights of a head that `_measure_errors` computes at once, unless a single query
+# has more.
 _MAX_WEIGHTS = 1 << 20
 # Largest number that float16 can represent.
 _MAX_HALF = float(torch.finfo(torch.float16).max)
 
-# Stack, number of a layer, and the attention of this layer.
+# A stack, the number of one of its layers, and the attention of this layer.
 _Layer = tuple[AttentionStack, int, QueryKeyAttention]
 
 
@@ -177,9 +178,9 @@ def _record_for_page(
 ) -> AttentionRecord:
     """Return a record of the rounded layers, with masks and biases that a page can store.
 
-    In each head, masks other than a `BandMask` become one bit for each query-key pair. A
-    `WindowBias` becomes one number for each pair. Layers that share a mask or bias also share it in
-    the result.
+    A mask other than a `BandMask` becomes one bit for each query-key pair of each head. A
+    `WindowBias` becomes one number for each query-key pair of each head. Layers that share a mask
+    or bias also share it in the result.
     """
     masks: dict[int, Mask] = {}
     biases: dict[int, Bias] = {}
