@@ -63,8 +63,8 @@ _COMPUTED_PAIRS = 16_000_000
 # Ratio of the sizes after and before base64 encoding.
 _TEXT = 4 / 3
 # Upper bounds in bytes of what a page contains in addition to the codes of the weights: `_ROW` for
-# the other numbers of a row (the weights of one query in one head), and `_LAYER` for the JSON header
-# of a layer.
+# the other numbers of a row (the weights of one query in one head), and `_LAYER` for the JSON
+# header of a layer.
 _ROW, _LAYER = 16, 1000
 # Maximum number of weights of the sampled queries in all heads of the record together, unless a
 # single query in each head has more weights.
