@@ -82,14 +82,14 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         The head and pattern with the largest (score - baseline) / (1 - baseline). `baseline` is the
         score of uniform attention. The quotient is 0 for uniform attention, and 1 if all weight is
         on the pattern's pairs. A pattern is considered only if the mask allows a pair of the
-        pattern for at least 8 queries, and for at least a quarter of all queries. The result is
-        None if
+        pattern for at least 8 queries, and for at least a quarter of all queries. For long texts,
+        these numbers are estimated from the compared queries (see Notes). The result is None if
 
         - no pair of a head and a pattern has a quotient of at least 0.5,
         - no pattern is possible, for example because queries and keys are different tokens,
         - `stack` has signed values, such as differences,
-        - the compared queries (see Notes) of all heads have more than 2**24 weights, for example
-          64 queries of 144 heads with more than 1,820 keys.
+        - the compared queries of all heads have more than 2**24 weights, for example 64 queries of
+          144 heads with more than 1,820 keys.
 
         The patterns are the measures whose property `Measure.opens_views` is True. ``"first
         token"`` is not one of them, because many heads of any model attend to the first token of

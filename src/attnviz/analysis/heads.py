@@ -45,13 +45,13 @@ _MAX_ENTRIES = 1 << 21
 # Computing a head with fewer weights takes as long as computing this many. Therefore such a head
 # counts as this many weights when `weights_of_some` limits the heads that are computed at once.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
-# The pairs of all measures in a block of rows are the same in all layers. They are stored if the
-# block has at most this many. Otherwise they are computed again for each layer.
+# The pairs of a measure in a block of rows are the same in all layers. The pairs of all measures in
+# a block are stored if they are at most this many. Otherwise they are computed for each layer.
 _MAX_CACHED_PAIRS = 1 << 16
 
 
 def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
-    """Return the names of the measures that are defined for the heads of a stack.
+    """Return the names of the measures that can have a score for the heads of a stack.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
 
 
 def possible_measures(stack: AttentionStack) -> list[Measure]:
-    """Return the measures that can have a score for the heads of a stack."""
+    """Return the measures that can have a score for the heads of a stack without signed values."""
     queries, keys = facts_of(stack)
     causal = stack.causal
     return [

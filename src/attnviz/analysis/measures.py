@@ -201,8 +201,8 @@ class Measure:
         Whether views may open at the head that shows these pairs most clearly
         (`attnviz.analysis.distinct_head`).
     possible : callable or None
-        ``possible(keys, causal)`` returns whether a text with these keys, and with or without a
-        causal mask, can have such pairs. None if this is computed from `formula`.
+        ``possible(keys, causal)`` returns whether a text with these keys can have such pairs.
+        `causal` is whether the mask is causal. None if this is computed from `formula`.
 
     Examples
     --------

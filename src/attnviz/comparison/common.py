@@ -61,7 +61,7 @@ def align_records(
     `names` has the names of the records in notes and errors. `first_notes` are put before the other
     notes. Raise ValueError if the records have no stack in common. Also raise it if one of the
     common stacks has no common layer, has signed numbers, or differs in `measure` or `normalized`,
-    or if its texts have no common token and different numbers of tokens.
+    or if two records have different numbers of tokens in it, and no token in common.
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)

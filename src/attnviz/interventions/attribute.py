@@ -166,12 +166,13 @@ def attribute(
     Returns
     -------
     AttentionRecord
-        Record with attributions in place of weights. `AttentionStack.measure` has the name of the
-        method. The numbers of ``"value norm"``, ``"relevance"`` and ``"rollout"`` are not negative.
-        Those of the other methods are signed: positive numbers support the answer. A block of
-        numbers is computed when it is read. Layers that cannot be attributed, for example because
-        they do not use the attention dispatcher of transformers, are missing. A note of the record
-        names them.
+        Record with attributions in place of weights. `AttentionStack.measure` names them: it is
+        "gradient x attention" for ``"gradient"``, "direct attribution" for ``"direct"``, and
+        otherwise the name of the method. Attributions by ``"value norm"``, ``"relevance"`` and
+        ``"rollout"`` are not negative. Those by the other methods are signed: positive numbers
+        support the answer. A block of numbers is computed when it is read. Layers that cannot be
+        attributed, for example because they do not use the attention dispatcher of transformers,
+        are missing. A note of the record names these layers.
 
     Raises
     ------

@@ -565,9 +565,9 @@ def for_generation(change: Change, stack: AttentionStack, most: tuple[int, int])
 def layer_change(
     changes: Sequence[Change], stack: AttentionStack, layer: int
 ) -> LayerChange | None:
-    """Return one change that applies all `changes` of a layer, in their order.
+    """Return one `LayerChange` that applies all `changes` to a layer of `stack`, in their order.
 
-    Return None if no change applies to this layer.
+    Return None if none of `changes` applies to this layer.
     """
     parts = [
         change._of_layer(stack, layer) for change in changes if layer in change._layers_of(stack)
@@ -578,10 +578,11 @@ def layer_change(
 def plan_of(
     changes: Sequence[Change], outline: AttentionRecord, module_runs: ModuleRuns
 ) -> ForwardChange:
-    """Return the `LayerChange` of each run of an attention module in a forward.
+    """Return the `LayerChange` that applies `changes`, for each `ModuleRun` of a forward.
 
-    `outline` is a record with all layers of the model, as `outline_of` returns it. Runs without a
-    change are left out. Raise TypeError, ValueError or IndexError if a change cannot be applied.
+    `outline` is a record with all layers of the model, as `outline_of` returns it. Module runs
+    without a change are left out. Raise TypeError, ValueError or IndexError if a change cannot be
+    applied.
     """
     by_stack = changes_by_stack(changes, outline)
     plan = {}

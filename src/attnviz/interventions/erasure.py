@@ -31,8 +31,8 @@ _EXACT = 16
 class ErasureCurve:
     """Answer of a model while tokens are erased in the order of a ranking.
 
-    An answer flips when it becomes 0 or negative. If the answer is the logit of one token minus
-    that of another, the other token is then at least as likely.
+    An answer flips when it is 0 or negative for the first time. If the answer is the logit of one
+    token minus that of another, the other token is then at least as likely.
 
     Attributes
     ----------
@@ -44,7 +44,8 @@ class ErasureCurve:
         Mean of the answer over random orders, and the standard error of this mean, (erased tokens +
         1,).
     flips_after : int or None
-        Number of erased tokens after which the answer flips. None if it never flips.
+        Number of erased tokens after which the answer flips. 0 if the answer with all tokens is 0
+        or negative. None if the answer never flips.
     random_flips_after : float
         Number of erased tokens after which the answer flips, as a mean over the random orders. An
         order in which the answer never flips counts with the number of all erased tokens.
@@ -317,7 +318,8 @@ def sufficient_tokens(
 def _smallest(text: TokenRemover) -> tuple[Sequence[int], float]:
     """Return the smallest sufficient set of tokens, and the answer without the other tokens.
 
-    Sets are tried in ascending size, until one suffices.
+    Sets are tried in ascending size, until one suffices. If several sets of this size suffice, the
+    set with the largest answer is returned.
     """
     for size in range(text.num_kept, len(text.choice)):
         kept = list(combinations(text.choice, size))

@@ -110,7 +110,7 @@ class Example:
     def other_examples(self, inputs: Any) -> list[Example]:
         """Return the examples in `inputs`, for the same model.
 
-        In an encoder-decoder model, they have the `decoder_input_ids` of this example.
+        In an encoder-decoder model, the new examples have the `decoder_input_ids` of this example.
         """
         ids = self.batch.arguments.get("decoder_input_ids")
         made: list[Example] = []

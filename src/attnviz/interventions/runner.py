@@ -184,7 +184,7 @@ class Runner:
         return answer_of(self.example, self.outputs, answer, self.reading, changed)
 
     def change(self, *changes: Change) -> ForwardChange:
-        """Return the `LayerChange` that applies `changes`, for each changed run of a module.
+        """Return the `LayerChange` that applies `changes`, for each `ModuleRun` that they change.
 
         Raise the errors of `plan_of`.
         """
