@@ -12,7 +12,7 @@ import re
 import sys
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin, is_typeddict
 
 from attnviz.atlas.description import AtlasEdges, AtlasTable, AtlasTexts
 from attnviz.atlas.server import ATLAS_REQUESTS
@@ -74,6 +74,9 @@ class Writer:
 
     def _interface(self, kind: type) -> str:
         summary, comments = _documented(kind)
+        base = _base(kind)
+        inherited = base.__annotations__ if base else {}
+        extends = f" extends {self.name_of(base)}" if base else ""
         members = {}
         if is_dataclass(kind):
             for field in fields(kind):
@@ -98,8 +101,10 @@ class Writer:
                 f"export type {kind.__name__} = Record<string, never>;",
             ]
             return "\n".join(lines) + "\n"
-        lines = [*_comment(summary, ""), f"export interface {kind.__name__} {{"]
+        lines = [*_comment(summary, ""), f"export interface {kind.__name__}{extends} {{"]
         for name, (annotation, optional, module) in members.items():
+            if name in inherited:
+                continue
             # A request omits an optional field instead of passing null.
             written = self._type(ast.parse(annotation, mode="eval").body, module)
             if is_dataclass(kind) and optional:
@@ -139,6 +144,20 @@ class Writer:
             self.written.setdefault(name, f"export type {name} = {_union(get_args(meant))};\n")
             return name
         return self.name_of(meant)
+
+
+def _base(kind: type) -> type | None:
+    """Return the class of which an interface inherits fields.
+
+    A request does not inherit, because it can omit fields that a class of options always has.
+    """
+    definition = ast.parse(inspect.getsource(kind)).body[0]
+    if hasattr(kind, "answer") or not isinstance(definition, ast.ClassDef):
+        return None
+    # A TypedDict does not know its bases, so read them from the source.
+    names = [base.id for base in definition.bases if isinstance(base, ast.Name)]
+    bases = [getattr(sys.modules[kind.__module__], name) for name in names]
+    return next((base for base in bases if is_dataclass(base) or is_typeddict(base)), None)
 
 
 def _union(options: Any) -> str:

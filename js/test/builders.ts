@@ -66,8 +66,6 @@ export function transportOf(
 ): Transport {
   return {
     live: true,
-    retry: () => undefined,
-    watch: (listen) => listen("ready"),
     request,
     ...overrides,
   };

@@ -1,6 +1,6 @@
 /** Fakes of a kernel and of a widget's model. */
 
-import type { Connection, Reply, Transport } from "../src/client/transport";
+import type { Reply, Transport } from "../src/client/transport";
 
 /** Fake kernel, which lists its requests. Tests decide which replies are delayed or fail. */
 export abstract class FakeKernel implements Transport {
@@ -15,12 +15,6 @@ export abstract class FakeKernel implements Transport {
   readonly aborted: string[] = [];
   /** Error message for each name of a request that fails. */
   failing: Record<string, string> = {};
-
-  retry(): void {}
-
-  watch(listener: (connection: Connection) => void): void {
-    listener("ready");
-  }
 
   async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
     this.asked.push([name, args as Record<string, unknown>]);

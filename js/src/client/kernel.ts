@@ -54,26 +54,17 @@ interface Pending {
 }
 
 interface Message {
-  attnviz?: unknown;
-  id?: unknown;
+  attnviz: "reply" | "error";
+  id: string;
   header?: unknown;
-  message?: unknown;
+  message?: string;
 }
 
-function randomPrefix(): string {
-  // Several tabs may share one kernel, so a counter alone would not be unique.
-  const words = crypto.getRandomValues(new Uint32Array(2));
-  return Array.from(words, (word) => word.toString(36)).join("");
-}
-
-/** Send a message to the kernel. Return false if this fails. */
-function post(model: MessageModel, message: object): boolean {
+function post(model: MessageModel, message: object): void {
   try {
     model.send(message);
-    return true;
   } catch {
     // JupyterLab throws if the kernel ended or the notebook was closed.
-    return false;
   }
 }
 
@@ -90,13 +81,8 @@ function isDetached(model: MessageModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
-/**
- * Description that was sent with the widget, with the number of its record. Without a number, the
- * description is about record 0.
- */
-interface WidgetDescription {
-  record?: number;
-}
+/** Description that was sent with the widget, with the number of its record (0 by default). */
+type WidgetDescription = { record?: number };
 
 /**
  * Remove the description from the widget's state and return it, or null without one. It is removed
@@ -119,15 +105,14 @@ export class KernelChannel implements Transport {
   readonly live = true;
   readonly detached: boolean;
   readonly record: Signal<number>;
+  readonly connection = signal<Connection>("ready");
   readonly #model: MessageModel;
   #description: WidgetDescription | null;
-  readonly #prefix = randomPrefix();
+  // Several tabs may share one kernel, so a counter alone would not identify a message.
+  readonly #prefix = crypto.getRandomValues(new Uint32Array(2)).join("-");
   #counter = 0;
   #queue: Pending[] = [];
   readonly #inFlight = new Set<Pending>();
-  readonly #byId = new Map<string, Pending>();
-  readonly #listeners = new Set<(connection: Connection) => void>();
-  #connection: Connection = "ready";
 
   /**
    * @param ended signal that closes the channel. Pending requests are then rejected, and later
@@ -162,14 +147,10 @@ export class KernelChannel implements Transport {
     report?: (progress: ReplyProgress) => void,
   ): Promise<Reply> {
     const kernelArgs = this.#kernelArgs(args);
-    if (kernelArgs === null) return Promise.reject(abortError());
-    const stored = name === "describe" && !signal?.aborted ? this.#takeDescription() : null;
+    if (kernelArgs === null || signal?.aborted) return Promise.reject(abortError());
+    const stored = name === "describe" ? this.#takeDescription() : null;
     if (stored) return Promise.resolve(stored);
     return new Promise((resolve, reject) => {
-      if (signal?.aborted) {
-        reject(abortError());
-        return;
-      }
       const abort = (): void => {
         this.#cancel(pending);
         reject(abortError());
@@ -204,12 +185,6 @@ export class KernelChannel implements Transport {
       this.#cancel(pending);
       pending.reject(new Error("The computation was stopped."));
     }
-  }
-
-  watch(listener: (connection: Connection) => void, signal: AbortSignal): void {
-    this.#listeners.add(listener);
-    signal.addEventListener("abort", () => this.#listeners.delete(listener));
-    listener(this.#connection);
   }
 
   /**
@@ -253,17 +228,17 @@ export class KernelChannel implements Transport {
   #send(pending: Pending): void {
     const id = `${this.#prefix}-${this.#counter++}`;
     pending.ids.push(id);
-    this.#byId.set(id, pending);
     pending.timers.forEach(clearTimeout);
     pending.connection = "ready";
-    const startTimer = (delay: number, connection: Connection): ReturnType<typeof setTimeout> =>
-      setTimeout(() => {
-        pending.connection = connection;
-        this.#notify();
-      }, delay);
-    pending.timers = isDetached(this.#model)
-      ? [startTimer(WAITING_AFTER_MS, "detached")]
-      : [startTimer(WAITING_AFTER_MS, "waiting"), startTimer(UNANSWERED_AFTER_MS, "unanswered")];
+    const detached = isDetached(this.#model);
+    const become = (connection: Connection): void => {
+      pending.connection = detached ? "detached" : connection;
+      this.#notify();
+    };
+    pending.timers = [
+      setTimeout(become, WAITING_AFTER_MS, "waiting"),
+      setTimeout(become, UNANSWERED_AFTER_MS, "unanswered"),
+    ];
     // If the message cannot be sent, the timers report that the answer is missing. A retry sends
     // the request again.
     const { name, args } = pending;
@@ -272,10 +247,8 @@ export class KernelChannel implements Transport {
   }
 
   #cancel(pending: Pending): void {
-    const wasSent = this.#inFlight.has(pending);
-    const ids = pending.ids;
     this.#finish(pending);
-    if (wasSent) for (const id of ids) post(this.#model, { attnviz: "cancel", id });
+    for (const id of pending.ids) post(this.#model, { attnviz: "cancel", id });
     // Callers often cancel several requests together. Send the next request after all of them are
     // removed from the queue. Otherwise a queued request could be sent just before it is cancelled,
     // and the kernel would compute it.
@@ -285,38 +258,30 @@ export class KernelChannel implements Transport {
   #finish(pending: Pending): void {
     pending.timers.forEach(clearTimeout);
     pending.release();
-    for (const id of pending.ids) this.#byId.delete(id);
     this.#inFlight.delete(pending);
     this.#queue = this.#queue.filter((other) => other !== pending);
     this.#notify();
   }
 
-  #receive(message: Message, buffers: DataView[]): void {
-    if (message?.attnviz !== "reply" && message?.attnviz !== "error") return;
+  #receive({ attnviz, id, header, message }: Message, buffers: DataView[]): void {
     // An unknown id belongs to another tab or to a request that has ended.
-    const pending = this.#byId.get(String(message.id));
+    const pending = [...this.#inFlight].find(({ ids }) => ids.includes(id));
     if (!pending) return;
-    const { pending: progress = null } = (message.header ?? {}) as Partial<PendingHeader>;
-    if (message.attnviz === "reply" && progress !== null) {
-      this.#continue(pending, String(message.id), progress);
+    const progress = (header as Partial<PendingHeader> | undefined)?.pending;
+    if (progress) {
+      this.#continue(pending, id, progress);
       return;
     }
     this.#finish(pending);
-    if (message.attnviz === "reply") {
-      pending.resolve({ header: message.header, data: buffers[0] ?? null });
-    } else {
-      pending.reject(
-        new Error(String(message.message ?? "The kernel returned an error without a message.")),
-      );
-    }
+    if (attnviz === "reply") pending.resolve({ header, data: buffers[0] ?? null });
+    else pending.reject(new Error(message));
     this.#sendNext();
   }
 
   /** Send an unfinished request again, so that the kernel continues to compute it. */
   #continue(pending: Pending, id: string, progress: ReplyProgress): void {
-    const isNewest = pending.ids[pending.ids.length - 1] === id;
+    const isNewest = pending.ids.at(-1) === id;
     pending.ids = pending.ids.filter((other) => other !== id);
-    this.#byId.delete(id);
     // If a retry has sent the request again under a newer id, ignore progress of the earlier id.
     if (!isNewest) return;
     if (pending.progress === null) pending.firstProgressAt = Date.now();
@@ -334,11 +299,8 @@ export class KernelChannel implements Transport {
     // A problem has precedence over progress, and progress over "waiting". Among several long
     // requests, report the progress of the first.
     const problem = (["detached", "unanswered"] as const).find((state) => states.has(state));
-    const connection =
+    this.connection.value =
       problem ?? longRequests[0]?.progress ?? (states.has("waiting") ? "waiting" : "ready");
-    if (connection === this.#connection) return;
-    this.#connection = connection;
-    for (const listener of this.#listeners) listener(connection);
   }
 }
 

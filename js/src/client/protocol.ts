@@ -40,15 +40,7 @@ export interface PlotOptions {
 }
 
 /** Options of the plot of one head. */
-export interface HeadPlot {
-  stack: string;
-  layer: number;
-  placing: Placing;
-  method: Method;
-  dimensions: Dimensions;
-  perplexity: number;
-  neighbors: number;
-  seed: number;
+export interface HeadPlot extends PlotOptions {
   head: number;
 }
 
@@ -297,9 +289,14 @@ export interface PageRequest {
   state: object;
 }
 
-/** Header of a reply with one part of an exported page in its buffer. */
-export interface PageHeader {
+/** Header of a reply that has one part of a long content. */
+export interface PartHeader {
+  /** Number of parts of the content. */
   parts: number;
+}
+
+/** Header of a reply with one part of an exported page in its buffer. */
+export interface PageHeader extends PartHeader {
   /** File name of the page. */
   name: string;
 }
@@ -319,6 +316,40 @@ export interface DescribeRequest {
 export interface ImageHeader {
   height: number;
   width: number;
+}
+
+/** Properties of one stack of attention layers, without its tokens. */
+export interface StackNumbers {
+  name: string;
+  /** Numbers of the layers in the model. */
+  layers: number[];
+  /** Number of heads of each layer, in the order of `layers`. */
+  heads_per_layer: number[];
+  /** Whether the weights of each query sum to 1. */
+  normalized: boolean;
+  /** Whether numbers may be negative. Omitted if False. */
+  signed?: boolean;
+  /** Name of the quantity that the stack contains, such as "difference". Omitted for weights. */
+  measure?: string;
+  /**
+   * Largest possible weight, which is 1 if `normalized`. Otherwise it is the largest weight or, for
+   * many weights, an upper bound. If `signed`, it is an absolute value.
+   */
+  maximum: number;
+  /** Whether the masks of all layers are known to forbid attention to later keys. */
+  causal: boolean;
+  /** Whether the stack has queries and keys, and not only weights. */
+  vectors: boolean;
+  /**
+   * Names of the measures, such as "previous token" or "entropy", by which heads can be ordered.
+   */
+  patterns: string[];
+  /**
+   * Number of sampled queries from which the scores of heads are estimated, if computing the
+   * weights of all queries would take too long. In this case, thumbnails of heads also show only
+   * sampled queries. Omitted if all queries are used.
+   */
+  sampled?: number;
 }
 
 export interface PatchGrid {
@@ -383,18 +414,7 @@ export interface EmbeddedShare {
 }
 
 /** Properties and tokens of one stack of attention layers, such as "self" or "cross". */
-export interface StackDescription {
-  name: string;
-  layers: number[];
-  heads_per_layer: number[];
-  normalized: boolean;
-  signed?: boolean;
-  measure?: string;
-  maximum: number;
-  causal: boolean;
-  vectors: boolean;
-  patterns: string[];
-  sampled?: number;
+export interface StackDescription extends StackNumbers {
   query_tokens: TokenList;
   /** Key tokens, or null if they are the same tokens as the queries. */
   key_tokens: TokenList | null;
@@ -414,12 +434,6 @@ export interface Description {
   /** Sizes of the images in the model's input. Omitted without images. */
   images?: ImageHeader[];
   stacks: StackDescription[];
-}
-
-/** Header of a reply that has one part of a long content. */
-export interface PartHeader {
-  /** Number of parts of the content. */
-  parts: number;
 }
 
 /** Request for the weights of some heads, rows (queries) and columns (keys) of a layer. */
@@ -467,11 +481,7 @@ export interface MapsRequest {
 }
 
 /** Header of a reply with maps of heads in its buffer. */
-export interface MapsHeader {
-  shape: [number, number, number];
-  encoding: Encoding;
-  maximum: number;
-  error: number;
+export interface MapsHeader extends EncodedHeader {
   /** "max", because each cell of a map has the largest of its weights. */
   pooled: string;
   /**
@@ -545,11 +555,7 @@ export interface TileRequest {
 }
 
 /** Header of a reply with the cells of a tile in its buffer. */
-export interface TileHeader {
-  shape: [number, number, number];
-  encoding: Encoding;
-  maximum: number;
-  error: number;
+export interface TileHeader extends EncodedHeader {
   /**
    * Sampling interval n, if one of n successive queries was used. Omitted if all queries were used.
    */
@@ -590,21 +596,7 @@ export interface VectorsPart {
 }
 
 /** Header of a reply with a query and the requested keys in its buffer. */
-export interface VectorsHeader {
-  scale: number;
-  softcap: number | null;
-  has_bias: boolean;
-  sink: SinkOfRow | null;
-  log_sum_exp: number | null;
-  head: number;
-  num_heads: number;
-  key_head: number;
-  num_key_heads: number;
-  num_allowed: number;
-  strongest: [number, number][];
-  error: number;
-  logit_error: number;
-  measured?: number;
+export interface VectorsHeader extends RowHeader {
   /**
    * Names and shapes of the arrays in the buffer, in their order: `query` (head_dim,), `keys`
    * (keys, head_dim), and four arrays with one entry per key: `bias`, `allowed` (0 or 1), `logits`
@@ -668,40 +660,6 @@ export interface OutcomeHeader {
  */
 export interface ChangedRequest {
   changes: object[];
-}
-
-/** Properties of one stack of attention layers, without its tokens. */
-export interface StackNumbers {
-  name: string;
-  /** Numbers of the layers in the model. */
-  layers: number[];
-  /** Number of heads of each layer, in the order of `layers`. */
-  heads_per_layer: number[];
-  /** Whether the weights of each query sum to 1. */
-  normalized: boolean;
-  /** Whether numbers may be negative. Omitted if False. */
-  signed?: boolean;
-  /** Name of the quantity that the stack contains, such as "difference". Omitted for weights. */
-  measure?: string;
-  /**
-   * Largest possible weight, which is 1 if `normalized`. Otherwise it is the largest weight or, for
-   * many weights, an upper bound. If `signed`, it is an absolute value.
-   */
-  maximum: number;
-  /** Whether the masks of all layers are known to forbid attention to later keys. */
-  causal: boolean;
-  /** Whether the stack has queries and keys, and not only weights. */
-  vectors: boolean;
-  /**
-   * Names of the measures, such as "previous token" or "entropy", by which heads can be ordered.
-   */
-  patterns: string[];
-  /**
-   * Number of sampled queries from which the scores of heads are estimated, if computing the
-   * weights of all queries would take too long. In this case, thumbnails of heads also show only
-   * sampled queries. Omitted if all queries are used.
-   */
-  sampled?: number;
 }
 
 /** Stack of a run with changed attention, and its difference from the unchanged run. */

@@ -33,8 +33,7 @@ export interface Transport {
   /**
    * Send a request.
    *
-   * @param report called with the progress of a long answer. The listeners of `watch` then do not
-   *   receive this progress.
+   * @param report called with the progress of a long answer, which `connection` then does not have.
    */
   request<N extends keyof Requests>(
     name: N,
@@ -42,15 +41,15 @@ export interface Transport {
     signal?: AbortSignal,
     report?: (progress: ReplyProgress) => void,
   ): Promise<Reply>;
-  /** Send every unanswered request again. A page has no such requests. */
-  retry(): void;
+  /** Send every unanswered request again. */
+  retry?(): void;
   /**
    * Cancel the requests that the kernel has been computing for a while, except those with a
    * `report` callback.
    */
   stop?(): void;
-  /** Call the listener now and at every change of the connection, until `signal` is aborted. */
-  watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
+  /** State of the connection to a kernel, or undefined for a page. */
+  readonly connection?: ReadonlySignal<Connection>;
   /** Number of the record that replies are about, or undefined if the record never changes. */
   readonly record?: ReadonlySignal<number>;
   /**

@@ -37,7 +37,7 @@ function connect(traits: Record<string, unknown> = {}): void {
   end = new AbortController();
   channel = new KernelChannel(host, end.signal);
   seen = [];
-  channel.watch((connection) => seen.push(connection), end.signal);
+  channel.connection.subscribe((connection) => void seen.push(connection));
 }
 
 beforeEach(() => {

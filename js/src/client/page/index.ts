@@ -22,7 +22,7 @@ import type {
   VectorsRequest,
 } from "../protocol";
 import type { Scores } from "../source";
-import type { Connection, Reply, Transport } from "../transport";
+import type { Reply, Transport } from "../transport";
 import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { inflatedText } from "./texts";
@@ -111,12 +111,6 @@ export class PageTransport implements Transport {
     const reply = await handler(args);
     signal?.throwIfAborted();
     return reply;
-  }
-
-  retry(): void {}
-
-  watch(listener: (connection: Connection) => void): void {
-    listener("ready");
   }
 
   #cached<V extends { bytes: number }>(

@@ -4,7 +4,7 @@
  */
 
 import { fromBase64, inflate } from "../codec";
-import type { Connection, Reply, Transport } from "../transport";
+import type { Reply, Transport } from "../transport";
 
 /**
  * Reply to all requests with the name `request` whose arguments include `arguments`. If `header` is
@@ -64,12 +64,6 @@ export class RecordedTransport implements Transport {
       throw new Error(`This page does not contain “${name}” of ${named.join(", ")}.`);
     }
     return this.reply(recorded, (args as { head?: number }).head ?? 0);
-  }
-
-  retry(): void {}
-
-  watch(listener: (connection: Connection) => void): void {
-    listener("ready");
   }
 
   /** Return the recorded reply to a request, or undefined if the page does not contain it. */

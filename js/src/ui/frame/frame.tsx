@@ -25,12 +25,12 @@ import type { ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
 import { openingInWords } from "../view/opening";
 import {
-  type ControlsForm,
   type Generating,
   isGenerating,
   type Job,
   RECORD_DEFAULTS,
   type RecordState,
+  type RecordStore,
   type Selection,
 } from "../view/record";
 import { assign } from "../view/state";
@@ -69,21 +69,24 @@ export interface ViewFrameProps<S extends RecordState> {
   footer: ComponentChildren;
 }
 
+/** Render a view in its frame. A pane has neither messages nor controls for layers and heads. */
 export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { context } = props;
-  const { record } = context;
-  const description = record.description.value;
-  const first = description?.stacks[0];
-  const embedded = first?.embedded ? embeddedInWords(first.embedded, first) : null;
-  const selection = record.selection.value;
-  const opening = selection ? openingInWords(context.common.opening.value, selection) : "";
+  const { record, common } = context;
+  const helping = useSignal(false);
   useRevealed(context, props.onReveal);
+  const description = record.description.value;
+  const selection = record.selection.value;
   const form = context.controls.value;
-  const chooses = props.choose !== "none";
+  const compact = form === "compact";
+  const name = context.paneTitle?.value ?? props.name;
+  // With this key, Preact keeps the elements of the plot when the controls above it change.
   const body = (
-    // With this key, Preact keeps the elements of the plot when the controls above it change.
     <Fragment key="body">
-      <Summary text={props.summary} quiet={isGenerating(context.common)} />
+      {/* Screen readers read the summary when it changes, except while tokens are generated. */}
+      <p class="av-unseen av-summary" aria-live={isGenerating(common) ? "off" : "polite"}>
+        {props.summary}
+      </p>
       {selection && !context.embedded && <p class="av-printed">{selectionInWords(selection)}</p>}
       <OfferedFilePlace offered={context.offered} />
       {props.children}
@@ -91,98 +94,101 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   );
   if (context.embedded) {
     return (
-      <PaneFrame
-        name={context.paneTitle?.value ?? props.name}
-        exports={props.exports}
-        keys={props.keys}
-        form={form}
-        controls={selection && form === "full" && <div class="av-controls">{props.options}</div>}
-        more={selection && form === "compact" && props.options}
-        footer={props.footer}
+      <section
+        class={`av-frame${compact ? " av-compact" : ""}`}
+        aria-label={name}
+        {...helpKeys(helping)}
       >
+        <header class="av-header">
+          <h2 class="av-pane-title">{name}</h2>
+          <Actions {...props} helping={helping} more={selection && compact && props.options} />
+        </header>
+        {helping.value && <Keys keys={props.keys} />}
+        {selection && form === "full" && <div class="av-controls">{props.options}</div>}
         {body}
-      </PaneFrame>
+        {props.footer}
+      </section>
     );
   }
+  const title = description?.model || "attention";
+  const first = description?.stacks[0];
+  const embedded = first?.embedded ? embeddedInWords(first.embedded, first) : null;
+  const notes = (
+    <>
+      {/* The compact form has no space above the plot, so the subtitle is below the plot, too. */}
+      {compact && <p class="av-note av-subtitle-below">{props.subtitle}</p>}
+      {[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])].map((note) => (
+        <p class="av-note" key={note}>
+          {note}
+        </p>
+      ))}
+    </>
+  );
+  const opening = selection ? openingInWords(common.opening.value, selection) : "";
+  const stackChoice = selection && <StackChoice {...props} selection={selection} />;
+  const choice = selection && form !== "none" && props.choose !== "none" && (
+    <SelectionControls {...props} selection={selection} />
+  );
+  const cursor = <GeneratedTokenCursor context={context} />;
   return (
-    <Frame
-      title={description?.model || "attention"}
-      subtitle={props.subtitle}
-      notes={[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])]}
-      connection={record.connection.value}
-      job={record.job.value}
-      generating={context.common._generating}
-      error={record.error.value}
-      onRetry={record.retry}
-      onStop={record.stop}
-      history={context.history}
-      exports={props.exports}
-      keys={[...props.keys, ["Ctrl-Z", "undo, with Shift: redo"]]}
-      form={form}
-      controls={
-        selection &&
+    <div class={`av-frame${compact ? " av-compact" : ""}`} {...helpKeys(helping)}>
+      <header class="av-header">
+        <div class="av-headline" {...(compact && { title })}>
+          <span class="av-title">{title}</span> <span class="av-subtitle">{props.subtitle}</span>
+        </div>
+        <Passing record={record} />
+        <Actions
+          {...props}
+          helping={helping}
+          history={context.history}
+          more={
+            selection &&
+            compact && (
+              <>
+                {stackChoice}
+                {choice && props.choose !== "head" && (
+                  <AllOrNone {...props} selection={selection} />
+                )}
+                {props.options}
+                {cursor}
+              </>
+            )
+          }
+        />
+      </header>
+      {helping.value && <Keys keys={[...props.keys, ["Ctrl-Z", "undo, with Shift: redo"]]} />}
+      {!compact && notes}
+      <Standing record={record} />
+      {record.job.value && <Waiting job={record.job.value} />}
+      {BUNDLE_FOR !== "page" && <Generation generating={common._generating} />}
+      {selection &&
         (form === "full" ? (
           <div class="av-controls">
-            <StackChoice {...props} selection={selection} />
-            {chooses && <SelectionControls {...props} selection={selection} />}
+            {stackChoice}
+            {choice}
             {props.options}
             {props.work}
-            <GeneratedTokenCursor context={context} />
+            {cursor}
           </div>
         ) : (
           <>
-            {form !== "none" && chooses && (
-              <SelectionControls {...props} selection={selection} compact />
-            )}
+            {choice}
             {props.work}
           </>
-        ))
-      }
-      more={
-        selection &&
-        form === "compact" && (
-          <>
-            <StackChoice {...props} selection={selection} />
-            {chooses && props.choose !== "head" && (
-              <AllOrNone context={context} selection={selection} />
-            )}
-            {props.options}
-            <GeneratedTokenCursor context={context} />
-          </>
-        )
-      }
-      footer={
-        <>
-          {props.footer}
-          {opening !== "" && <p class="av-muted av-opening">{opening}</p>}
-        </>
-      }
-    >
+        ))}
       {body}
-    </Frame>
-  );
-}
-
-/** Render text for screen readers only. They read it when it changes, unless it is `quiet`. */
-function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean }) {
-  return (
-    <p class="av-unseen av-summary" aria-live={quiet ? "off" : "polite"}>
-      {text}
-    </p>
+      {props.footer}
+      {opening !== "" && <p class="av-muted av-opening">{opening}</p>}
+      {compact && notes}
+    </div>
   );
 }
 
 /** If a layer has at most this many heads, all are chosen at the start, as in Python. */
 const HEADS_AT_ONCE = 4;
 
-/** Return the heads that are chosen by default: all or, above `HEADS_AT_ONCE`, none. */
-function defaultHeads(all: number[]): number[] {
-  return all.length <= HEADS_AT_ONCE ? all : [];
-}
-
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selection: Selection }) {
   const { context, selection } = props;
-  const state = context.common;
   const stacks = context.record.description.value?.stacks ?? [];
   if (stacks.length < 2) return null;
   const change = (name: string): void => {
@@ -191,10 +197,12 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
     // Remove the pinned tokens. Another stack has other tokens at the same positions.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
-    if (selection.chosen.length === selection.allHeads.length)
-      moved.heads = defaultHeads(headsOf(next, layer));
+    if (selection.chosen.length === selection.allHeads.length) {
+      const heads = headsOf(next, layer);
+      moved.heads = heads.length <= HEADS_AT_ONCE ? heads : [];
+    }
     batch(() => {
-      assign(state, moved);
+      assign(context.common, moved);
       assign(context.state, props.onStack?.(next) ?? {});
     });
   };
@@ -210,15 +218,11 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
   );
 }
 
-/**
- * Render the buttons that choose all heads or none. The compact form has these buttons in the box
- * that a button opens.
- */
-function AllOrNone<S extends RecordState>(props: {
-  context: ViewContext<S>;
-  selection: Selection;
-}) {
-  const { context, selection } = props;
+/** Render the buttons that choose all heads or none, for the box of controls. */
+function AllOrNone<S extends RecordState>({
+  context,
+  selection,
+}: ViewFrameProps<S> & { selection: Selection }) {
   const { heads } = context.record.order.value;
   return (
     <div class="av-row">
@@ -234,17 +238,18 @@ function AllOrNone<S extends RecordState>(props: {
 }
 
 function SelectionControls<S extends RecordState>(
-  props: ViewFrameProps<S> & { selection: Selection; compact?: boolean },
+  props: ViewFrameProps<S> & { selection: Selection },
 ) {
-  const { context, selection, compact = false } = props;
-  const { record } = context;
-  const state = context.common;
+  const { context, selection } = props;
+  const { record, common: state } = context;
+  const compact = context.controls.value === "compact";
   const beforeSolo = useRef<number[]>([]);
   const single = props.choose === "head";
   useEffect(record.wantMaps, []);
   const order = record.order.value;
   const effects = record.headEffects.value;
-
+  const shownHeads = single ? selection.heads.slice(0, 1) : selection.heads;
+  const keyOf = (head: number) => ({ layer: selection.layer, head });
   const solo = (head: number): void => {
     const chosen = state.heads.peek();
     if (chosen.length === 1 && chosen[0] === head) {
@@ -257,7 +262,7 @@ function SelectionControls<S extends RecordState>(
   const strip = (
     <HeadStrip
       order={order}
-      chosen={single ? selection.heads.slice(0, 1) : selection.chosen}
+      chosen={single ? shownHeads : selection.chosen}
       single={single}
       maps={record.maps.value}
       palette={context.palette.value}
@@ -265,14 +270,14 @@ function SelectionControls<S extends RecordState>(
       effects={
         effects && {
           scale: effects,
-          of: (head) => headEffect(effects, selection.stack, { layer: selection.layer, head }),
-          errorOf: (head) => headError(effects, selection.stack, { layer: selection.layer, head }),
+          of: (head) => headEffect(effects, selection.stack, keyOf(head)),
+          errorOf: (head) => headError(effects, selection.stack, keyOf(head)),
         }
       }
       orderedBy={state.order.value}
       roles={
         record.roles.value && {
-          of: (head) => record.roleOf({ layer: selection.layer, head }),
+          of: (head) => record.roleOf(keyOf(head)),
           ordered: record.byRole.value,
         }
       }
@@ -312,8 +317,8 @@ function SelectionControls<S extends RecordState>(
       {record.roles.value && (
         <RoleLine
           layer={selection.layer}
-          heads={single ? selection.heads.slice(0, 1) : selection.heads}
-          of={(head) => record.roleOf({ layer: selection.layer, head })}
+          heads={shownHeads}
+          of={(head) => record.roleOf(keyOf(head))}
         />
       )}
     </>
@@ -430,30 +435,6 @@ export function Footer(props: {
   );
 }
 
-interface FrameProps {
-  /** Name of the model. */
-  title: string;
-  /** Description of the stack, its tokens and the precision. */
-  subtitle: string;
-  notes: readonly string[];
-  connection: Connection;
-  job: Job | null;
-  generating: Signal<Generating | null>;
-  error: string | null;
-  onRetry: () => void;
-  onStop: () => void;
-  history: History;
-  exports: MenuEntry[];
-  /** Keyboard shortcuts and their descriptions. */
-  keys: readonly Shortcut[];
-  form: ControlsForm;
-  controls: ComponentChildren;
-  /** Controls in a box that a button opens, for the compact form. */
-  more: ComponentChildren;
-  children: ComponentChildren;
-  footer: ComponentChildren;
-}
-
 const STANDS: { [connection in Connection & string]?: string } = {
   unanswered: "The kernel does not answer. It is busy or gone. The picture stays.",
   detached:
@@ -462,19 +443,16 @@ const STANDS: { [connection in Connection & string]?: string } = {
 };
 
 /** Render an error or a lost connection. The message stays while the problem lasts. */
-function Standing({
-  connection,
-  error,
-  onRetry,
-}: Pick<FrameProps, "connection" | "error" | "onRetry">) {
-  const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined) ?? null;
+function Standing({ record }: { record: RecordStore }) {
+  const [connection, error] = [record.connection.value, record.error.value];
+  const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined);
   return (
     <div role="status">
-      {text !== null && (
+      {text !== undefined && (
         <div class={`av-standing${error !== null ? " av-error" : ""}`}>
           <span>{text}</span>
           {(error !== null || connection !== "detached") && (
-            <button type="button" onClick={onRetry}>
+            <button type="button" onClick={record.retry}>
               Try again
             </button>
           )}
@@ -489,33 +467,28 @@ function Standing({
  *
  * The message covers the title line, so it moves nothing and hides no control of the plot.
  */
-function Passing({
-  connection,
-  error,
-  onStop,
-}: Pick<FrameProps, "connection" | "error" | "onStop">) {
-  const working = typeof connection === "object";
+function Passing({ record }: { record: RecordStore }) {
+  const connection = record.error.value === null ? record.connection.value : "ready";
   return (
     <div role="status" class="av-passing-place">
-      {error === null && (working || connection === "waiting") && (
+      {connection === "waiting" && (
         <div class="av-standing av-passing">
-          {working ? (
-            <>
-              {/* Screen readers read this text once. The next text changes with every percent,
-                  so it is hidden from them. */}
-              <span class="av-unseen">The kernel computes {connection.doing}.</span>
-              <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
-              <button
-                type="button"
-                title="Cancel the computation. Other parts of the view stay."
-                onClick={onStop}
-              >
-                Cancel
-              </button>
-            </>
-          ) : (
-            <span>Waiting for the kernel …</span>
-          )}
+          <span>Waiting for the kernel …</span>
+        </div>
+      )}
+      {typeof connection === "object" && (
+        <div class="av-standing av-passing">
+          {/* Screen readers read this text once. The next text changes with every percent, so it is
+              hidden from them. */}
+          <span class="av-unseen">The kernel computes {connection.doing}.</span>
+          <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
+          <button
+            type="button"
+            title="Cancel the computation. Other parts of the view stay."
+            onClick={record.stop}
+          >
+            Cancel
+          </button>
         </div>
       )}
     </div>
@@ -535,35 +508,33 @@ function Waiting({ job }: { job: Job }) {
   );
 }
 
-/** Describe the progress or the failure of a generation. */
-export function generatingInWords({ came, most, problem }: Generating): string {
-  if (problem !== undefined) return `The generation failed after ${came} tokens: ${problem}`;
-  return `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
-}
-
 /** Render the progress of a generation, with a button that stops it. A failure has no button. */
 function Generation({ generating }: { generating: Signal<Generating | null> }) {
   const now = generating.value;
   if (!now) return null;
-  const failed = now.problem !== undefined;
-  const stop = (): void => {
-    generating.value = null;
-  };
+  const { came, most, problem } = now;
+  const failed = problem !== undefined;
+  const text = failed
+    ? `The generation failed after ${came} tokens: ${problem}`
+    : `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
   return (
     <div class={`av-standing av-job av-generating${failed ? " av-error" : ""}`}>
       {!failed && (
-        <progress
-          aria-label="Produced tokens"
-          {...(now.most !== null && { value: now.came, max: now.most })}
-        />
+        <progress aria-label="Produced tokens" {...(most !== null && { value: came, max: most })} />
       )}
       {/* Hide this text from screen readers while its number of tokens changes. */}
-      <span aria-hidden={!failed}>{generatingInWords(now)}</span>
+      <span aria-hidden={!failed}>{text}</span>
       <span class="av-unseen" aria-live="polite">
-        {failed ? generatingInWords(now) : "Generating."}
+        {failed ? text : "Generating."}
       </span>
       {!failed && (
-        <button type="button" title="Stop generating. Tokens so far are kept." onClick={stop}>
+        <button
+          type="button"
+          title="Stop generating. Tokens so far are kept."
+          onClick={() => {
+            generating.value = null;
+          }}
+        >
           Stop
         </button>
       )}
@@ -572,37 +543,33 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
 }
 
 /**
- * Return a listener that opens and closes the help with "?". The listener also stops keys that the
- * reader types into fields, because the notebook would handle them, too.
+ * Return listeners that open and close the help with "?", and close it with Esc.
+ *
+ * Keys that the reader types into a field are stopped, because the notebook would handle them, too.
+ * Esc is handled before the plot, which would remove the pins. Fields and open menus handle Esc
+ * themselves.
  */
-function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
-  return (event) => {
-    const typing = (event.composedPath()[0] as Element | undefined)?.matches?.(
-      "input, select, textarea",
-    );
-    if (event.key === "?" && !typing) {
-      helping.value = !helping.value;
-      event.stopPropagation();
-      event.preventDefault();
-    } else if (typing && !event.metaKey && !event.ctrlKey && event.key !== "Tab") {
-      event.stopPropagation();
-    }
-  };
-}
-
-/**
- * Return a listener that closes the help with Esc. The listener runs before that of a plot, which
- * would remove the pins. The focus stays where it is, because the help never has the focus. Fields
- * and open menus handle Esc themselves.
- */
-function closesKeys(helping: Signal<boolean>): (event: KeyboardEvent) => void {
-  return (event) => {
-    const at = event.composedPath()[0] as Element | undefined;
-    if (event.key !== "Escape" || !helping.value) return;
-    if (at?.matches?.("input, select, textarea") || at?.closest?.(".av-menu-list")) return;
-    helping.value = false;
+function helpKeys(helping: Signal<boolean>) {
+  const isField = (target: Element | undefined): boolean =>
+    target?.matches?.("input, select, textarea") === true;
+  const targetOf = (event: KeyboardEvent) => event.composedPath()[0] as Element | undefined;
+  const show = (event: KeyboardEvent, isShown: boolean): void => {
+    helping.value = isShown;
     event.stopPropagation();
     event.preventDefault();
+  };
+  return {
+    onKeyDown: (event: KeyboardEvent): void => {
+      const typing = isField(targetOf(event));
+      if (event.key === "?" && !typing) show(event, !helping.value);
+      else if (typing && !event.metaKey && !event.ctrlKey && event.key !== "Tab")
+        event.stopPropagation();
+    },
+    onKeyDownCapture: (event: KeyboardEvent): void => {
+      const target = targetOf(event);
+      if (event.key !== "Escape" || !helping.value) return;
+      if (!isField(target) && !target?.closest?.(".av-menu-list")) show(event, false);
+    },
   };
 }
 
@@ -629,17 +596,19 @@ function Undo({ history }: { history: History }) {
 }
 
 /** Render the buttons of the header: controls, undo and redo, help, and export menu. */
-function Actions(
-  props: Pick<FrameProps, "exports" | "form" | "more"> & {
-    helping: Signal<boolean>;
-    history?: History;
-  },
-) {
-  const { helping, form, history } = props;
-  if (form === "none") return null;
+function Actions(props: {
+  context: Pick<ViewContext<RecordState>, "controls">;
+  helping: Signal<boolean>;
+  exports: MenuEntry[];
+  /** Controls in a box that a button opens, for the compact form. */
+  more: ComponentChildren;
+  history?: History;
+}) {
+  const { helping, history } = props;
+  if (props.context.controls.value === "none") return null;
   return (
     <div class="av-actions">
-      {props.more && (
+      {props.more ? (
         <Panel label="Controls">
           <div class="av-controls">
             {props.more}
@@ -650,8 +619,9 @@ function Actions(
             )}
           </div>
         </Panel>
+      ) : (
+        history && <Undo history={history} />
       )}
-      {history && !props.more && <Undo history={history} />}
       <button
         type="button"
         class="av-plain"
@@ -669,7 +639,7 @@ function Actions(
   );
 }
 
-function Keys({ keys }: { keys: FrameProps["keys"] }) {
+function Keys({ keys }: { keys: readonly Shortcut[] }) {
   return (
     <dl class="av-keys">
       {[...keys, ["?", "show or hide these keys"] as const].map(([key, meaning]) => (
@@ -679,70 +649,5 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
         </div>
       ))}
     </dl>
-  );
-}
-
-/** Render the frame of a pane. */
-function PaneFrame(
-  props: Pick<
-    FrameProps,
-    "exports" | "keys" | "form" | "controls" | "more" | "children" | "footer"
-  > & { name: string },
-) {
-  const helping = useSignal(false);
-  return (
-    <section
-      class={`av-frame${props.form === "compact" ? " av-compact" : ""}`}
-      aria-label={props.name}
-      onKeyDown={keysOf(helping)}
-      onKeyDownCapture={closesKeys(helping)}
-    >
-      <header class="av-header">
-        <h2 class="av-pane-title">{props.name}</h2>
-        <Actions {...props} helping={helping} />
-      </header>
-      {helping.value && <Keys keys={props.keys} />}
-      {props.controls}
-      {props.children}
-      {props.footer}
-    </section>
-  );
-}
-
-function Frame(props: FrameProps) {
-  const helping = useSignal(false);
-  const compact = props.form === "compact";
-  // The compact form has no space above the plot, so the subtitle is below the plot.
-  const below = compact ? [props.subtitle] : [];
-  const notes = [...below, ...props.notes].map((note) => (
-    <p class={`av-note${note === below[0] ? " av-subtitle-below" : ""}`} key={note}>
-      {note}
-    </p>
-  ));
-  return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the controls inside.
-    <div
-      class={`av-frame${compact ? " av-compact" : ""}`}
-      onKeyDown={keysOf(helping)}
-      onKeyDownCapture={closesKeys(helping)}
-    >
-      <header class="av-header">
-        <div class="av-headline" {...(compact ? { title: props.title } : {})}>
-          <span class="av-title">{props.title}</span>{" "}
-          <span class="av-subtitle">{props.subtitle}</span>
-        </div>
-        <Passing {...props} />
-        <Actions {...props} helping={helping} />
-      </header>
-      {helping.value && <Keys keys={props.keys} />}
-      {!compact && notes}
-      <Standing {...props} />
-      {props.job && <Waiting job={props.job} />}
-      {BUNDLE_FOR !== "page" && <Generation generating={props.generating} />}
-      {props.controls}
-      {props.children}
-      {props.footer}
-      {compact && notes}
-    </div>
   );
 }

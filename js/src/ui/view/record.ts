@@ -256,7 +256,7 @@ export function createRecordStore(
   drawn: ReadonlySignal<string | null> = signal(""),
   takeUp: (record: number) => void = () => {},
 ) {
-  const connection = signal<Connection>("ready");
+  const connection = source.transport.connection ?? signal<Connection>("ready");
   // Messages of errors, one per kind of question. An answer to one question must not remove the
   // error of another.
   const failures = signal<ReadonlyMap<object, string>>(new Map());
@@ -280,9 +280,6 @@ export function createRecordStore(
   };
   /** Show an error, unless it comes from an aborted request. */
   const fail = (reason: unknown): void => failed(general, reason);
-  source.transport.watch((value) => {
-    connection.value = value;
-  }, ended);
 
   /**
    * Return a signal with the latest answer to a question.
@@ -543,7 +540,7 @@ export function createRecordStore(
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();
-      source.transport.retry();
+      source.transport.retry?.();
       attempt.value += 1;
     },
     /** Cancel the long computation that the kernel is running. */
