@@ -27,9 +27,9 @@ export interface LayoutInput {
   /** Sides with room for bars. */
   barSides: readonly Side[];
   /** Whether keys have effect bars. */
-  effects?: boolean;
+  effects: boolean;
   /** Whether the layout is for a figure of a given width. Labels have `PRINT_FONT_SIZE` then. */
-  printed?: boolean;
+  printed: boolean;
   measure: Measure;
 }
 
@@ -38,36 +38,41 @@ const HEADING = 44;
 /** Gap between the prompt and the answer of the model. It contains the word "answer". */
 export const ANSWER_GAP = 26;
 const GAP = 12;
-/** Minimum width of the area of the lines, between the two columns. */
-const MIN_LINES = 84;
-/** Width below which a view makes room for bars by shrinking the lines to `MIN_NARROW_LINES`. */
-const NARROW = 320;
-const MIN_NARROW_LINES = 60;
+/** Views that are narrower are small. */
+const SMALL = 480;
+/** Preferred minimum width of the area of the lines, and its minimum width if bars need room. */
+const PREFERRED_LINES = 84;
+const MIN_LINES = 60;
 /** Minimum width of the bars on each side, if both sides have bars of equal width. */
 const MIN_BARS = 72;
-/** `MIN_BARS` for a view that is narrower than `SMALL`. */
-const SMALL_BARS = 60;
+const MIN_SMALL_BARS = 60;
 /** Width of the bars beside the queries, if bars of equal width do not fit. */
 const SHORT_BARS = 46;
-const SMALL = 480;
 const MIN_LABEL_STEP = 11;
 const MAX_PATCH = 40;
 /** Maximum ratio of the longer side of a drawn patch to its shorter side. */
 const MAX_STRETCH = 3;
-/** Length of effect bars, and their length in a view that is narrower than `SMALL`. */
-const EFFECTS = 56;
-const NARROW_EFFECTS = 30;
+
+function clamp(value: number, least: number, most: number): number {
+  return Math.max(least, Math.min(most, value));
+}
 
 /** Return whether a token can be written from top to bottom with upright characters. */
-export function standsUpright(text: string): boolean {
+function standsUpright(text: string): boolean {
   return /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}·。、，！？「」…]+$/u.test(
     text,
   );
 }
 
-/** Return whether a label is short enough to stay horizontal while others are rotated. */
-export function staysLevel(label: Label, step: number): boolean {
-  return label.width <= Math.min(24, step - 4);
+/**
+ * Direction of a text: from left to right, rotated by 90 degrees, or from top to bottom with
+ * upright characters.
+ */
+export type Direction = "level" | "rotated" | "upright";
+
+/** Label of a token with its direction. The label of an image patch has a height but no text. */
+export interface TokenLabel extends Label {
+  direction: Direction;
 }
 
 /** Return the centre of a token along the plot. `index` counts from the start of the window. */
@@ -80,75 +85,75 @@ export function positionOf(
   return layout.first + index * layout.step + (isAnswer ? ANSWER_GAP : 0);
 }
 
+/** Return the distance between tokens, and the size and the maximum width of their labels. */
+function tokenSizeOf({ orientation, printed, width }: LayoutInput, count: number, room: number) {
+  if (orientation === "horizontal") {
+    const step = clamp(room / count, printed ? PRINT_FONT_SIZE + 2 : 14, 84);
+    return { step, size: printed ? PRINT_FONT_SIZE : clamp(step - 3.5, 10, 14.5), limit: 120 };
+  }
+  const full = count <= 100 ? clamp(640 / count, 13, 26) : Math.max(3, 1150 / count);
+  const step = printed ? Math.min(16, full) : full;
+  const size = printed ? PRINT_FONT_SIZE : clamp(step - 2.5, 9, 14.5);
+  return { step, size, limit: clamp(width * 0.2, 62, 190) };
+}
+
+type TokenSize = ReturnType<typeof tokenSizeOf>;
+
+/** Return the labels of one side. */
+function labelsOf(input: LayoutInput, side: Side, { step, size, limit }: TokenSize): TokenLabel[] {
+  const font = fontOf({ size, font: "token" });
+  const tokens = tokensOf(input.plan, side);
+  const window = windowOf(input.plan, side);
+  const horizontal = input.orientation === "horizontal";
+  const shapeOf = aspectRatios(tokens, input.description);
+  // Length of a patch along the plot. There are gaps between patches, unless tokens are very close.
+  const along = step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
+  const labels = tokens.text.slice(window[0], window[1]).map((text, index): Label => {
+    const shape = shapeOf?.(window[0] + index) ?? null;
+    if (shape === null) return fitLabel(text, limit, font, input.measure);
+    const stretch = clamp(shape, 1 / MAX_STRETCH, MAX_STRETCH);
+    const [width, height] = horizontal ? [along, along / stretch] : [along * stretch, along];
+    return { text: "", cut: false, width, height };
+  });
+  // If one label of a horizontal layout is too wide, all labels are turned, except very short ones.
+  const turned = horizontal && labels.some(({ width, height }) => !height && width > step - 5);
+  return labels.map((label) => {
+    const isLevel = !turned || label.height || label.width <= Math.min(24, step - 4);
+    const turnedDirection = standsUpright(label.text) ? "upright" : "rotated";
+    return { ...label, direction: isLevel ? "level" : turnedDirection };
+  });
+}
+
 /** Return the value of `Column.answerIndex` for the queries or for the keys. */
-function answerIndexOf({ plan }: LayoutInput, side: Side): number | null {
+function answerIndexOf(plan: Plan, side: Side): number | null {
   const [first, stop] = windowOf(plan, side);
   const start = answerStart(tokensOf(plan, side));
   return start !== null && start > first && start < stop ? start - first : null;
 }
 
-/** Size of the tokens and their labels, which both columns have in common. */
-interface TokenSize {
-  step: number;
-  /** Font size. */
-  size: number;
-  /** Maximum width of a label. */
-  limit: number;
-}
-
-function tokenSizeOf(input: LayoutInput, count: number, room: number): TokenSize {
-  const { printed = false, width } = input;
-  if (input.orientation === "horizontal") {
-    const step = Math.min(84, Math.max(printed ? PRINT_FONT_SIZE + 2 : 14, room / count));
-    const size = printed ? PRINT_FONT_SIZE : Math.max(10, Math.min(14.5, step - 3.5));
-    return { step, size, limit: 120 };
-  }
-  const full = count <= 100 ? Math.min(26, Math.max(13, 640 / count)) : Math.max(3, 1150 / count);
-  const step = printed ? Math.min(16, full) : full;
-  const size = printed ? PRINT_FONT_SIZE : Math.max(9, Math.min(14.5, step - 2.5));
-  return { step, size, limit: Math.min(190, Math.max(62, width * 0.2)) };
-}
-
-/** Return the labels of one side. The label of an image patch has a size but no text. */
-function labelsOf(input: LayoutInput, side: Side, { step, size, limit }: TokenSize): Label[] {
-  const font = fontOf({ size, font: "token" });
-  const tokens = tokensOf(input.plan, side);
-  const window = windowOf(input.plan, side);
-  const shapeOf = aspectRatios(tokens, input.description);
-  // Length of a patch along the plot. There are gaps between patches, unless tokens are very close.
-  const along = step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
-  return tokens.text.slice(window[0], window[1]).map((text, index) => {
-    const shape = shapeOf?.(window[0] + index) ?? null;
-    if (shape === null) return fitLabel(text, limit, font, input.measure);
-    const stretch = Math.min(MAX_STRETCH, Math.max(1 / MAX_STRETCH, shape));
-    const [width, height] =
-      input.orientation === "vertical" ? [along * stretch, along] : [along, along / stretch];
-    return { text: "", cut: false, width, height };
+/** Return the part of a column that does not depend on the other column. */
+function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize) {
+  const { size } = tokenSize;
+  const labels = labelsOf(input, side, tokenSize);
+  const horizontal = input.orientation === "horizontal";
+  const depths = labels.map(({ text, width, height, direction }) => {
+    if (direction === "upright") return graphemes(text).length * (size + 1);
+    return horizontal && direction === "level" ? (height ?? 0) : width;
   });
-}
-
-/**
- * Return the room of labels across the plot, and whether the labels are rotated because they are
- * too wide. In a vertical layout, labels are never rotated.
- */
-function labelRoomOf({ orientation }: LayoutInput, labels: Label[], { step, size }: TokenSize) {
-  const largest = (sizes: number[], least: number): number =>
-    sizes.reduce((most, one) => Math.max(most, one), least);
-  const widths = labels.map(({ width }) => width);
-  if (orientation === "vertical") return { rotated: false, depth: largest(widths, 36) };
-  const rotated = labels.some(({ width, height }) => !height && width > step - 5);
-  const depths = labels.map(({ text, width, height }) => {
-    if (height || !rotated) return height ?? 0;
-    return standsUpright(text) ? graphemes(text).length * (size + 1) : width;
-  });
-  return { rotated, depth: largest(depths, size + 6) };
-}
-
-/** Widths across the plot. */
-interface Widths {
-  lines: number;
-  /** Room for the bars beside queries and keys. */
-  bars: Record<Side, number>;
+  return {
+    side,
+    window: windowOf(input.plan, side),
+    labels,
+    /** Font size of the labels. */
+    size,
+    /** Room of the labels across the plot. */
+    depth: depths.reduce((most, depth) => Math.max(most, depth), horizontal ? size + 6 : 36),
+    /**
+     * Index in the window of the first token that the model generated. A gap precedes this token.
+     * Null if the window shows only the prompt or only the answer.
+     */
+    answerIndex: answerIndexOf(input.plan, side),
+  };
 }
 
 /**
@@ -157,85 +162,59 @@ interface Widths {
  *
  * @param fixed width of everything else.
  */
-function divideWidth({ width, printed = false, barSides }: LayoutInput, fixed: number): Widths {
-  const preferredLines = Math.min(340, Math.max(110, width * 0.29));
-  const spare = Math.max(0, width - fixed - preferredLines);
-  const minLines = width < NARROW && !printed ? MIN_NARROW_LINES : MIN_LINES;
-  const free = Math.max(0, width - fixed - minLines);
+function divideWidth({ width, printed, barSides }: LayoutInput, fixed: number) {
   const small = width < SMALL && !printed;
-  // In a small view, the bars have a fixed width and the lines get the remaining width.
-  const equal = small ? Math.min(SMALL_BARS, free / 2) : Math.min(300, spare / 2);
-  const several = barSides.length > 1;
-  const linesBeside = (bars: Record<Side, number>, least = minLines): Widths => ({
-    bars,
-    lines: Math.max(least, Math.min(520, width - fixed - bars.query - bars.key)),
-  });
+  /** Return the width that remains beside lines or bars of the given width. */
+  const besides = (other: number): number => Math.max(0, width - fixed - other);
+  const free = besides(PREFERRED_LINES);
+  // Bars are wide only if the lines have a comfortable width. A small view has no room for this.
+  const spare = small ? free : besides(clamp(width * 0.29, 110, 340));
+  const both = barSides.length > 1;
+  const equal = Math.min(small ? MIN_SMALL_BARS : 300, spare / 2);
   // Both sides have bars of equal width if these bars are wide enough to be readable.
-  if (several && equal >= (small ? SMALL_BARS : MIN_BARS))
-    return linesBeside({ query: equal, key: equal });
-  const most = width - fixed - MIN_NARROW_LINES;
+  if (both && equal >= (small ? MIN_SMALL_BARS : MIN_BARS)) {
+    const bars = { query: equal, key: equal };
+    return { bars, lines: clamp(besides(2 * equal), MIN_LINES, 520) };
+  }
   // Otherwise, the bars beside the keys are wider. They are more useful, because they show all
   // weights of a query, which sum to 1.
-  const short = several && !printed && most >= 2 * SHORT_BARS ? SHORT_BARS : 0;
+  const short = both && !printed && besides(MIN_LINES) >= 2 * SHORT_BARS ? SHORT_BARS : 0;
   const long = Math.max(
+    Math.min(MIN_SMALL_BARS, besides(MIN_LINES) - short),
     Math.min(84, free - short),
-    short > 0 ? Math.min(SMALL_BARS, most - short) : 0,
-    small ? 0 : Math.min(printed ? 300 : 170, spare - short),
+    Math.min(printed ? 300 : 170, spare - short),
   );
   const bars = {
-    query: several ? short : barSides.includes("query") ? long : 0,
+    query: both ? short : barSides.includes("query") ? long : 0,
     key: barSides.includes("key") ? long : 0,
   };
-  return linesBeside(bars, short > 0 ? MIN_NARROW_LINES : minLines);
-}
-
-/** Return the part of a column that does not depend on the other column. */
-function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize) {
-  const labels = labelsOf(input, side, tokenSize);
-  return {
-    side,
-    window: windowOf(input.plan, side),
-    labels,
-    /** Font size of the labels. */
-    size: tokenSize.size,
-    ...labelRoomOf(input, labels, tokenSize),
-    /**
-     * Index in the window of the first token that the model generated. A gap precedes this token.
-     * Null if the window shows only the prompt or only the answer.
-     */
-    answerIndex: answerIndexOf(input, side),
-  };
+  return { bars, lines: clamp(besides(bars.query + bars.key), MIN_LINES, 520) };
 }
 
 /** Lay out two columns. In this order: bars, queries, lines, keys, effect bars, bars. */
 export function layOut(input: LayoutInput) {
-  const { plan, orientation, width, printed = false } = input;
-  const { queryWindow, keyWindow } = plan;
+  const { plan, orientation, width, printed } = input;
   const vertical = orientation === "vertical";
   const small = vertical && width < SMALL;
   const gap = small ? 7 : GAP;
-  const hasAnswer = SIDES.some((side) => answerIndexOf(input, side) !== null);
-  const answerGap = hasAnswer ? ANSWER_GAP : 0;
+  const windows = SIDES.map((side) => windowOf(plan, side));
+  const count = Math.max(1, ...windows.map(([start, stop]) => stop - start));
   const margin = vertical ? HEADING : printed ? 48 : 74;
-  const count = Math.max(1, queryWindow[1] - queryWindow[0], keyWindow[1] - keyWindow[0]);
+  const hasAnswer = SIDES.some((side) => answerIndexOf(plan, side) !== null);
+  const answerGap = hasAnswer ? ANSWER_GAP : 0;
   const tokenSize = tokenSizeOf(input, count, width - margin - GAP - answerGap);
   const { step } = tokenSize;
   const query = columnOf(input, "query", tokenSize);
   const key = columnOf(input, "key", tokenSize);
-  const effects = !input.effects ? 0 : small ? NARROW_EFFECTS : EFFECTS;
+  const effects = !input.effects ? 0 : small ? 30 : 56;
   const beside = effects > 0 ? effects + gap : 0;
   const fixed = query.depth + key.depth + 6 * gap + beside;
-  // Bars of signed numbers are on both sides of an axis.
-  const more = plan.stack.signed ? 30 : 0;
+  // In a horizontal layout, bars of signed numbers extend upwards and downwards.
+  const standing = (side: Side, length: number): number =>
+    input.barSides.includes(side) ? length + (plan.stack.signed ? 30 : 0) : 0;
   const { lines, bars } = vertical
     ? divideWidth(input, fixed)
-    : {
-        lines: 230,
-        bars: {
-          query: input.barSides.includes("query") ? 44 + more : 0,
-          key: input.barSides.includes("key") ? 58 + more : 0,
-        },
-      };
+    : { lines: 230, bars: { query: standing("query", 44), key: standing("key", 58) } };
   const used = fixed + lines + bars.query + bars.key;
   const start = vertical ? Math.max(0, (width - used) / 2) + gap : 20;
   const barGap = vertical ? gap : gap / 2;
@@ -245,16 +224,13 @@ export function layOut(input: LayoutInput) {
   const keyEffects = keyAnchor + key.depth + barGap;
   const keyBars = keyEffects + beside;
   const end = margin + count * step + answerGap;
-  const hasBars = bars.query + bars.key > 0;
+  const axis = bars.query + bars.key > 0 ? AXIS_HEIGHT : 0;
   return {
     orientation,
     // If effect bars or the tokens of a horizontal layout do not fit into `width`, the view
     // scrolls, and a figure is wider than requested.
     ...(vertical
-      ? {
-          width: effects > 0 ? Math.max(width, Math.ceil(used)) : width,
-          height: end + 8 + (hasBars ? AXIS_HEIGHT : 0),
-        }
+      ? { width: effects > 0 ? Math.max(width, Math.ceil(used)) : width, height: end + 8 + axis }
       : { width: Math.max(width, end + GAP), height: keyBars + bars.key + 24 }),
     /** Distance between neighbouring tokens along the plot, and centre of the first token. */
     step,

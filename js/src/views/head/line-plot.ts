@@ -168,7 +168,10 @@ export function legendOf(linePlot: LinePlot) {
   return [...named, entry(more, palette.neutral), entry(less, palette.neutral, [], true)];
 }
 
-/** Return whether the pointer is on the button or the legend entry of a head. */
-export function isHovered({ hoveredHeads }: LinePlot, head: number | null | undefined): boolean {
-  return head != null && hoveredHeads.includes(head);
+/** Return the indices of the series whose head's button or legend entry is under the pointer. */
+export function hoveredSeries({ lines: { series }, hoveredHeads }: LinePlot): number[] {
+  return [...series.keys()].filter((index) => {
+    const head = series[index]?.head;
+    return head != null && hoveredHeads.includes(head);
+  });
 }

@@ -12,7 +12,6 @@ import {
 import { fitLabel } from "../../../src/ui/text/labels";
 import { selectionOf } from "../../../src/ui/view/record";
 import { coverage, sentence } from "../../../src/views/head/captions";
-import { standsUpright } from "../../../src/views/head/layout";
 import type { LinePlot, PlotOptions } from "../../../src/views/head/line-plot";
 import type { Lines } from "../../../src/views/head/lines";
 import {
@@ -32,7 +31,6 @@ const measure = (text: string): number => Array.from(text).length * 10;
 
 describe("numbers and labels", () => {
   const repeated = ["the", "animal", "the"];
-  const upright = ["注意", "カタカナ", "한국", "abc", "注a"].filter(standsUpright);
   sentences({
     // Only the exact shares 0 and 1 are written as 0% and 100%. An error is rounded up.
     "0%,<1%,31%,>99%,100%": [0, 0.001, 0.31, 0.996, 1].map(formatShare).join(),
@@ -44,7 +42,6 @@ describe("numbers and labels", () => {
     "“the” (0),“animal”,“the” (2)": repeated.map((_, i) => quotedAt(repeated, i)).join(),
     "“aaaaaaaaaaaaaaaaaaaaaaa…”": quoted("a".repeat(30)),
     "⏎,␣,␣": ["\n", " ", ""].map((text) => fitLabel(text, 99, "", measure).text).join(),
-    "注意,カタカナ,한국": upright.join(),
   });
 
   it("are cut in the middle, but never inside a character", () => {

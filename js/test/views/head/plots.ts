@@ -78,6 +78,7 @@ export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot
     ...{ plan, weights, options, lines: linesOf(weights, options) },
     layout: layOut({
       ...{ plan, orientation, width: 1000, barSides: ["query", "key"], description: null },
+      ...{ effects: false, printed: false },
       measure: (text) => 7 * text.length,
     }),
     ...{ palette: PALETTES.light, images: [], quantity: quantityOf(stack), scale: maximum },
