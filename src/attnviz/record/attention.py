@@ -31,7 +31,7 @@ from attnviz.record.softmax import (
     weights_from_logits,
 )
 
-#: Numbers of heads of a layer, in any order. No number occurs twice.
+#: Head numbers of a layer, in any order. No head occurs twice.
 Heads = Sequence[int]
 #: Keys of a block: a slice with start and stop, or None for all keys.
 Columns = slice | None
@@ -548,8 +548,8 @@ class QueryKeyAttention(LayerAttention):
             visible = self.mask.fully_visible_keys(rows, slice(0, self.num_keys))
             if visible.start == visible.stop:
                 return super().has_allowed_key(heads, rows)
-        # There is no mask, or all of the queries may attend to the keys `visible`, such as the
-        # first token of a causal text.
+        # There are no queries, there is no mask, or all of the queries may attend to the keys
+        # `visible`, such as the first token of a causal text.
         return torch.ones(1, count, dtype=torch.bool)
 
 

@@ -329,11 +329,12 @@ class WindowMask(Mask):
 class CutMask(Mask):
     """Mask that forbids selected query-key pairs, in addition to those that `base` forbids.
 
-    The selected pairs are called cut. `heads` is bool, (heads,), or (1,) if the flag applies to all
-    heads. `queries` is bool, (queries,), and `keys` is bool, (keys,). A pair is cut in a head if
-    the flags of the head, the query and the key are True. If `base` is None, all other pairs are
-    allowed. `own_keys` is int64, (queries,), or None. It contains, for each query, the index of the
-    key that is the same token, or -1 if no key is. The pair of a query and its own key is not cut.
+    `heads` is bool, (heads,), or (1,) if the flag applies to all heads. `queries` is bool,
+    (queries,), and `keys` is bool, (keys,). A pair is selected in a head if the flags of the head,
+    the query and the key are True. `own_keys` is int64, (queries,), or None. It contains, for each
+    query, the index of the key that is the same token, or -1 if no key is. The pair of a query and
+    its own key is not selected. If `base` is None, all pairs that are not selected are allowed.
+    Selected pairs are also called cut.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))

@@ -480,9 +480,9 @@ class AttentionRecord:
         Parameters
         ----------
         layer, head : int, optional
-            Layer number, -1 for the last layer, and head number. The default is all layers and all
-            heads. If both are passed without `top_k` and `min_weight`, the result is the matrix of
-            this head.
+            Layer number and head number. Negative numbers count from the end. The default is all
+            layers and all heads. If both are passed without `top_k` and `min_weight`, the result is
+            the matrix of this head.
         stack : str, optional
             Name of the stack. If `layer` is passed, the default is the first stack, otherwise all
             stacks.
@@ -491,7 +491,8 @@ class AttentionRecord:
             (for signed values, the largest absolute values) in descending order, without weights of
             0.
         min_weight : float, optional
-            Smallest weight that the table contains, or smallest absolute value for signed values.
+            Minimum weight, or minimum absolute value for signed values. The table omits pairs with
+            smaller weights.
 
         Returns
         -------
@@ -563,11 +564,11 @@ class AttentionRecord:
         return create_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
-        """Return the attention of all heads of a stack when the model predicted a token.
+        """Return the weights of the query that predicted a token, averaged over heads.
 
-        One query predicted the token. The result contains the mean weight of each key for this
-        query, over all heads of all layers. It also contains the mean for uniform attention, in
-        which each head has the same weight on all keys that its mask allows.
+        The result contains, for each key, the mean of this query's weights over all heads of all
+        layers of a stack. It also contains the mean for uniform attention, in which each head has
+        the same weight on all keys that its mask allows.
 
         Parameters
         ----------

@@ -43,6 +43,7 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     """Count the exact zeros of each head, for the layers whose weights are stored.
 
     Return one `ZeroCount` per head for each of these layers, by layer number.
+
     The following query-key pairs are attributed to a mask and not counted:
 
     - All pairs of a query that has no weight on any key. Such a row is not a result of sparsemax or

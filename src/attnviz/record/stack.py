@@ -138,7 +138,7 @@ class AttentionStack:
         Parameters
         ----------
         layer : int
-            Layer number of the model, or negative from the end, as in Python.
+            Layer number of the model. Negative numbers count from the last layer of the stack.
 
         Returns
         -------
@@ -193,7 +193,7 @@ class AttentionStack:
         Parameters
         ----------
         layer : int
-            Layer number of the model, or negative from the end, as in Python.
+            Layer number of the model. Negative numbers count from the last layer of the stack.
 
         Returns
         -------
@@ -247,9 +247,10 @@ class AttentionStack:
         Parameters
         ----------
         layer : int
-            Layer number of the model, or negative from the end, as in Python.
+            Layer number of the model. Negative numbers count from the last layer of the stack.
         head : int, optional
-            Head within the layer, or negative from the end. The default is all heads.
+            Head number. Negative numbers count from the last head of the layer. The default is all
+            heads.
         rows, columns : slice, optional
             Positions of the queries and keys, without a step. The default is all.
 
@@ -288,7 +289,7 @@ class AttentionStack:
         Parameters
         ----------
         layer, head : int
-            Layer number and head.
+            Layer number and head number, as in `weights`.
         rows, columns : slice, optional
             Positions of the queries and keys, without a step. The default is all.
 
@@ -322,7 +323,7 @@ class AttentionStack:
         Parameters
         ----------
         layer, head : int
-            Layer number and head.
+            Layer number and head number, as in `weights`.
 
         Returns
         -------
@@ -356,7 +357,7 @@ class AttentionStack:
         Parameters
         ----------
         layer, head : int
-            Layer number and head.
+            Layer number and head number, as in `weights`.
 
         Returns
         -------
@@ -377,8 +378,8 @@ class AttentionStack:
         Parameters
         ----------
         layer, head : int
-            Layer number and query head. In grouped-query attention, several heads read the same
-            keys.
+            Layer number and number of the query head, as in `weights`. In grouped-query attention,
+            several heads read the same keys.
 
         Returns
         -------
@@ -399,7 +400,7 @@ class AttentionStack:
         Parameters
         ----------
         layer : int
-            Layer number of the model, or negative from the end, as in Python.
+            Layer number of the model. Negative numbers count from the last layer of the stack.
 
         Returns
         -------

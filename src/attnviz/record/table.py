@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Maximum number of rows of a table. A row takes about 25 bytes.
 MAX_ROWS = 20_000_000
 
-#: A stack, a layer of it, and heads of this layer.
+#: A stack, the number of one of its layers, and head numbers of this layer.
 HeadsOfLayer = tuple[AttentionStack, int, Sequence[int]]
 _Columns = dict[str, NDArray[Any]]
 
@@ -39,7 +39,7 @@ def create_table(
     import pandas as pd
 
     stacks = list(dict.fromkeys(stack for stack, _, _ in selections))
-    # Number of each distinct token text, which replaces the text in the categorical columns.
+    # Integer code of each distinct token text, for the categorical columns.
     numbers: dict[str, int] = {}
     for stack in stacks:
         for text in (*stack.query_tokens.text, *stack.key_tokens.text):

@@ -126,6 +126,7 @@ def token_strings(text: Iterable[str]) -> list[str]:
 
     Raise TypeError if `text` is a single string, is not iterable, or contains an object that is not
     a string.
+
     >>> token_strings(("un", "do"))
     ['un', 'do']
     """
@@ -180,7 +181,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that the model generated, or the token of a given target text in its place.
+    """A token that the model generated, or a token of a target text that was given to the model.
 
     Attributes
     ----------

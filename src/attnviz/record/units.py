@@ -105,7 +105,7 @@ class UnitAttention(DerivedAttention):
 
     @property
     def num_softmaxes(self) -> int:
-        """Number of softmaxes per head of `base`, or 0 if a unit of queries has several tokens.
+        """`num_softmaxes` of `base`, or 0 if a unit of queries has several tokens.
 
         The weights of such a unit are means over several rows of `base`, each of which has its own
         normalizer.
@@ -255,7 +255,9 @@ def _first_tokens(lengths: Positions) -> Positions:
 def in_units(
     attention: LayerAttention, query_starts: Positions, key_starts: Positions
 ) -> LayerAttention:
-    """Return the attention between units, or `attention` itself if each row and column is a unit.
+    """Return the attention between units.
+
+    If each row and each column of `attention` is a separate unit, return `attention` itself.
 
     `query_starts` and `key_starts` are as in `UnitAttention`, with the rows and columns of
     `attention` as tokens. If `attention` already has units, each new unit combines some of these
