@@ -37,7 +37,7 @@ IMPORTS = {
     "embedding": {"utils", "record", "corpus", "server", "pages", "views"},
     "atlas": {"utils", "corpus", "server", "pages", "views"},
     "integrations": {"utils", "views", "attnviz"},
-    "demos": {"extraction"},
+    "demos": set(),
 }
 USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
 # Packages outside attnviz that a package may import. Packages without an entry are not checked.
