@@ -527,7 +527,7 @@ def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArr
 
 
 def one_text(stack: AttentionStack) -> bool:
-    """Whether queries and keys are the same tokens."""
+    """Return whether queries and keys are the same tokens."""
     # Compare the objects, because the two texts of cross-attention may have equal tokens.
     return stack.key_tokens is stack.query_tokens
 

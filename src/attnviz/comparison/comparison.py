@@ -289,7 +289,7 @@ class Comparison:
             One row per pair, in descending order of the absolute difference. The columns are
             ``layer``, ``head``, ``query``, ``query_token``, ``key``, ``key_token``, ``a``, ``b``
             (the weights) and ``difference`` (b - a). Only queries that both members have are
-            compared. If a member does not have the key, its weight is 0.
+            compared. If only one member has the key, the weight of the other member is 0.
 
         Raises
         ------
@@ -406,12 +406,13 @@ class Comparison:
             Values that can be written as JSON. ``names`` has the names of the members. ``stacks``
             has one dictionary for each stack name of the members:
 
-            - ``members`` and ``differences``: names of stacks in `record`.
-            - ``distances`` and ``rounding``: numbers by layer and head. None for unknown numbers.
+            - ``members`` and ``differences``: names of stacks in `record`, one per member.
+            - ``distances`` and ``rounding``: for each member, a list of numbers for each layer, one
+              number per head. Unknown numbers are None.
             - ``sampled``: number of sampled queries. None if all queries are compared.
 
-            Entry i of each list belongs to member i. ``differences``, ``distances`` and
-            ``rounding`` start with None, because the first member is not compared with itself.
+            In ``differences``, ``distances`` and ``rounding``, the entry of the first member is
+            None, because this member is not compared with itself.
 
         Examples
         --------

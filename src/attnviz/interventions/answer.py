@@ -307,8 +307,8 @@ FUNCTION_INSTEAD = (
 def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
     """Return the answer for a model without logits.
 
-    It is the cosine similarity of the last hidden states to those of the unchanged run. Raise
-    ValueError if the user requested a token or class, or if the output has no hidden states.
+    This answer is the cosine similarity of the last hidden states to those of the unchanged run.
+    Raise ValueError if the user requested a token or class, or if the output has no hidden states.
     """
     if requested is None and _hidden(outputs) is not None:
         measure = "cosine similarity of the last hidden states, over all tokens"

@@ -121,7 +121,8 @@ class GradientAttribution(ScaledAttention):
         v is the value of the key. The weight A of the key is nearly 1, so numerator and denominator
         are differences of nearly equal numbers. Therefore an equal expression is computed in
         float64: the product G . v minus the weighted mean of these products over the other keys of
-        the query. If the query has only one key, the result is G . v.
+        the query. If the query has only one key, the result is G . v. If the weights of all other
+        keys are 0, the result is 0.
         """
         group = len(self.outputs) // len(self.values)
         alone = self.base.allowed([head], rows)[0].sum(dim=1) == 1

@@ -364,7 +364,7 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
     """Return the changes of each attention module during a generation.
 
     The numbers of queries and keys can grow with each generated token (step), so a `LayerChange` is
-    made for each step.
+    made for each step. Modules without a change are left out.
     """
     by_stack = changes_by_stack(changes, runner.outline)
 
