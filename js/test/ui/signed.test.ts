@@ -19,7 +19,7 @@ import { heatMark, inkOf, paintHeat } from "../../src/views/model/marks";
 import { sentences } from "../builders";
 import { distance, SIGHT } from "../sight";
 import { plotOf } from "../views/head/plots";
-import { selection, viewport } from "./heat-map/viewports";
+import { selection } from "./heat-map/viewports";
 
 const SIGNED: Partial<StackDescription> = {
   signed: true,
@@ -28,7 +28,6 @@ const SIGNED: Partial<StackDescription> = {
   maximum: 0.8,
 };
 const palette = PALETTES.light;
-const measure = (text: string): number => 6 * text.length;
 const QUANTITY = { name: "difference", signed: true, maximum: 0.8 };
 
 describe("signed numbers in text", () => {
@@ -108,18 +107,19 @@ it("follows the logarithm of the absolute value on both sides", () => {
   expect(signedShareOf(0, 0.8, "log")).toBeNull();
 });
 
+const NONE = { query: null, key: null };
+
 /** Return a heat map of a square matrix, whose values are given row by row. */
 function heatMap(values: number[], more: Partial<HeatMap> = {}, width = 400): HeatMap {
   const count = Math.sqrt(values.length);
   const layout = layOut({
-    ...{ selection: selection(count, count, SIGNED), state: HEAT_MAP_DEFAULTS, width },
-    ...{ mostHeight: width, ratio: 1, below: true, beside: true, measure },
+    selection: { ...selection(count, count, SIGNED), token: 0, key: 0 },
+    ...{ state: HEAT_MAP_DEFAULTS, width, mostHeight: width, ratio: 1 },
   });
-  const { queries, keys } = layout.viewport;
   return {
     ...{ layout, palette, theme: "light", grid: gridOf(values), scale: "linear", end: 0.8 },
-    ...{ beyond: false, queries, keys, images: [], token: null, key: null, row: null },
-    ...{ column: null, hovered: null, cursor: null, isFound: null },
+    ...{ beyond: false, images: [], effects: null, pins: NONE, lines: NONE },
+    ...{ hovered: null, cursor: null, isFound: null },
     ...more,
   };
 }
@@ -138,18 +138,18 @@ const textsOf = (marks: Mark[]): string[] =>
 describe("a heat map of signed numbers", () => {
   const FOUR = [0.1, -0.8, 0.4, 0];
 
-  const unpinned = { token: null, key: null, row: null, column: null };
-  const input = { viewport: viewport(2, 2, {}, SIGNED), grid: gridOf(FOUR), ...unpinned };
+  const input = heatMap(FOUR);
   const values = Float32Array.of(0.1, -0.8);
   const row = { token: 0, window: [0, 2] as [number, number], error: 0, values };
-  const pinned = { ...input, token: 0, row };
+  const pinned = { ...input, pins: { query: 0, key: null }, lines: { query: row, key: null } };
   sentences({
     "Layer 0, head 1. Largest difference: “t0” to “t1”, −0.80 (less).": sentence(input),
     "Layer 0, head 1. Largest difference from “t0”: to “t1”, −0.80 (less).": sentence(pinned),
-    "Layer 0, head 1. “t0” to “t1”: difference −0.80 (less).": sentence({ ...pinned, key: 1 }),
-    "Each cell is one difference. Blank: no difference.": coverage(input, {
-      ...{ scale: "linear", end: 0.8, live: true },
+    "Layer 0, head 1. “t0” to “t1”: difference −0.80 (less).": sentence({
+      ...pinned,
+      pins: { query: 0, key: 1 },
     }),
+    "Each cell is one difference. Blank: no difference.": coverage(input, true),
   });
 
   it("has signed numbers in its cells, and only a minus in small cells", () => {
@@ -163,7 +163,11 @@ describe("a heat map of signed numbers", () => {
   it("has bars on both sides of a zero line", () => {
     const line = { token: 0, window: [0, 2] as [number, number], error: 0 };
     const values = Float32Array.of(0.2, -0.4);
-    const map = heatMap(FOUR, { row: { ...line, values }, column: { ...line, values } }, 900);
+    const map = heatMap(
+      FOUR,
+      { lines: { query: { ...line, values }, key: { ...line, values } } },
+      900,
+    );
     const marks = frontMarks(map);
     const [above, below] = [palette.positive, palette.negative].map((fill) =>
       marks.flatMap((mark) => (mark.kind === "rect" && mark.fill === fill ? [mark] : [])),

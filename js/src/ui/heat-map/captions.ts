@@ -2,12 +2,14 @@
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import type { Range } from "../../client/protocol";
-import { type ColorScale, LOG_FLOOR } from "../colors/color-scales";
-import { type TokenEffects, tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
+import { topKeys } from "../../client/requests/strongest";
+import { LOG_FLOOR } from "../colors/color-scales";
+import { tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
 import { roundedUp } from "../exports/csv";
 import { predictingInWords } from "../generated-token/state";
 import { pairInWords } from "../pairs";
 import {
+  capital,
   counted,
   formatWeight,
   headsInWords,
@@ -27,9 +29,18 @@ import {
   writtenSmall,
 } from "../text/captions";
 import { baseName, changedInWords } from "../what-if/changed-run";
-import type { Line } from "./marks";
+import type { HeatMap } from "./marks";
 import type { Grid } from "./tiles";
-import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
+import {
+  bySide,
+  isPooled,
+  isWhole,
+  otherSide,
+  SIDES,
+  type Side,
+  tokensOf,
+  type Viewport,
+} from "./viewport";
 
 /** Describe the shown heads: "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
 export function whatInWords({
@@ -51,6 +62,11 @@ export function subtitleOf(viewport: Viewport, error: number | null): string {
   return [stackName(baseName(viewport.stack)), tokens, ...exact].join(" · ");
 }
 
+/** Heat map, as far as its captions depend on it. */
+export type Captioned = Pick<HeatMap, "grid" | "pins" | "lines" | "effects" | "scale" | "end"> & {
+  layout: { viewport: Viewport };
+};
+
 /** Cell of the grid by row and column, with its weight. */
 interface WeightedCell {
   row: number;
@@ -62,76 +78,46 @@ interface WeightedCell {
  * Return at most `maxCells` cells with the largest weights, in decreasing order. Signed numbers are
  * compared by their absolute values. Cells for which `counts` returns false are skipped.
  */
-export function strongestCells(
-  grid: Grid,
+function strongestCells(
+  { values, columns }: Grid,
   maxCells: number,
-  counts: (cell: WeightedCell) => boolean = () => true,
+  counts: (row: number, column: number) => boolean = () => true,
 ): WeightedCell[] {
-  const cells: WeightedCell[] = [];
-  for (let i = 0; i < grid.values.length; i++) {
-    const weight = grid.values[i] as number;
-    const size = Math.abs(weight);
-    if (!(size > 0)) continue;
-    if (cells.length === maxCells && size <= Math.abs((cells[maxCells - 1] as WeightedCell).weight))
-      continue;
-    const cell = { row: Math.floor(i / grid.columns), column: i % grid.columns, weight };
-    if (!counts(cell)) continue;
-    let at = cells.length;
-    while (at > 0 && Math.abs((cells[at - 1] as WeightedCell).weight) < size) at--;
-    cells.splice(at, 0, cell);
-    if (cells.length > maxCells) cells.pop();
-  }
-  return cells;
+  const isIncluded = (i: number): boolean =>
+    !Number.isNaN(values[i]) && counts(Math.floor(i / columns), i % columns);
+  return topKeys(values, maxCells, isIncluded).map((i) => ({
+    row: Math.floor(i / columns),
+    column: i % columns,
+    weight: values[i] as number,
+  }));
 }
 
 /** Describe the token or tokens of a row or column of cells: “it”, or "queries 8 to 15". */
-export function cellInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
-  const axis = side === "query" ? viewport.rows : viewport.columns;
-  const { text } = side === "query" ? viewport.queries : viewport.keys;
+function cellInWords({ axes }: Viewport, side: Side, cell: number): string {
+  const axis = axes[side];
   const [start, stop] = tokensOf(axis, cell);
-  if (stop - start === 1) return quotedAt(text, start);
-  return rangeInWords([start, stop], side, side === "query" ? "queries" : "keys");
+  if (stop - start === 1) return quotedAt(axis.tokens.text, start);
+  return rangeInWords([start, stop], side, PLURALS[side]);
 }
+
+/** Plurals of the names of the sides. */
+export const PLURALS = { query: "queries", key: "keys" };
 
 /**
  * Describe how the value of a cell is computed: "mean of 4 × 4 weights", or "" if the cell is one
  * weight.
  */
-export function pooledInWords(viewport: Viewport, row: number, column: number): string {
-  const [top, bottom] = tokensOf(viewport.rows, row);
-  const [left, right] = tokensOf(viewport.columns, column);
+export function pooledInWords(
+  { axes, stack, pooled }: Viewport,
+  row: number,
+  column: number,
+): string {
+  const [top, bottom] = tokensOf(axes.query, row);
+  const [left, right] = tokensOf(axes.key, column);
   const [high, wide] = [bottom - top, right - left];
   if (high * wide === 1) return "";
-  const { stack, pooled } = viewport;
   const how = pooled === "max" ? (stack.signed ? "largest" : "maximum") : "mean";
   return `${how} of ${high} × ${wide} ${pluralOf(quantityOf(stack))}`;
-}
-
-/**
- * Return the largest of the weights of a pinned token, with the index of the other token. Return
- * null if all weights are 0.
- */
-function strongestOf(line: Line): { index: number; weight: number } | null {
-  let best: { index: number; weight: number } | null = null;
-  line.values.forEach((weight, i) => {
-    if (Math.abs(weight) > Math.abs(best?.weight ?? 0))
-      best = { index: line.window[0] + i, weight };
-  });
-  return best;
-}
-
-/** Heat map that the captions describe. */
-export interface CaptionInput {
-  viewport: Viewport;
-  grid: Grid;
-  /** Pinned query and pinned key of the current state. Their weights may not be loaded yet. */
-  token: number | null;
-  key: number | null;
-  /** Weights of the pinned query and of the pinned key, or null until they are loaded. */
-  row: Line | null;
-  column: Line | null;
-  /** Effects of the keys, drawn as bars. */
-  effects?: TokenEffects | null;
 }
 
 /**
@@ -155,124 +141,125 @@ function whereOf(viewport: Viewport): string {
  * Return the sentence for a heat map beside a line plot of the same heads. For one head, the
  * sentence only names the layer and the head, because the line plot has the full sentence.
  */
-export function sentenceBesideLines(input: CaptionInput): string {
-  return input.viewport.chosen.length === 1 ? whereOf(input.viewport) : sentence(input);
+export function sentenceBesideLines(heatMap: Captioned): string {
+  const { viewport } = heatMap.layout;
+  return viewport.chosen.length === 1 ? whereOf(viewport) : sentence(heatMap);
 }
 
 /** Describe a cell with a large weight: its query, its key, the pooling and the weight. */
-function strongInWords(input: CaptionInput, cell: WeightedCell): string {
-  const { viewport } = input;
-  const from = cellInWords(viewport, "query", cell.row);
-  const to = cellInWords(viewport, "key", cell.column);
-  const pooling = pooledInWords(viewport, cell.row, cell.column);
-  return `${from} to ${to}, ${pooling === "" ? "" : `${pooling.split(" ")[0]} `}${weightInWords(viewport, cell.weight)}`;
+function strongInWords(viewport: Viewport, { row, column, weight }: WeightedCell): string {
+  const from = cellInWords(viewport, "query", row);
+  const to = cellInWords(viewport, "key", column);
+  const [pooling] = pooledInWords(viewport, row, column).split(" ");
+  return `${from} to ${to}, ${pooling ? `${pooling} ` : ""}${weightInWords(viewport, weight)}`;
 }
 
 /** Return the main sentence: the layer, the heads, the pins and the largest weight. */
-export function sentence(input: CaptionInput): string {
-  const { viewport, row, column } = input;
-  const where = whereOf(viewport);
+export function sentence(heatMap: Captioned): string {
+  return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`;
+}
+
+/** Describe the weights of the pinned tokens, if there are any, or else the largest weight. */
+function findingOf({ layout, grid, pins, lines }: Captioned): string {
+  const { viewport } = layout;
   const { name, signed } = quantityOf(viewport.stack);
-  const query =
-    input.token === null
-      ? ""
-      : quotedAt(viewport.queries.text, input.token) + predictingInWords(viewport, input.token);
-  const key = input.key === null ? "" : quotedAt(viewport.keys.text, input.key);
-  if (input.token !== null && input.key !== null && row?.token === input.token) {
-    const at = input.key - row.window[0];
-    const weight = at >= 0 && at < row.values.length ? (row.values[at] as number) : null;
-    if (weight !== null) {
+  const pinned = bySide((side) => {
+    const token = pins[side];
+    if (token === null) return null;
+    const predicting = side === "query" ? predictingInWords(viewport, token) : "";
+    return quotedAt(viewport.axes[side].tokens.text, token) + predicting;
+  });
+  const { query, key } = pinned;
+  if (query !== null && pins.key !== null) {
+    const row = lines.query?.token === pins.query ? lines.query : null;
+    const weight = row?.values[pins.key - row.window[0]];
+    if (weight !== undefined) {
       const number = weightInWords(viewport, weight);
       return signed
-        ? `${where} ${query} to ${key}: ${name} ${number}.`
-        : `${where} ${query} attends to ${key}: ${number}.`;
+        ? `${query} to ${key}: ${name} ${number}.`
+        : `${query} attends to ${key}: ${number}.`;
+    }
+  } else {
+    const side = query === null ? "key" : "query";
+    const line = lines[side];
+    if (pinned[side] !== null && line?.token === pins[side]) {
+      const [best] = topKeys(line.values, 1, () => true);
+      if (best === undefined) {
+        if (signed) return `No ${name} ${query ? `from ${query}` : `to ${key}`} in sight.`;
+        return query
+          ? `${query} attends to no key in sight.`
+          : `No query in sight attends to ${key}.`;
+      }
+      const { text } = viewport.axes[otherSide(side)].tokens;
+      const other = quotedAt(text, line.window[0] + best);
+      const number = weightInWords(viewport, line.values[best] as number);
+      if (signed) {
+        const [from, to] = query
+          ? [`from ${query}`, `to ${other}`]
+          : [`to ${key}`, `from ${other}`];
+        return `Largest ${name} ${from}: ${to}, ${number}.`;
+      }
+      return query
+        ? `${query} attends most to ${other}: ${number}.`
+        : `${key} gets most from ${other}: ${number}.`;
     }
   }
-  if (input.token !== null && input.key === null && row?.token === input.token) {
-    const best = strongestOf(row);
-    if (!best && signed) return `${where} No ${name} from ${query} in sight.`;
-    if (!best) return `${where} ${query} attends to no key in sight.`;
-    const to = quotedAt(viewport.keys.text, best.index);
-    const number = weightInWords(viewport, best.weight);
-    return signed
-      ? `${where} Largest ${name} from ${query}: to ${to}, ${number}.`
-      : `${where} ${query} attends most to ${to}: ${number}.`;
-  }
-  if (input.key !== null && input.token === null && column?.token === input.key) {
-    const best = strongestOf(column);
-    if (!best && signed) return `${where} No ${name} to ${key} in sight.`;
-    if (!best) return `${where} No query in sight attends to ${key}.`;
-    const from = quotedAt(viewport.queries.text, best.index);
-    const number = weightInWords(viewport, best.weight);
-    return signed
-      ? `${where} Largest ${name} to ${key}: from ${from}, ${number}.`
-      : `${where} ${key} gets most from ${from}: ${number}.`;
-  }
-  if (!input.grid.fine) return `${where} Loading finer cells.`;
-  const [best] = strongestCells(input.grid, 1);
-  if (!best) return `${where} No ${name} is in sight.`;
+  if (!grid.fine) return "Loading finer cells.";
+  const [best] = strongestCells(grid, 1);
+  if (!best) return `No ${name} is in sight.`;
   const strongest = signed ? `Largest ${name}` : "Strongest";
   const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
-  const other = signed || isPooled(viewport) ? null : strongestApartFromResting(input, best);
+  const other = signed || isPooled(viewport) ? null : apartFromResting(viewport, grid, best);
   return other
-    ? `${where} ${inSight} apart from ${other.words}: ${strongInWords(input, other.cell)}.`
-    : `${where} ${inSight}: ${strongInWords(input, best)}.`;
+    ? `${inSight} apart from ${other.words}: ${strongInWords(viewport, other.cell)}.`
+    : `${inSight}: ${strongInWords(viewport, best)}.`;
 }
 
 /**
  * If the strongest cell is between resting tokens (such as "[CLS]"), return the strongest cell
  * between other tokens. Otherwise return null.
  */
-function strongestApartFromResting(
-  { viewport, grid }: CaptionInput,
+function apartFromResting(
+  { queries, keys, stack, axes }: Viewport,
+  grid: Grid,
   best: WeightedCell,
 ): { cell: WeightedCell; words: string } | null {
-  const { queries, keys, stack, rows, columns } = viewport;
   const { isQuery, isKey, words } = restingTokens(queries, keys, stack.key_tokens === null);
-  const queryOf = ({ row }: WeightedCell): boolean => isQuery(tokensOf(rows, row)[0]);
-  const keyOf = ({ column }: WeightedCell): boolean => isKey(tokensOf(columns, column)[0]);
-  if (!queryOf(best) || !keyOf(best)) return null;
-  const [cell] = strongestCells(grid, 1, (candidate) => !queryOf(candidate) && !keyOf(candidate));
+  const isRow = (row: number): boolean => isQuery(tokensOf(axes.query, row)[0]);
+  const isColumn = (column: number): boolean => isKey(tokensOf(axes.key, column)[0]);
+  if (!isRow(best.row) || !isColumn(best.column)) return null;
+  const [cell] = strongestCells(grid, 1, (row, column) => !isRow(row) && !isColumn(column));
   return cell ? { cell, words } : null;
 }
 
 const MAX_IN_SUMMARY = 5;
 
 /** Describe the stack, layer, heads and pins, and the five largest weights, for screen readers. */
-export function summary(input: CaptionInput): string {
-  const { viewport, row, column, grid } = input;
-  const query = (index: number): string => quotedAt(viewport.queries.text, index);
-  const key = (index: number): string => quotedAt(viewport.keys.text, index);
-  const { token, key: pin } = input;
-  const pinned = [
-    ...(token === null
-      ? []
-      : [pinInWords("Query", viewport.queries.text, token, predictingInWords(viewport, token))]),
-    ...(pin === null ? [] : [pinInWords("Key", viewport.keys.text, pin)]),
-  ];
-  const ofLine = (line: Line, name: (index: number) => string): string[] =>
-    Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))
-      .filter(({ weight }) => weight !== 0)
-      .sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight))
-      .slice(0, MAX_IN_SUMMARY)
-      .map(({ weight, index }) => `${name(index)} ${weightInWords(viewport, weight)}`);
-  const named =
-    row !== null
-      ? ofLine(row, key)
-      : column !== null
-        ? ofLine(column, query)
-        : strongestCells(grid, MAX_IN_SUMMARY).map((cell) => strongInWords(input, cell));
+export function summary({ layout, grid, pins, lines, effects }: Captioned): string {
+  const { viewport } = layout;
+  const pinned = SIDES.flatMap((side) => {
+    const token = pins[side];
+    if (token === null) return [];
+    const name = side === "query" ? "Query" : "Key";
+    const predicting = side === "query" ? predictingInWords(viewport, token) : "";
+    return [pinInWords(name, viewport.axes[side].tokens.text, token, predicting)];
+  });
+  const side = SIDES.find((candidate) => lines[candidate] !== null);
+  const line = side && lines[side];
+  const named = line
+    ? topKeys(line.values, MAX_IN_SUMMARY, () => true).map((i) => {
+        const name = quotedAt(viewport.axes[otherSide(side)].tokens.text, line.window[0] + i);
+        return `${name} ${weightInWords(viewport, line.values[i] as number)}`;
+      })
+    : strongestCells(grid, MAX_IN_SUMMARY).map((cell) => strongInWords(viewport, cell));
   const { name, signed } = quantityOf(viewport.stack);
   const heading = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
-  const strongest =
-    named.length > 0 ? `${heading}: ${named.join("; ")}.` : `No ${name} is in sight.`;
-  const spoken = input.effects ? [tokenEffectsSpoken(input.effects, viewport.keys.text, pin)] : [];
   return [
     `${stackName(viewport.stack.name)}.`,
     whereOf(viewport),
     ...pinned,
-    strongest,
-    ...spoken,
+    named.length > 0 ? `${heading}: ${named.join("; ")}.` : `No ${name} is in sight.`,
+    ...(effects ? [tokenEffectsSpoken(effects, viewport.keys.text, pins.key)] : []),
   ].join(" ");
 }
 
@@ -281,7 +268,7 @@ export function summary(input: CaptionInput): string {
  * null if all keys are visible, or if the sum cannot be computed from the loaded cells.
  */
 export function sumInSight(viewport: Viewport, grid: Grid): number | null {
-  const { rows, columns } = viewport;
+  const { query: rows, key: columns } = viewport.axes;
   // If rows do not sum to 1, or if cells show maxima, the sum cannot be computed from the cells.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
   if (grid.missing > 0 || grid.every !== undefined) return null;
@@ -303,7 +290,7 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
  * estimated or missing, or if a row covers several queries.
  */
 export function emptyQueries(viewport: Viewport, grid: Grid): number {
-  const { columns, rows } = viewport;
+  const { query: rows, key: columns } = viewport.axes;
   if (rows.level > 0 || grid.missing > 0 || grid.every !== undefined) return 0;
   if (columns.window[1] - columns.window[0] < viewport.keys.text.length) return 0;
   let count = 0;
@@ -342,95 +329,90 @@ export function nothingInWords(
   return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
 }
 
+/** Describe what a cell is. Return "" for single weights of which only a part is visible. */
+function cellsInWords(viewport: Viewport, isComplete: boolean): string {
+  const { axes, stack, pooled } = viewport;
+  const quantity = quantityOf(stack);
+  if (!isPooled(viewport)) {
+    if (!isComplete) return "";
+    return viewport.heads.length === 1
+      ? `Each cell is one ${quantity.name}.`
+      : "Each cell is one query and one key.";
+  }
+  const of = `${2 ** axes.query.level} × ${2 ** axes.key.level} ${pluralOf(quantity)}`;
+  if (!quantity.signed)
+    return `Each cell is the ${pooled === "max" ? "maximum" : "mean"} of ${of}.`;
+  return pooled === "max"
+    ? `Each cell is the one of ${of} with the largest absolute value.`
+    : `Each cell is the mean of ${of}. Positive and negative numbers are averaged separately, and the mean with the larger absolute value is shown.`;
+}
+
 /**
  * Return the detail caption: which tokens are visible, what a cell is, which weights the colours do
  * not show, and which tokens are pinned.
+ *
+ * @param live whether the caption is for the view. A figure has no controls.
  */
-export function coverage(
-  input: CaptionInput,
-  look: { scale: ColorScale; end: number; live: boolean },
-): string {
-  const { viewport, grid } = input;
-  const { rows, columns } = viewport;
-  const quantity = quantityOf(viewport.stack);
+export function coverage(heatMap: Captioned, live: boolean): string {
+  const { layout, grid, pins, lines, effects, scale, end } = heatMap;
+  const { viewport } = layout;
+  const { axes, stack } = viewport;
+  const quantity = quantityOf(stack);
   const parts: string[] = [];
   if (grid.every !== undefined) {
-    const nearer = look.live ? ": zoom in for exact cells" : "";
+    const nearer = live ? ": zoom in for exact cells" : "";
     parts.push(`Estimate from 1 query in ${counted(grid.every)}${nearer}.`);
   }
-  const [numQueries, numKeys] = [viewport.queries.text.length, viewport.keys.text.length];
-  const inWhole = rows.window[1] - rows.window[0] === numQueries;
-  const whole = inWhole && columns.window[1] - columns.window[0] === numKeys;
-  if (!whole) {
-    const queries = windowInWords("queries", rows.window, numQueries);
-    const keys = windowInWords("keys", columns.window, numKeys);
+  const isComplete = SIDES.every(
+    (side) => axes[side].window[1] - axes[side].window[0] === axes[side].tokens.text.length,
+  );
+  if (!isComplete) {
+    const shown = SIDES.map((side) =>
+      windowInWords(PLURALS[side], axes[side].window, axes[side].tokens.text.length),
+    );
     const sum = sumInSight(viewport, grid);
     // Write a sum instead of a share: a row that is masked or has a sink sums to less than 1.
     const weight =
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
-    const text = `${queries}, ${keys} in sight${weight}.`;
-    parts.push(text.charAt(0).toUpperCase() + text.slice(1));
+    parts.push(capital(`${shown.join(", ")} in sight${weight}.`));
   }
-  if (isPooled(viewport)) {
-    const [high, wide] = [2 ** rows.level, 2 ** columns.level];
-    const of = `${high} × ${wide} ${pluralOf(quantity)}`;
-    if (!quantity.signed) {
-      parts.push(`Each cell is the ${viewport.pooled === "max" ? "maximum" : "mean"} of ${of}.`);
-    } else if (viewport.pooled === "max") {
-      parts.push(`Each cell is the one of ${of} with the largest absolute value.`);
-    } else {
-      parts.push(
-        `Each cell is the mean of ${of}. Positive and negative numbers are averaged separately, and the mean with the larger absolute value is shown.`,
-      );
-    }
-    const reaches = [rows, columns].some(
-      ({ window, extent }) => window[0] < extent[0] || window[1] > extent[1],
-    );
-    if (reaches && viewport.pair !== "all") {
-      parts.push("Cells at the border of the two sentences contain tokens of both.");
-    }
-  } else if (whole) {
-    const one = viewport.heads.length === 1;
-    parts.push(one ? `Each cell is one ${quantity.name}.` : "Each cell is one query and one key.");
+  parts.push(cellsInWords(viewport, isComplete));
+  const reaches = SIDES.some(
+    (side) =>
+      axes[side].window[0] < axes[side].extent[0] || axes[side].window[1] > axes[side].extent[1],
+  );
+  if (reaches && viewport.pair !== "all") {
+    parts.push("Cells at the border of the two sentences contain tokens of both.");
   }
   if (grid.values.some((weight) => weight === 0)) {
-    const threshold = grid.error > 0 ? ` or ${nothingInWords(grid, viewport.stack)}` : "";
-    const ahead = viewport.stack.causal ? "; no query attends to later keys" : "";
+    const threshold = grid.error > 0 ? ` or ${nothingInWords(grid, stack)}` : "";
+    const ahead = stack.causal ? "; no query attends to later keys" : "";
     parts.push(`Blank: no ${quantity.name}${threshold}${ahead}.`);
   }
-  if (look.scale === "log") {
+  if (scale === "log") {
     const followed = quantity.signed ? "the logarithm of the size" : "the logarithm";
-    parts.push(`Colour follows ${followed}, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
+    parts.push(`Colour follows ${followed}, from ${plainNumber(end * LOG_FLOOR)} on.`);
   }
   const empty = emptyQueries(viewport, grid);
   if (empty > 0) {
     const who = empty === 1 ? "1 query has" : `${empty} queries have`;
     parts.push(`${who} no ${quantity.name} at all.`);
   }
-  const pin = (
-    index: number | null,
-    name: string,
-    text: string | undefined,
-    window: Range,
-    line: Line | null,
-  ): string[] => {
-    if (index === null) return [];
-    const away = index < window[0] || index >= window[1];
-    const exact = line !== null && line.error === 0 && grid.error > 0 ? ", exact" : "";
-    return [`${name} ${quoted(text ?? "")}${away ? ", out of sight" : exact}`];
-  };
-  const pinned = [
-    ...pin(input.token, "query", viewport.queries.text[input.token ?? 0], rows.window, input.row),
-    ...pin(input.key, "key", viewport.keys.text[input.key ?? 0], columns.window, input.column),
-  ];
-  if (pinned.length > 0) {
-    parts.push(`Pinned: ${pinned.join(", ")}${look.live ? " (Esc clears)" : ""}.`);
-  }
-  if (input.effects) {
-    parts.push(tokenEffectsInWords(input.effects, true));
-    if (columns.level > 0) parts.push("The bar of several keys shows the largest absolute value.");
+  const pinned = SIDES.flatMap((side) => {
+    const token = pins[side];
+    if (token === null) return [];
+    const { tokens, window } = axes[side];
+    const isHidden = token < window[0] || token >= window[1];
+    const isExact = lines[side]?.error === 0 && grid.error > 0;
+    const state = isHidden ? ", out of sight" : isExact ? ", exact" : "";
+    return [`${side} ${quoted(tokens.text[token] ?? "")}${state}`];
+  });
+  if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
+  if (effects) {
+    parts.push(tokenEffectsInWords(effects, true));
+    if (axes.key.level > 0) parts.push("The bar of several keys shows the largest absolute value.");
   }
   // In a live view, the line below all captions already names the changed run.
-  if (!look.live) parts.push(changedInWords(viewport.stack));
+  if (!live) parts.push(changedInWords(stack));
   return parts.filter((part) => part !== "").join(" ");
 }

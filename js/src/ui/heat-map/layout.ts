@@ -4,23 +4,31 @@
  */
 
 import type { Range, TokenList } from "../../client/protocol";
+import { measureText } from "../../draw/canvas";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
-import type { PatchAspect } from "../../draw/patches";
+import { patchOf } from "../../draw/patches";
 import { AXIS_HEIGHT } from "../plot/bars";
-import { fitLabel, type Label, type Measure } from "../text/labels";
+import { fitLabel } from "../text/labels";
 import type { Selection } from "../view/record";
 import {
+  type BySide,
+  bySide,
   MAX_CELL,
-  type Room,
+  type Position,
+  pixelOf,
   roomOf,
+  SIDES,
+  type Side,
   stageOf,
+  tokenStep,
   type Viewport,
   type ViewportState,
   viewportOf,
+  WHOLE,
 } from "./viewport";
 
-/** Direction of the labels above the columns: horizontal, diagonal or vertical. */
+/** Direction of labels: horizontal, diagonal or vertical. Labels of queries are horizontal. */
 type Slope = "level" | "slanted" | "upright";
 
 /** Labels of the queries or of the keys. */
@@ -30,6 +38,7 @@ export interface Labels {
   size: number;
   /** Maximum length of a label, in pixels. Longer texts are shortened. */
   limit: number;
+  slope: Slope;
   /** Longer side of the picture of a patch in pixels, or 0 without patches. */
   patchSize: number;
 }
@@ -43,20 +52,21 @@ export interface Layout {
   top: number;
   cellsWidth: number;
   cellsHeight: number;
-  queryLabels: Labels;
-  keyLabels: Labels & { slope: Slope };
-  /** Space for bars below the cells and to their right, in pixels, or 0 without these bars. */
-  barsBelow: number;
-  barsBeside: number;
-  /** Space for bars of effects above the cells, in pixels. Undefined without effects. */
-  effects?: number;
+  labels: BySide<Labels>;
+  /**
+   * Space in pixels for the bars of a pinned query, below the cells, and for those of a pinned key,
+   * beside the cells. 0 without these bars.
+   */
+  bars: BySide<number>;
+  /** Space for bars of effects above the cells, in pixels, or 0 without effects. */
+  effects: number;
   /**
    * Height of the labels above the cells at the current zoom. `top` reserves the largest height of
    * any zoom.
    */
   above: number;
-  /** Space in which the cells must fit. */
-  room: Room;
+  /** Height and width of the space in which the cells must fit. */
+  room: BySide<number>;
 }
 
 export interface LayoutInput {
@@ -65,26 +75,16 @@ export interface LayoutInput {
   width: number;
   mostHeight: number;
   ratio: number;
-  /**
-   * Whether a query is pinned, whose weights are bars below the cells, and whether a key is pinned,
-   * whose weights are bars beside the cells.
-   */
-  below: boolean;
-  beside: boolean;
   /** Whether keys have bars of effects. */
   effects?: boolean;
-  /**
-   * Ratio of width to height of each patch among the queries and the keys. null if none of these
-   * tokens is a patch.
-   */
-  shapes?: Record<"query" | "key", PatchAspect | null>;
+  /** Whether the record has images, whose patches may be tokens. */
+  images?: boolean;
   /** Whether the layout is for a figure. A figure has a fixed width, one text size and no zoom. */
   printed?: boolean;
-  measure: Measure;
 }
 
 /** Smallest height of a row, or width of a column, at which a token has a label, in pixels. */
-export const MIN_LABEL_STEP = 9;
+const MIN_LABEL_STEP = 9;
 const MAX_LABEL = 13;
 const MIN_LABEL = 8.5;
 /**
@@ -131,50 +131,30 @@ const widths = new WeakMap<TokenList, Map<string, number>>();
  */
 const MAX_MEASURED = 2000;
 
-function longestOf(texts: readonly string[]): readonly number[] {
-  const all = texts.map((_, token) => token);
-  if (texts.length <= MAX_MEASURED) return all;
-  const lengths = texts.map((text) => text.length);
-  return all.sort((a, b) => (lengths[b] as number) - (lengths[a] as number)).slice(0, MAX_MEASURED);
-}
-
 /**
  * Return the width of the widest label among all queries or all keys, in pixels. The result is
  * cached. It does not change while panning.
  */
-function widest(
-  tokens: TokenList,
-  size: number,
-  limit: number,
-  measure: Measure,
-  shapeOf?: PatchAspect | null,
-): number {
-  const key = `${size} ${limit}`;
+function widest(tokens: TokenList, size: number, limit: number, skipPatches: boolean): number {
+  const key = `${size} ${limit} ${skipPatches}`;
   const cached = widths.get(tokens) ?? new Map<string, number>();
   widths.set(tokens, cached);
-  let widestLabel = cached.get(key);
-  if (widestLabel === undefined) {
+  let width = cached.get(key);
+  if (width === undefined) {
     const font = fontOf({ size, font: "token" });
-    const widthOf = (token: number): number =>
-      fitLabel(tokens.text[token] as string, limit, font, measure).width;
-    widestLabel = longestOf(tokens.text)
-      .filter((token) => (shapeOf?.(token) ?? null) === null)
-      .reduce((widestSoFar, token) => Math.max(widestSoFar, widthOf(token)), 0);
-    cached.set(key, widestLabel);
+    const texts = tokens.text.filter((_, token) => !skipPatches || patchOf(tokens, token) === null);
+    if (texts.length > MAX_MEASURED) texts.sort((one, other) => other.length - one.length);
+    width = texts
+      .slice(0, MAX_MEASURED)
+      .reduce((most, text) => Math.max(most, fitLabel(text, limit, font, measureText).width), 0);
+    cached.set(key, width);
   }
-  return widestLabel;
+  return width;
 }
 
-export function labelOf(text: string, labels: Labels, measure: Measure, bold = false): Label {
-  return fitLabel(text, labels.limit, fontOf({ size: labels.size, font: "token", bold }), measure);
-}
-
-/**
- * Return the label size for rows or columns of the given size, or null if labels do not fit. All
- * values are in pixels.
- */
-function labelSizeAt(step: number): number | null {
-  return step >= MIN_LABEL_STEP ? sizeOf(step) : null;
+/** Return the text of a label, shortened to its maximum length. */
+export function labelOf(text: string, { size, limit }: Labels, bold = false): string {
+  return fitLabel(text, limit, fontOf({ size, font: "token", bold }), measureText).text;
 }
 
 /**
@@ -185,114 +165,105 @@ function labelSizeAt(step: number): number | null {
  * plot.
  */
 export function layOut(input: LayoutInput): Layout {
-  const { selection, state, width, measure, ratio, shapes } = input;
+  const { selection, state, width, ratio, printed = false } = input;
   const narrow = width < 560;
   const limit = narrow ? 64 : 110;
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
-  const beside = input.beside && barRoom > 0;
-  const { printed = false } = input;
   const largest = printed ? PRINT_FONT_SIZE : MAX_LABEL;
-  const labelSize = (step: number): number | null =>
-    printed ? (step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null) : labelSizeAt(step);
-  const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
-  /** Return the sizes of all parts, with space for token labels or with space for indices. */
-  const sizesFor = (labelled: boolean) => {
-    const queryWidth = widest(selection.queries, largest, limit, measure, shapes?.query);
-    const left = GAP + Math.ceil(labelled ? Math.max(MIN_LEFT, queryWidth) : NUMBERS_LEFT);
-    const lean = narrow || !labelled ? 0 : keyWidth * SLANT;
+  const tokens = { query: selection.queries, key: selection.keys };
+  const patches = bySide((side) => input.images === true && tokens[side].grids !== undefined);
+  const widestOf = (side: Side, size: number, most = limit): number =>
+    widest(tokens[side], size, most, patches[side]);
+  /** Return the size of labels of tokens of a size, or null if labels do not fit. */
+  const fittingSize = (step: number): number | null => {
+    if (printed) return step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null;
+    return step >= MIN_LABEL_STEP ? sizeOf(step) : null;
+  };
+  /** Return the space for the cells beside token labels or beside indices, and the viewport in it. */
+  const placed = (labelled: boolean) => {
+    const queryRoom = labelled ? Math.max(MIN_LEFT, widestOf("query", largest)) : NUMBERS_LEFT;
+    const left = GAP + Math.ceil(queryRoom);
+    const lean = narrow || !labelled ? 0 : widestOf("key", largest) * SLANT;
     const right = Math.max(barRoom, Math.min(lean, MAX_LEAN), GAP);
     const maxRoom = {
-      width: Math.max(MIN_CELLS, Math.floor(width - left - right)),
-      height: Math.max(MIN_CELLS, input.mostHeight),
+      query: Math.max(MIN_CELLS, input.mostHeight),
+      key: Math.max(MIN_CELLS, Math.floor(width - left - right)),
     };
     const room = roomOf(selection, state, maxRoom, ratio);
-    const viewport = viewportOf(selection, state, room, ratio);
-    const steps = { rows: tokenStep(viewport, "rows"), columns: tokenStep(viewport, "columns") };
-    const sizes = labelled
-      ? { rows: labelSize(steps.rows), columns: labelSize(steps.columns) }
-      : { rows: null, columns: null };
-    return { left, right, room, viewport, steps, sizes };
+    return { left, right, room, viewport: viewportOf(selection, state, room, ratio) };
   };
-  const withLabels = sizesFor(true);
+  const withLabels = placed(true);
+  const { axes } = withLabels.viewport;
   // A figure cannot be zoomed. If no label fits, it therefore needs no space for labels.
-  const labelless = printed && withLabels.sizes.rows === null && withLabels.sizes.columns === null;
-  const { left, right, room, viewport, steps, sizes } = labelless ? sizesFor(false) : withLabels;
-  const whole = viewportOf(
-    selection,
-    { ...state, query_window: null, key_window: null },
-    room,
-    ratio,
-  );
+  const labelless = printed && SIDES.every((side) => fittingSize(tokenStep(axes[side])) === null);
+  const { left, right, room, viewport } = labelless ? placed(false) : withLabels;
+  const whole = viewportOf(selection, { ...state, ...WHOLE }, room, ratio);
   const stage = stageOf(whole, room);
-  const wholeWidth = Math.max(stage.width, whole.columns.cells * whole.columns.cell);
-  const wholeHeight = Math.max(stage.height, whole.rows.cells * whole.rows.cell);
-  const patchSizeFor = (shapeOf: PatchAspect | null | undefined, tokenSize: number): number =>
-    shapeOf ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, tokenSize - 2)) : 0;
-  const wholeStep = tokenStep(whole, "columns");
+  const cells = bySide((side) => viewport.axes[side].cells * viewport.axes[side].cell);
+  // Largest size of the cells at any zoom.
+  const mostCells = bySide((side) => {
+    const axis = whole.axes[side];
+    return Math.max(stage[side], axis.cells * axis.cell, cells[side]);
+  });
+  const patchSizeOf = (side: Side, step: number): number =>
+    patches[side] ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, step - 2)) : 0;
+  const wholeStep = tokenStep(whole.axes.key);
   const keyLimit =
-    !printed && labelSize(wholeStep) === null ? Math.min(limit, MAX_LABEL_AFTER_ZOOM) : limit;
+    !printed && fittingSize(wholeStep) === null ? Math.min(limit, MAX_LABEL_AFTER_ZOOM) : limit;
   // A diagonal label would cover the picture of a patch.
-  const leans = !narrow && !shapes?.key;
+  const leans = !narrow && !patches.key;
   // Shorten vertical labels to the height that diagonal labels have.
-  const mostText = leans && !printed ? keyLimit * SLANT : keyLimit;
-  const aboveFor = (step: number): { slope: Slope; limit: number; above: number } => {
-    const size = labelless ? null : labelSize(step);
-    const patch = shapes?.key ? patchSizeFor(shapes.key, step) + GAP + 4 : 0;
+  const uprightLimit = leans && !printed ? keyLimit * SLANT : keyLimit;
+  /** Return the direction, the maximum length and the height of the labels of keys of a width. */
+  const keyLabelsAt = (step: number): { slope: Slope; limit: number; above: number } => {
+    const size = labelless ? null : fittingSize(step);
     if (size === null) return { slope: "upright", limit: keyLimit, above: NUMBERS_TOP };
-    const text = widest(selection.keys, size, keyLimit, measure, shapes?.key);
-    const slope =
-      text <= step - 4 ? "level" : step >= SLANTED_STEP && leans ? "slanted" : "upright";
-    const along = slope === "upright" ? Math.min(mostText, text) : text;
-    const high = slope === "level" ? size + 6 : along * (slope === "slanted" ? SLANT : 1) + 10;
-    return {
-      slope,
-      limit: slope === "upright" ? Math.min(keyLimit, mostText) : keyLimit,
-      above: Math.max(high, patch),
-    };
+    const text = widestOf("key", size, keyLimit);
+    const patch = patches.key ? patchSizeOf("key", step) + GAP + 4 : 0;
+    if (text <= step - 4) {
+      return { slope: "level", limit: keyLimit, above: Math.max(size + 6, patch) };
+    }
+    if (step >= SLANTED_STEP && leans) {
+      return { slope: "slanted", limit: keyLimit, above: Math.max(text * SLANT + 10, patch) };
+    }
+    const above = Math.max(Math.min(uprightLimit, text) + 10, patch);
+    return { slope: "upright", limit: uprightLimit, above };
   };
-  const { slope, limit: textLimit, above } = aboveFor(steps.columns);
+  const keyLabels = keyLabelsAt(tokenStep(viewport.axes.key));
   // If zooming in enlarges the labels, reserve the largest height that they need at any zoom.
-  const zooms = Math.max(whole.rows.cell, whole.columns.cell) < MAX_CELL;
-  const mostAbove = zooms
-    ? Math.max(
-        ...[wholeStep, ...LABEL_STEPS]
-          .filter((step) => step >= wholeStep)
-          .map((step) => aboveFor(step).above),
-      )
-    : aboveFor(wholeStep).above;
+  const zooms = Math.max(whole.axes.query.cell, whole.axes.key.cell) < MAX_CELL;
+  const steps = zooms ? LABEL_STEPS.filter((step) => step >= wholeStep) : [];
+  const heights = [wholeStep, ...steps].map((step) => keyLabelsAt(step).above);
   const effects = input.effects ? EFFECTS : 0;
-  const top = Math.ceil(AXIS_NAME + Math.max(mostAbove, above) + effects);
-  const [cellsWidth, cellsHeight] = [viewport.columns, viewport.rows].map(
-    ({ cells, cell }) => cells * cell,
-  ) as [number, number];
+  const top = Math.ceil(AXIS_NAME + Math.max(keyLabels.above, ...heights) + effects);
   // Centre the cells, unless that leaves too little space for the bars on the right.
-  const spare = width - left - Math.max(wholeWidth, cellsWidth);
+  const spare = width - left - mostCells.key;
   const before = Math.max(0, Math.min(spare / 2, spare - right));
+  const labels = bySide((side): Labels => {
+    const step = tokenStep(viewport.axes[side]);
+    return {
+      tokens: !labelless && fittingSize(step) !== null,
+      size: printed ? PRINT_FONT_SIZE : sizeOf(step),
+      limit: side === "query" ? limit : keyLabels.limit,
+      slope: side === "query" ? "level" : keyLabels.slope,
+      patchSize: patchSizeOf(side, step),
+    };
+  });
   const layout: Layout = {
     viewport,
     width,
-    height: Math.ceil(top + Math.max(wholeHeight, cellsHeight) + BARS + BELOW),
+    height: Math.ceil(top + mostCells.query + BARS + BELOW),
     left: Math.round(left + before),
     top,
-    cellsWidth,
-    cellsHeight,
-    queryLabels: {
-      tokens: sizes.rows !== null,
-      size: printed ? PRINT_FONT_SIZE : sizeOf(steps.rows),
-      limit,
-      patchSize: patchSizeFor(shapes?.query, steps.rows),
+    cellsWidth: cells.key,
+    cellsHeight: cells.query,
+    labels,
+    bars: {
+      query: selection.token === null ? 0 : BARS,
+      key: selection.key === null ? 0 : barRoom,
     },
-    keyLabels: {
-      tokens: sizes.columns !== null,
-      size: printed ? PRINT_FONT_SIZE : sizeOf(steps.columns),
-      limit: textLimit,
-      patchSize: patchSizeFor(shapes?.key, steps.columns),
-      slope,
-    },
-    barsBelow: input.below ? BARS : 0,
-    barsBeside: beside ? barRoom : 0,
-    above: Math.ceil(above + effects),
-    ...(effects > 0 && { effects }),
+    effects,
+    above: Math.ceil(keyLabels.above + effects),
     room,
   };
   return printed ? withoutSpareRoom(layout) : layout;
@@ -300,25 +271,16 @@ export function layOut(input: LayoutInput): Layout {
 
 /** Return a layout for a figure, without the space that is reserved for zooming and pinning. */
 export function withoutSpareRoom(layout: Layout): Layout {
-  const { cellsHeight, barsBelow, barsBeside } = layout;
+  const { cellsHeight, bars } = layout;
   const top = AXIS_NAME + layout.above;
-  const below = barsBelow > 0 ? barsBelow : barsBeside > 0 ? TITLE : 0;
+  const below = bars.query > 0 ? bars.query : bars.key > 0 ? TITLE : 0;
   return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }
 
-/** Return the height of a query ("rows") or the width of a key ("columns"), in pixels. */
-export function tokenStep(viewport: Viewport, side: "rows" | "columns"): number {
-  const axis = viewport[side];
-  return axis.cell / 2 ** axis.level;
-}
-
-/**
- * Return the position of the centre of a token, in pixels: down for "rows", to the right for
- * "columns".
- */
-export function middleOf(layout: Layout, side: "rows" | "columns", token: number): number {
-  const start = side === "rows" ? layout.top : layout.left;
-  return start + (token - layout.viewport[side].window[0] + 0.5) * tokenStep(layout.viewport, side);
+/** Return the position of the centre of a query from the top, or of a key from the left. */
+export function middleOf(layout: Layout, side: Side, token: number): number {
+  const start = side === "query" ? layout.top : layout.left;
+  return start + pixelOf(layout.viewport.axes[side], token);
 }
 
 /**
@@ -340,24 +302,19 @@ export function ticks(window: Range, step: number, apart: number): number[] {
  * Return the row and column of the cell at a point. On a label or a bar, one of them is null.
  * Outside all of these, return null.
  */
-export function cellAt(
-  layout: Layout,
-  x: number,
-  y: number,
-): { row: number | null; column: number | null } | null {
-  const { viewport, left, top, cellsWidth, cellsHeight } = layout;
+export function cellAt(layout: Layout, x: number, y: number): Position | null {
+  const { viewport, left, top, cellsWidth, cellsHeight, bars } = layout;
   const inRows = y >= top && y < top + cellsHeight;
   const inColumns = x >= left && x < left + cellsWidth;
-  const row = inRows ? Math.floor((y - top) / viewport.rows.cell) : null;
-  const column = inColumns ? Math.floor((x - left) / viewport.columns.cell) : null;
-  if (row !== null && column !== null) return { row, column };
-  if (row !== null && x < left && x > left - GAP - layout.queryLabels.limit) {
-    return { row, column: null };
-  }
-  if (column !== null && y < top && y > top - layout.above - 4) return { row: null, column };
+  const query = inRows ? Math.floor((y - top) / viewport.axes.query.cell) : null;
+  const key = inColumns ? Math.floor((x - left) / viewport.axes.key.cell) : null;
+  if (inRows && inColumns) return { query, key };
+  const onQueryLabel = x < left && x > left - GAP - layout.labels.query.limit;
+  const onKeyLabel = y < top && y > top - layout.above - 4;
   // Bars belong to the column above them or to the row beside them.
-  if (column !== null && layout.barsBelow > 0 && y >= top + cellsHeight)
-    return { row: null, column };
-  if (row !== null && layout.barsBeside > 0 && x >= left + cellsWidth) return { row, column: null };
+  const besideCells = bars.key > 0 && x >= left + cellsWidth;
+  const belowCells = bars.query > 0 && y >= top + cellsHeight;
+  if (inRows && (onQueryLabel || besideCells)) return { query, key: null };
+  if (inColumns && (onKeyLabel || belowCells)) return { query: null, key };
   return null;
 }

@@ -3,10 +3,11 @@
  * weights. The effect of a key is a signed number that is drawn as a bar above its column.
  */
 
-import type { Range, TokenList } from "../../client/protocol";
+import type { Pooled, Range } from "../../client/protocol";
 import { pool as pooledOf } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
-import { fontOf, type Mark, type TextMark } from "../../draw/marks";
+import { textMark } from "../../draw/figure";
+import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { aspectRatio, cropOf, patchOf, pictureMark } from "../../draw/patches";
 import {
   type ColorScale,
@@ -32,30 +33,21 @@ import type { Images } from "../image/state";
 import { AXIS_HEIGHT, type BarScale, barEnd, barGroupMarks } from "../plot/bars";
 import { isTiny, quantityOf, quoted, written } from "../text/captions";
 import { fitLabel } from "../text/labels";
-import {
-  AXIS_NAME,
-  GAP,
-  type Labels,
-  type Layout,
-  labelOf,
-  middleOf,
-  ticks,
-  tokenStep,
-} from "./layout";
+import { AXIS_NAME, GAP, type Layout, labelOf, middleOf, ticks } from "./layout";
 import type { Grid } from "./tiles";
-import { type Axis, cellOf, tokensOf } from "./viewport";
-
-/** Row, column or cell of the grid. null in a field means that only the other field is set. */
-export interface CellAt {
-  row: number | null;
-  column: number | null;
-}
-
-/** Token indices of a query, a key or both. */
-export interface TokensAt {
-  query: number | null;
-  key: number | null;
-}
+import {
+  type Axis,
+  type BySide,
+  bySide,
+  cellOf,
+  isPooled,
+  otherSide,
+  type Position,
+  SIDES,
+  type Side,
+  tokenStep,
+  tokensOf,
+} from "./viewport";
 
 /** Weights of a pinned query on a window of keys, or of a window of queries on a pinned key. */
 export interface Line {
@@ -65,7 +57,7 @@ export interface Line {
   error: number;
 }
 
-/** Everything that determines the marks of a heat map. */
+/** Everything that determines the marks and the captions of a heat map. */
 export interface HeatMap {
   layout: Layout;
   palette: Palette;
@@ -75,32 +67,31 @@ export interface HeatMap {
   /** End of the colour scale, and whether some visible weights exceed it. */
   end: number;
   beyond: boolean;
-  queries: TokenList;
-  keys: TokenList;
   /** Images of the record. Their patches may be tokens. */
   images: Images;
-  token: number | null;
-  key: number | null;
-  row: Line | null;
-  column: Line | null;
-  hovered: CellAt | null;
-  cursor: TokensAt | null;
   /** Effects of the keys, which are drawn as bars above the cells. */
-  effects?: TokenEffects | null;
+  effects: TokenEffects | null;
+  /** Pinned tokens, and their weights, or null until these are loaded. */
+  pins: Position;
+  lines: BySide<Line | null>;
+  /** Cell under the pointer, and tokens at the keyboard cursor. */
+  hovered: Position | null;
+  cursor: Position | null;
   /** Function that returns whether a token matches the search, or null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
 
-/** Smallest width of a cell in which a number fits, in pixels. */
-const NUMBER_CELL = 30;
+/** Smallest width and height of a cell in which a number fits, in pixels. */
+const MIN_NUMBER_COLUMN = 30;
+const MIN_NUMBER_ROW = 20;
 const NUMBER_SIZE = 10;
 /** Smallest width and height of a cell in which a minus sign fits, in pixels. */
 const MIN_SIGN_CELL = 9;
 /** Smallest weight whose number is written into its cell. */
 const MIN_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
-const TICKS_APART_ACROSS = 44;
-const TICKS_APART_DOWN = 26;
+/** Smallest distance between token indices, in pixels. */
+const TICKS_APART: BySide<number> = { query: 26, key: 44 };
 
 /** Return the marks that do not depend on the pointer: the cells, their numbers and borders. */
 export function backMarks(heatMap: HeatMap): Mark[] {
@@ -156,11 +147,11 @@ const MIN_SIGNED_SHARE = 0.2;
  */
 function numberMarks(heatMap: HeatMap): Mark[] {
   const { layout, grid, theme, end, scale, palette } = heatMap;
-  const { rows, columns, stack } = layout.viewport;
-  const quantity = quantityOf(stack);
+  const { query: rows, key: columns } = layout.viewport.axes;
+  const quantity = quantityOf(layout.viewport.stack);
   const signs = signsOf(heatMap);
-  const level = Math.max(rows.level, columns.level);
-  const numbers = level === 0 && rows.cell >= 20 && columns.cell >= NUMBER_CELL;
+  const numbers =
+    !isPooled(layout.viewport) && rows.cell >= MIN_NUMBER_ROW && columns.cell >= MIN_NUMBER_COLUMN;
   const room = Math.min(rows.cell, columns.cell);
   const minNumber = leastNumber(heatMap, end);
   if (!numbers && (!signs || room < MIN_SIGN_CELL)) return [];
@@ -177,47 +168,45 @@ function numberMarks(heatMap: HeatMap): Mark[] {
         ? over(signColorAt(share, signs), palette.background)
         : colorAt(theme, share);
       const light = luminance([red, green, blue]) > 0.238;
-      marks.push({
-        kind: "text",
-        text: text.replace(/^([+−]?)0(?=\.)/, "$1"),
-        x: layout.left + (column + 0.5) * columns.cell,
-        y: layout.top + (row + 0.5) * rows.cell,
-        fill: light ? "#16181d" : "#ffffff",
-        size: NUMBER_SIZE,
-        font: "text",
-        align: "middle",
-      });
+      const x = layout.left + (column + 0.5) * columns.cell;
+      const y = layout.top + (row + 0.5) * rows.cell;
+      const short = text.replace(/^([+−]?)0(?=\.)/, "$1");
+      const fill = light ? "#16181d" : "#ffffff";
+      marks.push(textMark(short, x, y, fill, NUMBER_SIZE, { align: "middle" }));
     }
   }
   return marks;
 }
 
-/** Return the token indices inside the window at which another text starts. */
-export function borders(tokens: TokenList, window: Range): number[] {
+/** Return the visible tokens, except the first, at which another text starts. */
+export function borders({ tokens, window }: Pick<Axis, "tokens" | "window">): number[] {
   const out: number[] = [];
   let before: number | null = null;
-  for (let i = 0; i < tokens.sequence.length; i++) {
-    const now = tokens.sequence[i] ?? null;
-    if (now === null) continue;
-    if (before !== null && now !== before && i > window[0] && i < window[1]) out.push(i);
+  tokens.sequence.forEach((now, token) => {
+    if (now === null) return;
+    const isVisible = token > window[0] && token < window[1];
+    if (before !== null && now !== before && isVisible) out.push(token);
     before = now;
-  }
+  });
   return out;
 }
 
+/** Return the position of the first row or column of cells, and the size of all, in pixels. */
+function spanOf({ left, top, cellsWidth, cellsHeight }: Layout, side: Side): [number, number] {
+  return side === "query" ? [top, cellsHeight] : [left, cellsWidth];
+}
+
 function borderMarks(heatMap: HeatMap): Mark[] {
-  const { layout, palette, queries, keys } = heatMap;
-  const { left, top, cellsWidth, cellsHeight, viewport } = layout;
-  const stroke = palette.muted;
-  const across = borders(queries, viewport.rows.window).map((at) => {
-    const y = top + (at - viewport.rows.window[0]) * tokenStep(viewport, "rows");
-    return { kind: "line", x0: left - 4, y0: y, x1: left + cellsWidth, y1: y, stroke } as const;
+  const { layout, palette } = heatMap;
+  const lines = SIDES.flatMap((side) => {
+    const [start, size] = spanOf(layout, otherSide(side));
+    return borders(layout.viewport.axes[side]).map((token): Mark => {
+      const y = middleOf(layout, side, token - 0.5);
+      const ends = { x0: start - 4, y0: y, x1: start + size, y1: y };
+      return { kind: "line", ...transposed(ends, side === "key"), stroke: palette.muted };
+    });
   });
-  const down = borders(keys, viewport.columns.window).map((at) => {
-    const x = left + (at - viewport.columns.window[0]) * tokenStep(viewport, "columns");
-    return { kind: "line", x0: x, y0: top - 4, x1: x, y1: top + cellsHeight, stroke } as const;
-  });
-  return [...across, ...down, ...answerNames(heatMap)];
+  return [...lines, ...answerNames(heatMap)];
 }
 
 const NAME_SIZE = 11;
@@ -226,27 +215,24 @@ const NAME_SIZE = 11;
  * Return the word "answer" at the borders of a generated answer. The word is in blank cells above
  * the diagonal.
  */
-function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
+function answerNames({ layout, palette }: HeatMap): Mark[] {
   const { left, top, cellsWidth, viewport } = layout;
-  const { rows, columns } = viewport;
-  const name = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
-  const [query, key] = [answerStart(queries), answerStart(keys)];
+  const { query: rows, key: columns } = viewport.axes;
+  const [query, key] = [answerStart(rows.tokens), answerStart(columns.tokens)];
+  if (!viewport.stack.causal || query === null || key === null) return [];
+  const name = (x: number, y: number, more: Partial<TextMark>): Mark =>
+    textMark("answer", x, y + NAME_SIZE, palette.muted, NAME_SIZE, more);
+  const inside = (at: number, { window }: Axis): boolean => at > window[0] && at < window[1];
+  const across = middleOf(layout, "query", query - 0.5);
+  const down = middleOf(layout, "key", key - 0.5);
   const marks: Mark[] = [];
-  if (!viewport.stack.causal || query === null || key === null) return marks;
-  const across = middleOf(layout, "rows", query) - tokenStep(viewport, "rows") / 2;
-  const down = middleOf(layout, "columns", key) - tokenStep(viewport, "columns") / 2;
-  const inside = (at: number, window: Range): boolean => at > window[0] && at < window[1];
   // Omit the word if the blank cells are too narrow.
   if (left + cellsWidth - down < 64) return marks;
-  if (inside(key, columns.window) && inside(key, rows.window)) {
-    marks.push({ ...name, size: NAME_SIZE, x: down + 6, y: top + NAME_SIZE });
-  }
+  if (inside(key, columns) && inside(key, rows)) marks.push(name(down + 6, top, {}));
   // If a row is thinner than the word, the outline of a pinned row would cross the word.
-  const room = tokenStep(viewport, "rows") >= NAME_SIZE + 4;
-  if (room && inside(query, rows.window) && inside(query, columns.window)) {
-    const x = left + cellsWidth - 6;
-    marks.push({ ...name, size: NAME_SIZE, x, y: across + NAME_SIZE, align: "end" });
-  }
+  const room = tokenStep(rows) >= NAME_SIZE + 4;
+  if (room && inside(query, rows) && inside(query, columns))
+    marks.push(name(left + cellsWidth - 6, across, { align: "end" }));
   return marks;
 }
 
@@ -254,269 +240,212 @@ function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
  * Return the row and column that are highlighted: under the pointer or, without a pointer, at the
  * keyboard cursor.
  */
-export function focusOf(heatMap: HeatMap): CellAt | null {
-  const { hovered, cursor, layout } = heatMap;
-  const { rows, columns } = layout.viewport;
-  const gone = (hovered?.row ?? 0) >= rows.cells || (hovered?.column ?? 0) >= columns.cells;
-  if (hovered && !gone) return hovered;
-  if (!cursor) return null;
-  return { row: cellOf(rows, cursor.query), column: cellOf(columns, cursor.key) };
+function focusOf({ hovered, cursor, layout }: HeatMap): Position {
+  const { axes } = layout.viewport;
+  // The pointer may be at a cell of an earlier, larger grid.
+  if (hovered && SIDES.every((side) => (hovered[side] ?? 0) < axes[side].cells)) return hovered;
+  return bySide((side) => cellOf(axes[side], cursor?.[side] ?? null));
 }
 
 /** Return the marks that may change with the pointer: labels, outlines and all bars. */
 export function frontMarks(heatMap: HeatMap): Mark[] {
-  const { layout, palette, token, key } = heatMap;
-  const { rows, columns } = layout.viewport;
+  const { layout, palette, pins, lines } = heatMap;
   const focus = focusOf(heatMap);
-  const pinned = { row: cellOf(rows, token), column: cellOf(columns, key) };
-  const marks: Mark[] = axisNames(heatMap);
-  const outline = (at: CellAt, stroke: string, strokeWidth: number): void => {
-    const grow = strokeWidth / 2;
-    const box = (x: number, y: number, width: number, height: number): Mark => ({
-      kind: "rect",
-      x: x - grow,
-      y: y - grow,
-      width: width + 2 * grow,
-      height: height + 2 * grow,
-      stroke,
-      strokeWidth,
-    });
-    const { left, top, cellsWidth, cellsHeight } = layout;
-    if (at.row !== null) marks.push(box(left, top + at.row * rows.cell, cellsWidth, rows.cell));
-    if (at.column !== null) {
-      marks.push(box(left + at.column * columns.cell, top, columns.cell, cellsHeight));
-    }
-  };
-  outline(pinned, signsOf(heatMap) ? palette.ink : pinColor(palette), 2);
-  if (focus) outline(focus, palette.ink, 1);
-  marks.push(...queryLabels(heatMap, focus?.row ?? null, pinned.row));
-  marks.push(...keyLabels(heatMap, focus?.column ?? null, pinned.column));
-  marks.push(...effectBars(heatMap));
-  if (heatMap.row) marks.push(...pinnedBars(heatMap, heatMap.row, "query"));
-  if (heatMap.column) marks.push(...pinnedBars(heatMap, heatMap.column, "key"));
-  return marks;
-}
-
-function axisNames({ layout, palette }: HeatMap): Mark[] {
-  const name = (text: string, x: number, y: number, align: "end" | "start"): TextMark => ({
-    kind: "text",
-    text,
-    x,
-    y,
-    fill: palette.muted,
-    size: 12,
-    font: "text",
-    align,
+  const pinned = bySide((side) => cellOf(layout.viewport.axes[side], pins[side]));
+  const labelled = SIDES.flatMap((side) => {
+    const draw = layout.labels[side].tokens ? tokenLabels : indexLabels;
+    return draw(heatMap, side, focus[side], pinned[side]);
+  });
+  const bars = SIDES.flatMap((side) => {
+    const line = lines[side];
+    return line && layout.bars[side] > 0 ? pinnedBars(heatMap, line, side) : [];
   });
   return [
-    name("query ↓", layout.left - GAP, layout.top - 13, "end"),
-    name("key →", layout.left, layout.top - layout.above - AXIS_NAME / 2 - 2, "start"),
+    textMark("query ↓", layout.left - GAP, layout.top - 13, palette.muted, 12, { align: "end" }),
+    textMark(
+      "key →",
+      layout.left,
+      layout.top - layout.above - AXIS_NAME / 2 - 2,
+      palette.muted,
+      12,
+    ),
+    ...outlines(layout, pinned, signsOf(heatMap) ? palette.ink : pinColor(palette), 2),
+    ...outlines(layout, focus, palette.ink, 1),
+    ...labelled,
+    ...effectBars(heatMap),
+    ...bars,
   ];
 }
 
-interface Look {
-  fill: string;
-  bold: boolean;
-}
-
-function lookOf(heatMap: HeatMap, special: Set<number>, index: number): Look {
-  return { fill: special.has(index) ? heatMap.palette.muted : heatMap.palette.ink, bold: false };
-}
-
-/** Return the label of a highlighted row or column: its token or range of token indices. */
-function nameOf(axis: Axis, cell: number, tokens: TokenList, labels: Labels): string {
-  const [start, stop] = tokensOf(axis, cell);
-  if (stop - start > 1) return `${start}–${stop - 1}`;
-  return labelOf(tokens.text[start] ?? "", labels, measureText, true).text;
-}
-
-function queryLabels(heatMap: HeatMap, focus: number | null, pinned: number | null): Mark[] {
-  const { layout, palette, queries } = heatMap;
-  const { rows } = layout.viewport;
-  const labels = layout.queryLabels;
-  const special = new Set(queries.special);
-  const x = layout.left - GAP;
-  const marks: Mark[] = [];
-  const write = (y: number, text: string, look: Look, size: number, font: "text" | "token") =>
-    marks.push({ kind: "text", text, x, y, size, font, align: "end", ...look });
-  const strong = (cell: number): Look => ({
-    fill: cell === pinned ? pinTextOf(heatMap) : palette.ink,
-    bold: true,
+/** Return the outlines of a row and a column. */
+function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: number): Mark[] {
+  return SIDES.flatMap((side): Mark[] => {
+    const cell = at[side];
+    if (cell === null) return [];
+    const { cell: size } = layout.viewport.axes[side];
+    const [start] = spanOf(layout, side);
+    const [x, width] = spanOf(layout, otherSide(side));
+    const grow = strokeWidth / 2;
+    const box = {
+      ...{ x: x - grow, y: start + cell * size - grow },
+      ...{ width: width + strokeWidth, height: size + strokeWidth },
+    };
+    return [{ kind: "rect", ...transposed(box, side === "key"), stroke, strokeWidth }];
   });
-  if (labels.tokens) {
-    for (let index = rows.window[0]; index < rows.window[1]; index++) {
-      const cell = index - rows.window[0];
-      const look =
-        cell === focus || cell === pinned ? strong(cell) : lookOf(heatMap, special, index);
-      const { text } = labelOf(queries.text[index] ?? "", labels, measureText, look.bold);
-      const patchMarks = patchLabel(heatMap, "query", index, look.bold ? look.fill : null);
-      if (patchMarks) {
-        marks.push(...patchMarks);
-        continue;
-      }
-      const y = middleOf(layout, "rows", index);
-      if (matchesSearch(heatMap, queries.text[index]))
-        marks.push(searchMark(heatMap, text, x, y, labels));
-      write(y, text, look, labels.size, "token");
-    }
-    return marks;
-  }
-  marks.push(...stripMarks(heatMap, "query"));
-  const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
-  const yOf = (cell: number): number => layout.top + (cell + 0.5) * rows.cell;
-  for (const at of ticks(rows.window, tokenStep(layout.viewport, "rows"), TICKS_APART_DOWN)) {
-    const y = middleOf(layout, "rows", at);
-    marks.push({
-      kind: "line",
-      x0: layout.left - 5,
-      y0: y,
-      x1: layout.left - 1,
-      y1: y,
-      stroke: palette.muted,
-    });
-    if (lifted.some((cell) => Math.abs(yOf(cell) - y) < 13)) continue;
-    write(y, String(at), { fill: palette.muted, bold: false }, TICK_SIZE, "text");
-  }
-  for (const cell of new Set(lifted)) {
-    const near =
-      cell === pinned &&
-      focus !== null &&
-      focus !== pinned &&
-      Math.abs(yOf(focus) - yOf(cell)) < 12;
-    if (near) continue;
-    const lifted = liftedPatch(heatMap, "query", tokensOf(rows, cell)[0], strong(cell).fill);
-    if (lifted && rows.level === 0) {
-      marks.push(...lifted);
+}
+
+/** Return the labels of tokens, for cells that are large enough. */
+function tokenLabels(
+  heatMap: HeatMap,
+  side: Side,
+  focus: number | null,
+  pinned: number | null,
+): Mark[] {
+  const { layout, palette, isFound } = heatMap;
+  const { tokens, window } = layout.viewport.axes[side];
+  const labels = layout.labels[side];
+  const special = new Set(tokens.special);
+  const marks: Mark[] = [];
+  for (let token = window[0]; token < window[1]; token++) {
+    const text = tokens.text[token] ?? "";
+    const cell = token - window[0];
+    const isStrong = cell === focus || cell === pinned;
+    const matches = isFound?.(text) ?? false;
+    const bold = isStrong || (matches && side === "key");
+    const plain = special.has(token) ? palette.muted : palette.ink;
+    const fill = isStrong ? strongFill(heatMap, cell === pinned) : plain;
+    const patch = patchLabel(heatMap, side, token, bold ? fill : null);
+    if (patch) {
+      marks.push(...patch);
       continue;
     }
-    const narrow = { ...labels, size: 12, limit: 52 };
-    write(yOf(cell), nameOf(rows, cell, queries, narrow), strong(cell), 12, "token");
+    const label = labelOf(text, labels, bold);
+    const position = labelPosition(layout, side, token);
+    if (matches && side === "query") marks.push(searchMark(heatMap, label, position));
+    marks.push({
+      kind: "text",
+      text: label,
+      ...position,
+      fill,
+      bold,
+      size: labels.size,
+      font: "token",
+    });
   }
   return marks;
 }
 
-function matchesSearch(heatMap: HeatMap, text: string | undefined): boolean {
-  return heatMap.isFound?.(text ?? "") ?? false;
+/** Return the colour of the label of a highlighted row or column. */
+function strongFill(heatMap: HeatMap, isPinned: boolean): string {
+  return isPinned ? pinTextOf(heatMap) : heatMap.palette.ink;
 }
 
-function searchMark(heatMap: HeatMap, text: string, x: number, y: number, labels: Labels): Mark {
-  const width = measureText(text, fontOf({ size: labels.size, font: "token" }));
-  const fill = heatMap.palette.searchMatch;
-  const height = labels.size + 3;
-  return {
-    kind: "rect",
-    x: x - width - 2,
-    y: y - height / 2,
-    width: width + 4,
-    height,
-    fill,
-    radius: 3,
+function labelPosition(
+  layout: Layout,
+  side: Side,
+  token: number,
+): Pick<TextMark, "x" | "y" | "align" | "rotate"> {
+  const middle = middleOf(layout, side, token);
+  if (side === "query") return { x: layout.left - GAP, y: middle, align: "end" };
+  const y = labelsEnd(layout, "key") - GAP + 2;
+  const { slope } = layout.labels.key;
+  if (slope === "level") return { x: middle, y: y - 3, align: "middle" };
+  return { x: middle, y, align: "start", rotate: slope === "slanted" ? -45 : -90 };
+}
+
+/** Return the background of the label of a query that matches the search. */
+function searchMark(heatMap: HeatMap, text: string, { x, y }: { x: number; y: number }): Mark {
+  const { size } = heatMap.layout.labels.query;
+  const width = measureText(text, fontOf({ size, font: "token" }));
+  const height = size + 3;
+  const box = { x: x - width - 2, y: y - height / 2, width: width + 4, height };
+  return { kind: "rect", ...box, fill: heatMap.palette.searchMatch, radius: 3 };
+}
+
+const LIFTED_SIZE = 12;
+/**
+ * Sizes along the cells, for cells that are too small for labels, in pixels: the maximum width of
+ * the label of a highlighted cell, and the smallest distances from it to another such label and to
+ * the centre of a token index.
+ */
+const LIFTED = {
+  query: { limit: 52, apart: 0, beforeIndex: 7 },
+  key: { limit: 110, apart: 6, beforeIndex: 18 },
+};
+
+/**
+ * Return some token indices, and the tokens of the highlighted cells, for cells that are too small
+ * for labels.
+ */
+function indexLabels(
+  heatMap: HeatMap,
+  side: Side,
+  focus: number | null,
+  pinned: number | null,
+): Mark[] {
+  const { layout, palette } = heatMap;
+  const axis = layout.viewport.axes[side];
+  const isKey = side === "key";
+  const { limit, apart, beforeIndex } = LIFTED[side];
+  const end = labelsEnd(layout, side);
+  const [start] = spanOf(layout, side);
+  const write = (
+    text: string,
+    at: number,
+    more: Pick<TextMark, "fill" | "size" | "font" | "bold">,
+  ) => {
+    const position = isKey
+      ? { x: at, y: end - 13, align: "middle" as const }
+      : { x: end - GAP, y: at, align: "end" as const };
+    marks.push({ kind: "text", text, ...position, ...more });
   };
-}
-
-function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null): Mark[] {
-  const { layout, palette, keys } = heatMap;
-  const { columns } = layout.viewport;
-  const labels = layout.keyLabels;
-  const special = new Set(keys.special);
-  // Bars of effects are between the labels and the cells.
-  const top = labelsEnd(layout);
-  const y = top - GAP + 2;
-  const marks: Mark[] = [];
-  const strong = (cell: number): Look => ({
-    fill: cell === pinned ? pinTextOf(heatMap) : palette.ink,
-    bold: true,
-  });
-  if (labels.tokens) {
-    for (let index = columns.window[0]; index < columns.window[1]; index++) {
-      const cell = index - columns.window[0];
-      const look =
-        cell === focus || cell === pinned ? strong(cell) : lookOf(heatMap, special, index);
-      if (look.bold === false && matchesSearch(heatMap, keys.text[index])) look.bold = true;
-      const { text } = labelOf(keys.text[index] ?? "", labels, measureText, look.bold);
-      const patchMarks = patchLabel(heatMap, "key", index, look.bold ? look.fill : null);
-      if (patchMarks) {
-        marks.push(...patchMarks);
-        continue;
-      }
-      const x = middleOf(layout, "columns", index);
-      const { size } = labels;
-      const placed: Pick<TextMark, "align" | "rotate" | "x" | "y"> =
-        labels.slope === "level"
-          ? { x, y: y - 3, align: "middle" }
-          : { x, y, align: "start", rotate: labels.slope === "slanted" ? -45 : -90 };
-      marks.push({ kind: "text", text, size, font: "token", ...look, ...placed });
-    }
-    return marks;
-  }
-  marks.push(...stripMarks(heatMap, "key"));
-  const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
-  const xOf = (cell: number): number => layout.left + (cell + 0.5) * columns.cell;
-  const named = [...new Set(lifted)].map((cell) => {
-    const text = nameOf(columns, cell, keys, { ...labels, size: 12, limit: 110 });
-    const width = measureText(text, fontOf({ size: 12, font: "token", bold: true }));
-    const half = width / 2;
+  const cells = [...new Set([pinned, focus])].filter((cell) => cell !== null);
+  const lifted = cells.map((cell) => {
+    const [first, stop] = tokensOf(axis, cell);
+    const labels = { ...layout.labels[side], size: LIFTED_SIZE, limit };
+    const text =
+      stop - first > 1
+        ? `${first}–${stop - 1}`
+        : labelOf(axis.tokens.text[first] ?? "", labels, true);
+    const middle = start + (cell + 0.5) * axis.cell;
+    if (!isKey) return { cell, text, at: middle, half: LIFTED_SIZE / 2 };
+    const font = fontOf({ size: LIFTED_SIZE, font: "token", bold: true });
+    const half = measureText(text, font) / 2;
     // Keep the label away from the name of the query axis.
-    const x = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, xOf(cell)));
-    return { cell, text, x, half };
+    const at = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, middle));
+    return { cell, text, at, half };
   });
-  const last = named.at(-1);
-  for (const at of ticks(
-    columns.window,
-    tokenStep(layout.viewport, "columns"),
-    TICKS_APART_ACROSS,
-  )) {
-    const x = middleOf(layout, "columns", at);
-    marks.push({
-      kind: "line",
-      x0: x,
-      y0: top - 5,
-      x1: x,
-      y1: top - 1,
-      stroke: palette.muted,
-    });
-    if (named.some((label) => Math.abs(label.x - x) < label.half + 18)) continue;
-    const look = { fill: palette.muted, bold: false };
-    marks.push({
-      kind: "text",
-      text: String(at),
-      x,
-      y: top - 13,
-      size: TICK_SIZE,
-      font: "text",
-      align: "middle",
-      ...look,
-    });
-  }
-  for (const label of named) {
-    const hidden =
-      last && label !== last && Math.abs(last.x - label.x) < last.half + label.half + 6;
-    if (hidden) continue;
-    const lifted = liftedPatch(heatMap, "key", tokensOf(columns, label.cell)[0], palette.ink);
-    if (lifted && columns.level === 0) {
-      marks.push(...lifted);
-      continue;
+  const marks = stripMarks(heatMap, side);
+  for (const token of ticks(axis.window, tokenStep(axis), TICKS_APART[side])) {
+    const at = middleOf(layout, side, token);
+    const line = transposed({ x0: end - 5, y0: at, x1: end - 1, y1: at }, isKey);
+    marks.push({ kind: "line", ...line, stroke: palette.muted });
+    const isCovered = lifted.some((label) => Math.abs(label.at - at) < label.half + beforeIndex);
+    if (!isCovered) {
+      write(String(token), at, { fill: palette.muted, bold: false, size: TICK_SIZE, font: "text" });
     }
-    marks.push({
-      kind: "text",
-      text: label.text,
-      x: label.x,
-      y: top - 13,
-      size: 12,
-      font: "token",
-      align: "middle",
-      ...strong(label.cell),
-    });
+  }
+  const last = lifted.at(-1);
+  for (const label of lifted) {
+    const isCovered =
+      last && label !== last && Math.abs(last.at - label.at) < last.half + label.half + apart;
+    if (isCovered) continue;
+    const fill = strongFill(heatMap, label.cell === pinned);
+    const patch =
+      axis.level === 0 &&
+      patchLabel(heatMap, side, tokensOf(axis, label.cell)[0], fill, HIGHLIGHTED_PATCH_SIZE);
+    if (patch) marks.push(...patch);
+    else write(label.text, label.at, { fill, bold: true, size: LIFTED_SIZE, font: "token" });
   }
   return marks;
 }
 
 /**
- * Return the position of the lower end of the key labels, which are above the cells or above the
- * bars of effects.
+ * Return the position of the end of the labels: the left edge of the cells, or the upper edge of
+ * the cells or of the bars of effects.
  */
-function labelsEnd({ top, effects = 0 }: Layout): number {
-  return top - effects;
+function labelsEnd({ left, top, effects }: Layout, side: Side): number {
+  return side === "query" ? left : top - effects;
 }
 
 const EFFECT_SIZE = 11;
@@ -526,28 +455,21 @@ const EFFECT_SIZE = 11;
  * absolute effect.
  */
 function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
-  const room = layout.effects ?? 0;
+  const room = layout.effects;
   if (!effects || room === 0) return [];
-  const { columns } = layout.viewport;
+  const columns = layout.viewport.axes.key;
   const width = Math.max(0.5, Math.min(11, columns.cell - (columns.cell > 3 ? 2 : 0)));
   const font = fontOf({ size: EFFECT_SIZE, font: "text" });
-  const title = (text: string, y: number): Mark => ({
-    kind: "text",
-    text,
-    x: layout.left - GAP,
-    y: layout.top - room + y,
-    size: EFFECT_SIZE,
-    font: "text",
-    align: "end",
-    fill: palette.muted,
-  });
+  const [x, y] = [layout.left - GAP, layout.top - room];
+  const title = (text: string, down: number): Mark =>
+    textMark(text, x, y + down, palette.muted, EFFECT_SIZE, { align: "end" });
   const marks: Mark[] = [
-    title(fitLabel(effects.name, layout.left - GAP, font, measureText).text, 5),
+    title(fitLabel(effects.name, x, font, measureText).text, 5),
     title(`±${endText(effects)}`, 18),
   ];
   for (let cell = 0; cell < columns.cells; cell++) {
-    const x = layout.left + (cell + 0.5) * columns.cell - width / 2;
-    const box = { x, y: layout.top - room, width, height: room - 6, standing: true };
+    const left = layout.left + (cell + 0.5) * columns.cell - width / 2;
+    const box = { x: left, y, width, height: room - 6, standing: true };
     const value = tokenEffect(effects, tokensOf(columns, cell));
     marks.push(...effectMarks(box, value, effects.end, palette));
   }
@@ -560,7 +482,7 @@ const MAX_BAR_BESIDE = 62;
 const MIN_NUMBER_DISTANCE = 34;
 
 /** Pool the weights of a line in the same way as the cells, one value per cell. */
-function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
+function pooledLine(line: Line, axis: Axis, pooled: Pooled): number[] {
   const tokensPerCell = 2 ** axis.level;
   return Array.from({ length: axis.cells }, (_, cell) => {
     const start = axis.window[0] + cell * tokensPerCell - line.window[0];
@@ -594,14 +516,15 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const { layout, palette } = heatMap;
   const { viewport } = layout;
   const standing = side === "query";
-  const axis = standing ? viewport.columns : viewport.rows;
+  const axis = viewport.axes[otherSide(side)];
   const quantity = quantityOf(viewport.stack);
   const signs = signsOf(heatMap);
   const end = barEnd(viewport.stack.maximum, viewport.keys.text.length);
-  // Along the cells, and away from them in the direction of the bars.
-  const [first, last, away] = standing
-    ? [layout.left, layout.left + layout.cellsWidth, layout.top + layout.cellsHeight + GAP]
-    : [layout.top, layout.top + layout.cellsHeight, layout.left + layout.cellsWidth + GAP];
+  // Position along the cells, and away from them in the direction of the bars.
+  const [first, length] = spanOf(layout, otherSide(side));
+  const last = first + length;
+  const [start, thickness] = spanOf(layout, side);
+  const away = start + thickness + GAP;
   const longest = standing ? MAX_BAR_BELOW : MAX_BAR_BESIDE;
   const size = standing ? NUMBER_HIGH : NUMBER_WIDE;
   const scale: BarScale = {
@@ -617,7 +540,11 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
     const color = signs ? signColor(value, signs) : palette.neutral;
     return { token, value, middle, from: middle - thick / 2, thick, color };
   });
-  const text = (standing ? heatMap.queries : heatMap.keys).text[line.token] ?? "";
+  const text = quoted(viewport.axes[side].tokens.text[line.token] ?? "");
+  const title = standing ? `${quantity.name} from ${text}` : `to ${text}`;
+  const [x, y] = standing
+    ? [first, away + MAX_BAR_BELOW + 22]
+    : [away, last + AXIS_HEIGHT + GAP + 5];
   return [
     ...barGroupMarks({
       ...{ scale, bars, quantity, palette, step: axis.cell },
@@ -626,29 +553,14 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
       apart: standing ? MIN_NUMBER_DISTANCE : 12,
       minProminent: leastNumber(heatMap, end),
     }),
-    {
-      kind: "text",
-      text: standing ? `${quantity.name} from ${quoted(text)}` : `to ${quoted(text)}`,
-      ...(standing
-        ? { x: first, y: away + MAX_BAR_BELOW + 22 }
-        : { x: away, y: last + AXIS_HEIGHT + GAP + 5 }),
-      fill: palette.muted,
-      size: 11.5,
-      font: "text",
-    },
+    textMark(title, x, y, palette.muted, 11.5),
   ];
 }
-
-type Side = "query" | "key";
 
 /** Size in pixels of the picture of a highlighted patch, if cells are too small for labels. */
 const HIGHLIGHTED_PATCH_SIZE = 24;
 /** Thickness of the strip of patches along cells that are too small for labels, in pixels. */
 const STRIP_THICKNESS = 5;
-
-function labelsOf(layout: Layout, side: Side) {
-  return side === "query" ? layout.queryLabels : layout.keyLabels;
-}
 
 /**
  * Return the picture of a patch as a label whose longer side has `size` pixels. Return null for a
@@ -657,23 +569,23 @@ function labelsOf(layout: Layout, side: Side) {
  * @param frame colour of the frame of a highlighted patch, or null without a frame.
  */
 function patchLabel(
-  heatMap: HeatMap,
+  { layout, images, palette }: HeatMap,
   side: Side,
   token: number,
   frame: string | null,
-  size = labelsOf(heatMap.layout, side).patchSize,
+  size = layout.labels[side].patchSize,
 ): Mark[] | null {
-  const { layout, images, palette } = heatMap;
-  const patch = patchOf(side === "query" ? heatMap.queries : heatMap.keys, token);
-  const image = patch && images[patch.grid.image];
-  if (!patch || size === 0) return null;
-  const middle = middleOf(layout, side === "query" ? "rows" : "columns", token);
+  const patch = patchOf(layout.viewport.axes[side].tokens, token);
+  if (!patch || layout.labels[side].patchSize === 0) return null;
+  const image = images[patch.grid.image];
   const shape = image ? aspectRatio(image, patch.grid) : 1;
   const [width, height] = [size * Math.min(1, shape), size / Math.max(1, shape)];
+  const middle = middleOf(layout, side, token);
+  const end = labelsEnd(layout, side) - GAP;
   const box =
     side === "query"
-      ? { x: layout.left - GAP - width, y: middle - height / 2, width, height }
-      : { x: middle - width / 2, y: labelsEnd(layout) - GAP - height, width, height };
+      ? { x: end - width, y: middle - height / 2, width, height }
+      : { x: middle - width / 2, y: end - height, width, height };
   const marks: Mark[] = [
     image ? pictureMark(cropOf(image, patch), box) : { kind: "rect", ...box, fill: palette.raised },
   ];
@@ -681,42 +593,24 @@ function patchLabel(
   return marks;
 }
 
-/** Return a larger picture of a highlighted patch, for cells that are too small for labels. */
-function liftedPatch(heatMap: HeatMap, side: Side, token: number, frame: string) {
-  return patchLabel(heatMap, side, token, frame, HIGHLIGHTED_PATCH_SIZE);
-}
-
 /**
  * Return a strip with the pictures of all visible patches along the cells, for cells that are too
  * small for labels.
  */
-function stripMarks(heatMap: HeatMap, side: Side): Mark[] {
-  const { layout, images } = heatMap;
-  const across = side === "key";
-  const axis = across ? layout.viewport.columns : layout.viewport.rows;
-  const tokens = across ? heatMap.keys : heatMap.queries;
-  const step = tokenStep(layout.viewport, across ? "columns" : "rows");
-  if (labelsOf(layout, side).patchSize === 0 || step < 2) return [];
+function stripMarks({ layout, images }: HeatMap, side: Side): Mark[] {
+  const { tokens, window, ...axis } = layout.viewport.axes[side];
+  const step = axis.cell / 2 ** axis.level;
+  if (layout.labels[side].patchSize === 0 || step < 2) return [];
   const marks: Mark[] = [];
-  for (let token = axis.window[0]; token < axis.window[1]; token++) {
+  for (let token = window[0]; token < window[1]; token++) {
     const patch = patchOf(tokens, token);
     const image = patch && images[patch.grid.image];
     if (!image) continue;
-    const along = (token - axis.window[0]) * step;
-    const box = across
-      ? {
-          x: layout.left + along,
-          y: labelsEnd(layout) - STRIP_THICKNESS - 1,
-          width: step,
-          height: STRIP_THICKNESS,
-        }
-      : {
-          x: layout.left - STRIP_THICKNESS - 1,
-          y: layout.top + along,
-          width: STRIP_THICKNESS,
-          height: step,
-        };
-    marks.push(pictureMark(cropOf(image, patch), box));
+    const box = {
+      ...{ x: labelsEnd(layout, side) - STRIP_THICKNESS - 1, width: STRIP_THICKNESS },
+      ...{ y: middleOf(layout, side, token - 0.5), height: step },
+    };
+    marks.push(pictureMark(cropOf(image, patch), transposed(box, side === "key")));
   }
   return marks;
 }

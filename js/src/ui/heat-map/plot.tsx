@@ -2,6 +2,7 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import type { Range } from "../../client/protocol";
 import { actionsOf, runKey, type Shortcut } from "../controls/keys";
 import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
@@ -19,12 +20,23 @@ import {
 } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import { assign, same } from "../view/state";
-import { nothingInWords, pooledInWords, sentence } from "./captions";
+import { nothingInWords, PLURALS, pooledInWords, sentence } from "./captions";
 import { cellAt } from "./layout";
-import type { CellAt, HeatMap } from "./marks";
+import type { HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
 import type { HeatMapStore } from "./store";
-import { cellOf, isWhole, movedBy, pixelOf, tokensOf, type Viewport } from "./viewport";
+import {
+  type Axis,
+  type BySide,
+  bySide,
+  isWhole,
+  type Position,
+  pinsOf,
+  pixelOf,
+  type Side,
+  tokensOf,
+  type Viewport,
+} from "./viewport";
 
 interface PlotProps {
   context: ViewContext<HeatMapState>;
@@ -41,12 +53,12 @@ const WHEEL_STEP = 40;
 /** Ratio of the distances between two fingers that makes one zoom step. */
 const PINCH_STEP = 1.2;
 
-function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
-  const axis = side === "query" ? viewport.rows : viewport.columns;
-  const { text } = side === "query" ? viewport.queries : viewport.keys;
-  const [start, stop] = tokensOf(axis, cell);
-  if (stop - start === 1) return `${quoted(text[start] ?? "")} (${start})`;
-  return `${side === "query" ? "queries" : "keys"} ${start}–${stop - 1}`;
+/** Name the tokens of a row or column of cells: "“it” (5)", or "queries 8–15". */
+function tokensInWords({ axes }: Viewport, side: Side, cell: number): string {
+  const [start, stop] = tokensOf(axes[side], cell);
+  return stop - start === 1
+    ? `${quoted(axes[side].tokens.text[start] ?? "")} (${start})`
+    : `${PLURALS[side]} ${start}–${stop - 1}`;
 }
 
 /** Format a weight without an error, with more digits than elsewhere. */
@@ -62,90 +74,75 @@ function within(error: number): string {
   return error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
 }
 
-/** Return the tooltip of a cell or label. */
-export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
-  const { viewport } = heatMap.layout;
-  if (at.row === null || at.column === null) {
-    const side = at.row !== null ? "query" : "key";
-    const cell = (at.row ?? at.column) as number;
-    const axis = side === "query" ? viewport.rows : viewport.columns;
-    const { text } = side === "query" ? viewport.queries : viewport.keys;
-    const [start, stop] = tokensOf(axis, cell);
-    const title =
-      stop - start === 1
-        ? `${quoted(text[start] ?? "")}, ${side} ${start}`
-        : tokensInWords(viewport, side, cell);
-    const { effects } = heatMap;
-    if (side === "query" || !effects) return { title, rows: [] };
-    const words = `${effects.name} ${effectText(effects, tokenEffect(effects, [start, stop]))}`;
-    return { title, rows: [{ color: "", text: words, meant: false }] };
-  }
-  const title = `${tokensInWords(viewport, "query", at.row)} → ${tokensInWords(viewport, "key", at.column)}`;
-  const value = heatMap.grid.values[at.row * heatMap.grid.columns + at.column] as number;
-  const pooling = pooledInWords(viewport, at.row, at.column);
-  const { error, every } = heatMap.grid;
-  const quantity = quantityOf(viewport.stack);
-  const { name } = quantity;
+/** Return the text of the weight of a cell, with its error. */
+function weightInWords({ grid, layout }: HeatMap, value: number): string {
+  const { stack } = layout.viewport;
+  const quantity = quantityOf(stack);
+  const { name, signed } = quantity;
+  const { error, every } = grid;
   const number = (decimals: number): string =>
     Math.abs(value) < 5e-5 ? writtenSmall(quantity, value) : written(quantity, value, decimals);
-  const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
-  const weight = Number.isNaN(value)
-    ? "loading"
-    : error === 0 && every === undefined
-      ? `${name}  ${formatExact(value, quantity)}, exact`
-      : value === 0
-        ? `${name}  ${nothingInWords(heatMap.grid, viewport.stack)}`
-        : every !== undefined
-          ? `${name}  ${number(value < 0.00995 ? 4 : 3)}${within(error)}, estimate`
-          : `${name}  ${rounded}${within(error)}`;
-  const rows = [{ color: "", text: weight, meant: true }];
-  if (pooling !== "") rows.push({ color: "", text: pooling, meant: false });
-  return { title, rows };
+  if (Number.isNaN(value)) return "loading";
+  if (error === 0 && every === undefined) return `${name}  ${formatExact(value, quantity)}, exact`;
+  if (value === 0) return `${name}  ${nothingInWords(grid, stack)}`;
+  if (every !== undefined)
+    return `${name}  ${number(value < 0.00995 ? 4 : 3)}${within(error)}, estimate`;
+  const rounded = signed || value < 5e-5 ? number(4) : roundedTo(value, error);
+  return `${name}  ${rounded}${within(error)}`;
 }
 
-/** Pin a query and a key, or remove the pins if exactly these are pinned. */
-function pinTokens(
-  state: ViewContext<HeatMapState>["state"],
-  query: number | null,
-  key: number | null,
-  viewport: Viewport,
-): void {
-  const same = (axis: Viewport["rows"], one: number | null, other: number | null): boolean =>
-    one === null || (other !== null && cellOf(axis, one) === cellOf(axis, other));
-  const isPinned =
-    same(viewport.rows, query, state.token.peek()) && same(viewport.columns, key, state.key.peek());
-  assign(state, {
-    ...(query === null ? {} : { token: isPinned ? null : query }),
-    ...(key === null ? {} : { key: isPinned ? null : key }),
-  });
+/** Return the tooltip of a cell or label. */
+function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y"> {
+  const { layout, grid, effects } = heatMap;
+  const { viewport } = layout;
+  const rowOf = (text: string, meant: boolean) => ({ color: "", text, meant });
+  if (query !== null && key !== null) {
+    const pooling = pooledInWords(viewport, query, key);
+    const value = grid.values[query * grid.columns + key] as number;
+    return {
+      title: `${tokensInWords(viewport, "query", query)} → ${tokensInWords(viewport, "key", key)}`,
+      rows: [
+        rowOf(weightInWords(heatMap, value), true),
+        ...(pooling === "" ? [] : [rowOf(pooling, false)]),
+      ],
+    };
+  }
+  const side = query === null ? "key" : "query";
+  const cell = (query ?? key) as number;
+  const axis = viewport.axes[side];
+  const [start, stop] = tokensOf(axis, cell);
+  const title =
+    stop - start === 1
+      ? `${quoted(axis.tokens.text[start] ?? "")}, ${side} ${start}`
+      : tokensInWords(viewport, side, cell);
+  if (side === "query" || !effects) return { title, rows: [] };
+  const effect = effectText(effects, tokenEffect(effects, [start, stop]));
+  return { title, rows: [rowOf(`${effects.name} ${effect}`, false)] };
 }
 
 /** Move the keyboard cursor by a number of cells. If it leaves the window, the window moves. */
-function moveCursor(store: HeatMapStore, down: number, across: number): void {
+function moveCursor(store: HeatMapStore, by: BySide<number>): void {
   const viewport = store.viewport.peek();
   if (!viewport) return;
-  const keyboard = store.cursor.peek();
-  const step = (axis: Viewport["rows"], from: number | null | undefined, by: number): number => {
-    const tokensPerCell = 2 ** axis.level;
-    if (from === null || from === undefined) return axis.window[0];
-    const cell = Math.floor(from / tokensPerCell) * tokensPerCell + by * tokensPerCell;
-    return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
-  };
-  // The first arrow key only shows the cursor, at the pins or in the upper left corner.
-  const query = keyboard
-    ? step(viewport.rows, keyboard.query, down)
-    : (viewport.token ?? viewport.rows.window[0]);
-  const key = keyboard
-    ? step(viewport.columns, keyboard.key, across)
-    : (viewport.key ?? viewport.columns.window[0]);
+  const before = store.cursor.peek();
+  const cursor = bySide((side) => {
+    const { window, extent, level } = viewport.axes[side];
+    // The first arrow key only shows the cursor, at the pins or in the upper left corner.
+    if (!before) return pinsOf(viewport)[side] ?? window[0];
+    const token = before[side];
+    if (token === null) return window[0];
+    const next = (Math.floor(token / 2 ** level) + by[side]) * 2 ** level;
+    return Math.max(extent[0], Math.min(extent[1] - 1, next));
+  });
   store.hovered.value = null;
-  store.cursor.value = { query, key };
-  const follow = (axis: Viewport["rows"], token: number): number => {
-    if (token < axis.window[0]) return token - axis.window[0];
-    return token >= axis.window[1] ? token - axis.window[1] + 2 ** axis.level : 0;
-  };
-  const [byRows, byColumns] = [follow(viewport.rows, query), follow(viewport.columns, key)];
-  if (byRows !== 0 || byColumns !== 0) store.pan(byRows, byColumns);
+  store.cursor.value = cursor;
+  const follow = bySide((side) => {
+    const { window, level } = viewport.axes[side];
+    const token = cursor[side];
+    if (token < window[0]) return token - window[0];
+    return token >= window[1] ? token - window[1] + 2 ** level : 0;
+  });
+  if (follow.query !== 0 || follow.key !== 0) store.pan(follow);
 }
 
 /** Return the keyboard shortcuts and gestures of the heat map. */
@@ -153,29 +150,26 @@ export function heatMapShortcuts(
   context: ViewContext<HeatMapState>,
   store: HeatMapStore,
 ): readonly Shortcut[] {
-  const { state } = context;
-  const move = (down: number, across: number) => (event: KeyboardEvent) => {
+  const move = (query: number, key: number) => (event: KeyboardEvent) => {
     const cells = event.shiftKey ? 10 : 1;
-    moveCursor(store, down * cells, across * cells);
+    moveCursor(store, { query: query * cells, key: key * cells });
   };
   const zoom = (nearer: boolean) => () => {
     const [viewport, cursor] = [store.viewport.peek(), store.cursor.peek()];
+    const { query, key } = cursor ?? {};
     const anchor =
-      viewport && cursor?.query != null && cursor.key != null
-        ? {
-            right: pixelOf(viewport.columns, cursor.key + 0.5),
-            down: pixelOf(viewport.rows, cursor.query + 0.5),
-          }
+      viewport && query != null && key != null
+        ? { query: pixelOf(viewport.axes.query, query), key: pixelOf(viewport.axes.key, key) }
         : undefined;
     store.zoom(nearer, anchor);
   };
   const pin = (): void => {
-    const [viewport, cursor] = [store.viewport.peek(), store.cursor.peek()];
-    if (viewport && cursor) pinTokens(state, cursor.query, cursor.key, viewport);
+    const cursor = store.cursor.peek();
+    if (cursor) store.pin(cursor);
   };
   const unpin = (): void => {
     store.cursor.value = null;
-    assign(state, { token: null, key: null });
+    assign(context.state, { token: null, key: null });
   };
   const arrows = {
     ...{ ArrowUp: move(-1, 0), ArrowDown: move(1, 0) },
@@ -200,14 +194,9 @@ export function heatMapShortcuts(
 export function HeatMapPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
-  const { state } = context;
-  const drag = useRef<{
-    x: number;
-    y: number;
-    rows: [number, number];
-    columns: [number, number];
-    moved: boolean;
-  } | null>(null);
+  const drag = useRef<{ x: number; y: number; windows: BySide<Range>; moved: boolean } | null>(
+    null,
+  );
   const wheel = useRef(0);
   const pinch = useRef(1);
   const drawnId = useComputed(() => {
@@ -221,43 +210,26 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     else context.root.setAttribute("data-attnviz-estimate", `1/${every}`);
   });
 
-  const at = (event: MouseEvent): CellAt | null => {
-    const now = store.heatMap.peek();
-    const { x, y } = pointIn(plot.current, event);
-    return now && cellAt(now.layout, x, y);
-  };
-
-  const zoomAt = (event: Pick<MouseEvent, "clientX" | "clientY">, nearer: boolean): void => {
-    const layout = store.heatMap.peek()?.layout;
-    if (!layout) return;
-    // Wheel events have positions in whole pixels. If the pointer is at this position, use the more
-    // precise position of the pointer event.
-    const point = pointIn(plot.current, event);
-    const resting = pointer.peek();
-    const scrolled = plot.current?.scrollLeft ?? 0;
-    const near = resting && Math.hypot(resting.x + scrolled - point.x, resting.y - point.y) < 1.5;
-    const { x, y } = near ? { x: resting.x + scrolled, y: resting.y } : point;
-    // A layout that is requested but not drawn yet has its cells at the same position, so the drawn
-    // layout gives the correct point.
-    store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
-  };
-
-  // Update the cell under a pointer that does not move. This cell changes when the visible part of
-  // the matrix changes.
-  useSignalEffect(() => {
+  // Cell under the pointer. It also changes when the visible part of the matrix changes.
+  const under = useComputed(() => {
     const layout = store.base.value?.layout;
-    const where = pointer.peek();
-    if (!layout || !where || drag.current?.moved) return;
-    const cell = cellAt(layout, where.x + (plot.current?.scrollLeft ?? 0), where.y);
-    if (same(store.hovered.peek(), cell)) return;
-    store.hovered.value = cell;
-    if (!cell) pointer.value = null;
+    return layout && pointer.value ? cellAt(layout, pointer.value.x, pointer.value.y) : null;
+  });
+  useSignalEffect(() => {
+    if (!same(store.hovered.peek(), under.value)) store.hovered.value = under.value;
   });
 
+  const zoomAt = ({ x, y }: { x: number; y: number }, nearer: boolean): void => {
+    const layout = store.base.peek()?.layout;
+    // A layout that is requested but not drawn yet has its cells at the same position, so the drawn
+    // layout gives the correct point.
+    if (layout) store.zoom(nearer, { query: y - layout.top, key: x - layout.left });
+  };
   useZoomWheel(plot, (by, event) => {
     wheel.current += by;
     if (Math.abs(wheel.current) < WHEEL_STEP) return;
-    zoomAt(event, wheel.current < 0);
+    // Wheel events have positions in whole pixels. Pointer events are more precise.
+    zoomAt(pointer.peek() ?? pointIn(plot.current, event), wheel.current < 0);
     wheel.current = 0;
   });
 
@@ -272,55 +244,51 @@ export function HeatMapPlot({ context, store }: PlotProps) {
       const nearer = pinch.current > 1;
       if ((nearer ? pinch.current : 1 / pinch.current) < PINCH_STEP) return;
       pinch.current = 1;
-      zoomAt(around, nearer);
+      zoomAt(pointIn(plot.current, around), nearer);
     },
   });
 
   const onPointerDown = (event: PointerEvent): void => {
     pinch.current = 1;
     drag.current = null;
-    const viewport = store.viewport.peek();
-    if (!viewport || event.button !== 0) return;
+    const axes = store.viewport.peek()?.axes;
+    if (!axes || event.button !== 0) return;
     // If all tokens are visible, a finger cannot pan the heat map and scrolls the page instead.
     if (event.pointerType === "touch" && !(event.isPrimary && isMovable())) return;
-    const { x, y } = pointIn(plot.current, event);
-    drag.current = {
-      x,
-      y,
-      rows: viewport.rows.window,
-      columns: viewport.columns.window,
-      moved: false,
-    };
+    const windows = bySide((side) => axes[side].window);
+    drag.current = { ...pointIn(plot.current, event), windows, moved: false };
+  };
+
+  const leave = (): void => {
+    store.hovered.value = null;
+    pointer.value = null;
   };
 
   const onPointerMove = (event: PointerEvent): void => {
     if (several.current && event.pointerType === "touch") return;
+    if (event.buttons === 0) drag.current = null;
+    const point = pointIn(plot.current, event);
     const from = drag.current;
-    const position = pointIn(plot.current, event);
-    const viewport = store.viewport.peek();
-    if (from && viewport && event.buttons === 0) drag.current = null;
-    else if (from && viewport) {
-      const [dx, dy] = [position.x - from.x, position.y - from.y];
-      if (!from.moved && Math.hypot(dx, dy) >= MIN_DRAG_DISTANCE) {
+    const axes = store.viewport.peek()?.axes;
+    if (from && axes) {
+      const moved = { query: point.y - from.y, key: point.x - from.x };
+      if (!from.moved && Math.hypot(moved.query, moved.key) >= MIN_DRAG_DISTANCE) {
         from.moved = true;
         plot.current?.setPointerCapture(event.pointerId);
       }
       if (from.moved) {
-        const tokens = (by: number, axis: Viewport["rows"]): number =>
+        const tokens = (axis: Axis, by: number): number =>
           -Math.round(by / axis.cell) * 2 ** axis.level;
-        store.hovered.value = null;
-        pointer.value = null;
-        if (!isMovable()) return;
-        assign(state, {
-          query_window: movedBy(viewport.rows, from.rows, tokens(dy, viewport.rows)),
-          key_window: movedBy(viewport.columns, from.columns, tokens(dx, viewport.columns)),
-        });
+        leave();
+        if (isMovable())
+          store.pan(
+            bySide((side) => tokens(axes[side], moved[side])),
+            from.windows,
+          );
         return;
       }
     }
-    const cell = at(event);
-    if (!same(store.hovered.peek(), cell)) store.hovered.value = cell;
-    pointer.value = cell && { x: position.x - (plot.current?.scrollLeft ?? 0), y: position.y };
+    pointer.value = point;
   };
 
   // After a drag with a mouse, `onClick` ends the drag. After a drag with a finger, no click
@@ -329,41 +297,23 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     if (drag.current?.moved) drag.current = null;
   };
 
-  const leave = (): void => {
-    store.hovered.value = null;
-    pointer.value = null;
-  };
-
-  /** Pin the tokens of a cell, or remove the pins if exactly these tokens are pinned. */
-  const pin = (cell: CellAt): void => {
-    const viewport = store.heatMap.peek()?.layout.viewport;
-    if (!viewport) return;
-    const first = (axis: Viewport["rows"], index: number | null): number | null =>
-      index === null ? null : tokensOf(axis, index)[0];
-    const query = first(viewport.rows, cell.row);
-    const key = first(viewport.columns, cell.column);
-    pinTokens(state, query, key, viewport);
-  };
   const onClick = (event: MouseEvent): void => {
     const moved = drag.current?.moved ?? false;
     drag.current = null;
-    if (moved || event.detail > 1) return;
-    const cell = at(event);
-    if (cell) pin(cell);
+    const layout = store.base.peek()?.layout;
+    if (moved || event.detail > 1 || !layout) return;
+    const { x, y } = pointIn(plot.current, event);
+    const cell = cellAt(layout, x, y);
+    const firstOf = (axis: Axis, index: number | null): number | null =>
+      index === null ? null : tokensOf(axis, index)[0];
+    if (cell) store.pin(bySide((side) => firstOf(layout.viewport.axes[side], cell[side])));
   };
 
   const hint = useComputed<Hint | null>(() => {
-    const [where, heatMap] = [pointer.value, store.heatMap.value];
-    // Compute the cell under the pointer from the current layout. `store.hovered` may be older than
-    // the layout.
-    const across = (where?.x ?? 0) + (plot.current?.scrollLeft ?? 0);
-    const cell = where && heatMap && cellAt(heatMap.layout, across, where.y);
-    if (!cell) return null;
-    return { ...hintOf(heatMap, cell), ...where };
+    const [point, cell, heatMap] = [pointer.value, under.value, store.base.value];
+    return point && cell && heatMap && { ...hintOf(heatMap, cell), ...point };
   });
-  const label = useComputed(() =>
-    store.captionInput.value ? sentence(store.captionInput.value) : "Loading",
-  );
+  const label = useComputed(() => (store.pinned.value ? sentence(store.pinned.value) : "Loading"));
 
   return (
     <ScenePlot
@@ -383,7 +333,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
         onTouchEnd,
         onTouchCancel: onTouchEnd,
         onClick,
-        onDblClick: (event: MouseEvent) => zoomAt(event, !event.shiftKey),
+        onDblClick: (event: MouseEvent) => zoomAt(pointIn(plot.current, event), !event.shiftKey),
         onKeyDown: (event: KeyboardEvent) =>
           runKey(event, actionsOf(heatMapShortcuts(context, store))),
         onBlur: () => {

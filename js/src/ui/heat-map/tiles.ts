@@ -4,11 +4,11 @@
  */
 
 import { TILE } from "../../client/page/tiles";
-import type { Pooled, TileRequest } from "../../client/protocol";
+import type { Range, TileRequest } from "../../client/protocol";
 import { cellValue } from "../../client/signs";
 import type { Source, WeightBlock } from "../../client/source";
 import type { Selection } from "../view/record";
-import type { Axis, Viewport } from "./viewport";
+import { type Axis, tokensOf, type Viewport } from "./viewport";
 
 /**
  * Rows and columns of a heat map may have different levels, but a tile has one level. It is the
@@ -21,8 +21,9 @@ const MAX_FINER_LEVELS = 3;
  * but at least the larger level minus `MAX_FINER_LEVELS`.
  */
 export function tileLevel(viewport: Viewport): number {
-  const [rows, columns] = [viewport.rows.level, viewport.columns.level];
-  return Math.max(Math.min(rows, columns), Math.max(rows, columns) - MAX_FINER_LEVELS);
+  const { query, key } = viewport.axes;
+  const [finer, coarser] = [Math.min(query.level, key.level), Math.max(query.level, key.level)];
+  return Math.max(finer, coarser - MAX_FINER_LEVELS);
 }
 
 /** Fields that all tiles of one picture have in common. */
@@ -42,8 +43,8 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
     const last = Math.ceil(window[1] / span);
     return Array.from({ length: last - first }, (_, i) => first + i);
   };
-  const columns = along(viewport.columns);
-  return along(viewport.rows).flatMap((row) =>
+  const columns = along(viewport.axes.key);
+  return along(viewport.axes.query).flatMap((row) =>
     columns.map((column) => ({ ...set, level, row, column })),
   );
 }
@@ -77,7 +78,7 @@ export function wantedTiles(viewport: Viewport): TileRequest[] {
   const whole = { ...tileSetOf(viewport), level: wholeLevel(viewport), row: 0, column: 0 };
   const span = TILE * 2 ** tileLevel(viewport);
   const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
-  const [row, column] = [middle(viewport.rows), middle(viewport.columns)];
+  const [row, column] = [middle(viewport.axes.query), middle(viewport.axes.key)];
   const away = (tile: TileRequest): number => Math.hypot(tile.row - row, tile.column - column);
   tiles.sort((one, other) => away(one) - away(other));
   return [whole, ...tiles];
@@ -164,107 +165,83 @@ function coveringTile(
   return null;
 }
 
-/** Return the first token of every cell, and finally the end of the window. */
-function starts(window: readonly [number, number], tokensPerCell: number): number[] {
-  const out: number[] = [];
-  for (let at = window[0]; at < window[1]; at += tokensPerCell) out.push(at);
-  return [...out, window[1]];
-}
-
 /**
  * Compute the grid of a viewport from the cached tiles. Cells without a tile of the requested level
  * get values from a coarser tile, or NaN.
  */
 export function composeGrid(viewport: Viewport, source: Source): Grid {
-  const base = tileLevel(viewport);
-  const rowStarts = starts(viewport.rows.window, 2 ** viewport.rows.level);
-  const columnStarts = starts(viewport.columns.window, 2 ** viewport.columns.level);
-  const [rows, columns] = [viewport.rows.cells, viewport.columns.cells];
+  const { query: rows, key: columns } = viewport.axes;
   const grid: Grid = {
-    rows,
-    columns,
-    values: new Float32Array(rows * columns).fill(Number.NaN),
+    rows: rows.cells,
+    columns: columns.cells,
+    values: new Float32Array(rows.cells * columns.cells).fill(Number.NaN),
     maximum: viewport.stack.maximum,
     error: 0,
     missing: 0,
     fine: true,
   };
   const large = isLarge(viewport);
-  // Process blocks of cells. All cells of a block lie in one tile of the finest level.
-  const span = TILE * 2 ** base;
-  const [down, across] = [blocks(rowStarts, span), blocks(columnStarts, span)];
-  for (const [top, bottom] of down) {
-    for (const [left, right] of across) {
-      const query = rowStarts[top] as number;
-      const key = columnStarts[left] as number;
-      const tile = coveringTile(source, viewport, base, query, key);
-      if (!tile) {
-        grid.missing += (bottom - top) * (right - left);
-        grid.fine = false;
-        continue;
-      }
-      const [piece, level] = tile;
-      if (piece.samplingInterval !== undefined)
-        grid.every = Math.max(grid.every ?? 0, piece.samplingInterval);
-      if (large) grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
-      grid.error = Math.max(grid.error, piece.error);
-      if (level > base) grid.fine = false;
-      const at = { top, bottom, left, right };
-      fill(grid, at, rowStarts, columnStarts, piece, level, viewport.pooled);
+  for (const { level, row, column } of tilesOf(viewport)) {
+    const span = TILE * 2 ** level;
+    const at = {
+      rows: cellsBetween(rows, row * span, span),
+      columns: cellsBetween(columns, column * span, span),
+    };
+    const tile = coveringTile(source, viewport, level, row * span, column * span);
+    if (!tile) {
+      grid.missing += (at.rows[1] - at.rows[0]) * (at.columns[1] - at.columns[0]);
+      grid.fine = false;
+      continue;
     }
+    const [piece, pieceLevel] = tile;
+    if (piece.samplingInterval !== undefined)
+      grid.every = Math.max(grid.every ?? 0, piece.samplingInterval);
+    if (large) grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
+    grid.error = Math.max(grid.error, piece.error);
+    if (pieceLevel > level) grid.fine = false;
+    fill(grid, at, viewport, piece, pieceLevel);
   }
   return grid;
 }
 
-/**
- * Return ranges of consecutive cells that lie in one tile. `span` is the number of tokens along a
- * side of a tile. The ends are exclusive.
- */
-function blocks(cellStarts: readonly number[], span: number): [number, number][] {
-  const out: [number, number][] = [];
-  const count = cellStarts.length - 1;
-  let first = 0;
-  for (let cell = 1; cell <= count; cell++) {
-    const before = Math.floor((cellStarts[cell - 1] as number) / span);
-    const tile = cell < count ? Math.floor((cellStarts[cell] as number) / span) : -1;
-    if (tile === before) continue;
-    out.push([first, cell]);
-    first = cell;
-  }
-  return out;
+/** Return the range of the visible cells of `span` tokens that begin with token `start`. */
+function cellsBetween({ window, level }: Axis, start: number, span: number): Range {
+  const cellAt = (token: number): number =>
+    Math.ceil((Math.max(window[0], Math.min(window[1], token)) - window[0]) / 2 ** level);
+  return [cellAt(start), cellAt(start + span)];
 }
 
-/** Compute the cells of one block of the grid from the cells of a tile. */
+/** Compute some cells of the grid from the cells of a tile. */
 function fill(
   grid: Grid,
-  at: { top: number; bottom: number; left: number; right: number },
-  rowStarts: readonly number[],
-  columnStarts: readonly number[],
+  at: { rows: Range; columns: Range },
+  { axes, pooled }: Viewport,
   piece: WeightBlock,
   level: number,
-  pooled: Pooled,
 ): void {
   const values = piece.matrices[0] as Float32Array;
   const tokensPerCell = 2 ** level;
   const span = TILE * tokensPerCell;
-  const firstRow = Math.floor((rowStarts[at.top] as number) / span) * span;
-  const firstColumn = Math.floor((columnStarts[at.left] as number) / span) * span;
+  const firstToken = (axis: Axis, cell: number): number =>
+    Math.floor(tokensOf(axis, cell)[0] / span) * span;
+  const firstRow = firstToken(axes.query, at.rows[0]);
+  const firstColumn = firstToken(axes.key, at.columns[0]);
   // Usually a cell of the grid equals a cell of the tile. Whole rows are then copied.
-  const same = (starts: readonly number[]): boolean =>
-    starts.length < 2 || stepOf(starts) === tokensPerCell;
-  if (same(rowStarts) && same(columnStarts)) {
-    const left = ((columnStarts[at.left] as number) - firstColumn) / tokensPerCell;
-    for (let row = at.top; row < at.bottom; row++) {
-      const from = (((rowStarts[row] as number) - firstRow) / tokensPerCell) * piece.columns + left;
-      const line = values.subarray(from, from + at.right - at.left);
-      grid.values.set(line, row * grid.columns + at.left);
+  if (axes.query.level === level && axes.key.level === level) {
+    const left = (tokensOf(axes.key, at.columns[0])[0] - firstColumn) / tokensPerCell;
+    for (let row = at.rows[0]; row < at.rows[1]; row++) {
+      const tileRow = (tokensOf(axes.query, row)[0] - firstRow) / tokensPerCell;
+      const from = tileRow * piece.columns + left;
+      const line = values.subarray(from, from + at.columns[1] - at.columns[0]);
+      grid.values.set(line, row * grid.columns + at.columns[0]);
     }
     return;
   }
-  for (let row = at.top; row < at.bottom; row++) {
-    const [top, bottom] = [rowStarts[row] as number, rowStarts[row + 1] as number];
-    for (let column = at.left; column < at.right; column++) {
-      const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
+  const isMaximum = pooled === "max";
+  for (let row = at.rows[0]; row < at.rows[1]; row++) {
+    const [top, bottom] = tokensOf(axes.query, row);
+    for (let column = at.columns[0]; column < at.columns[1]; column++) {
+      const [left, right] = tokensOf(axes.key, column);
       let [above, below] = [0, 0];
       // A cell of the grid may cover several cells of the tile, or only a part of one.
       for (let y = top; y < bottom; y = nextStart(y, tokensPerCell, bottom)) {
@@ -273,20 +250,14 @@ function fill(
         for (let x = left; x < right; x = nextStart(x, tokensPerCell, right)) {
           const wide = nextStart(x, tokensPerCell, right) - x;
           const value = values[inRow + Math.floor((x - firstColumn) / tokensPerCell)] as number;
-          const isMaximum = pooled === "max";
           if (value < 0) below = isMaximum ? Math.min(below, value) : below + value * high * wide;
           else above = isMaximum ? Math.max(above, value) : above + value * high * wide;
         }
       }
-      const count = pooled === "max" ? 1 : (bottom - top) * (right - left);
+      const count = isMaximum ? 1 : (bottom - top) * (right - left);
       grid.values[row * grid.columns + column] = cellValue(above, below) / count;
     }
   }
-}
-
-/** Return the number of tokens per cell. */
-function stepOf(starts: readonly number[]): number {
-  return (starts[1] as number) - (starts[0] as number);
 }
 
 function nextStart(at: number, tokensPerCell: number, stop: number): number {

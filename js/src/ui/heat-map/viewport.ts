@@ -1,18 +1,31 @@
 /** Visible part of a matrix, and the number of tokens per cell. All functions are pure. */
 
-import type { Pooled, Range } from "../../client/protocol";
+import type { Pooled, Range, TokenList } from "../../client/protocol";
 import { type Pair, pairOf, pairRange } from "../pairs";
 import type { Selection } from "../view/record";
 import type { HeatMapState } from "./state";
 
-/** Space for the cells, in pixels. */
-export interface Room {
-  width: number;
-  height: number;
+/** Queries are the rows of a heat map, and keys are its columns. */
+export type Side = "query" | "key";
+export const SIDES = ["query", "key"] as const;
+
+/** A value for the queries (rows, from top to bottom) and one for the keys (columns). */
+export type BySide<T> = Record<Side, T>;
+
+export function bySide<T>(make: (side: Side) => T): BySide<T> {
+  return { query: make("query"), key: make("key") };
 }
+
+export function otherSide(side: Side): Side {
+  return side === "query" ? "key" : "query";
+}
+
+/** Query and key of a cell: token indices, or rows and columns of cells. A side may be null. */
+export type Position = BySide<number | null>;
 
 /** Visible queries or keys, and the cells into which they are divided. */
 export interface Axis {
+  tokens: TokenList;
   /** Queries or keys that can be shown: all, or those of the chosen text of a pair. */
   extent: Range;
   /**
@@ -33,13 +46,16 @@ export interface Axis {
 /** Selection, and the part of its matrix that is visible. */
 export interface Viewport extends Selection {
   pair: Pair;
-  rows: Axis;
-  columns: Axis;
+  axes: BySide<Axis>;
   pooled: Pooled;
   /** Device pixels per CSS pixel. */
   ratio: number;
   /** Whether a cell covers several weights if the whole matrix is visible. */
   poolsWhole: boolean;
+}
+
+export function pinsOf({ token, key }: Selection): Position {
+  return { query: token, key };
 }
 
 /** Maximum size of a cell, in pixels. */
@@ -90,101 +106,107 @@ function sharp(pixels: number, ratio: number): number {
 }
 
 function axisOf(
-  count: number,
+  tokens: TokenList,
   extent: Range,
   requested: Range,
   tokenPixels: number,
   room: number,
   ratio: number,
 ): Axis {
-  let level = levelOf(tokenPixels);
-  for (;;) {
+  for (let level = levelOf(tokenPixels); ; level++) {
     const tokensPerCell = 2 ** level;
     const first = Math.floor(requested[0] / tokensPerCell);
     const cells = Math.ceil(requested[1] / tokensPerCell) - first;
     // The window is extended to whole cells. If this gives more cells than fit, the next level is
     // tried.
-    if (cells <= room || cells === 1) {
-      const pixels = Math.min(room, tokenPixels * (requested[1] - requested[0]));
-      const cell = sharp(pixels / cells, ratio);
-      // If the window ends inside a cell, extend it. At the border of two texts, a cell may cover
-      // tokens of both.
-      const window: Range = [
-        first * tokensPerCell,
-        Math.min(count, (first + cells) * tokensPerCell),
-      ];
-      return { extent, window, level, cells, cell };
-    }
-    level++;
+    if (cells > room && cells > 1) continue;
+    const cell = sharp(Math.min(room, tokenPixels * sizeOf(requested)) / cells, ratio);
+    // At the border of two texts, a cell may cover tokens of both.
+    const stop = Math.min(tokens.text.length, (first + cells) * tokensPerCell);
+    return { tokens, extent, window: [first * tokensPerCell, stop], level, cells, cell };
   }
 }
 
 export type ViewportState = Pick<HeatMapState, "query_window" | "key_window" | "pair" | "pooled">;
 
+/** Windows in which all tokens are visible. */
+export const WHOLE = { query_window: null, key_window: null };
+
 /**
  * Return the visible part of a selection.
  *
+ * @param room height and width of the space for the cells, in pixels.
  * @param ratio device pixels per CSS pixel.
  */
 export function viewportOf(
   selection: Selection,
   state: ViewportState,
-  room: Room,
+  room: BySide<number>,
   ratio = 1,
 ): Viewport {
   const pair = pairOf(selection, state.pair);
-  const queries = pairRange(selection.queries, pair, "query");
-  const keys = pairRange(selection.keys, pair, "key");
-  const [rows, columns] = [within(state.query_window, queries), within(state.key_window, keys)];
-  const [numQueries, numKeys] = [selection.queries.text.length, selection.keys.text.length];
-  const [high, wide] = tokenPixels(sizeOf(rows), sizeOf(columns), room);
-  const smallestToken = Math.min(...tokenPixels(sizeOf(queries), sizeOf(keys), room));
+  const tokens = { query: selection.queries, key: selection.keys };
+  const extents = bySide((side) => pairRange(tokens[side], pair, side));
+  const windows = bySide((side) => within(state[`${side}_window`], extents[side]));
+  const pixels = tokenPixels(windows, room);
+  const wholePixels = tokenPixels(extents, room);
   return {
     ...selection,
     pair,
     pooled: state.pooled,
     ratio,
-    poolsWhole: levelOf(smallestToken) > 0,
-    rows: axisOf(numQueries, queries, rows, high, room.height, ratio),
-    columns: axisOf(numKeys, keys, columns, wide, room.width, ratio),
+    poolsWhole: levelOf(Math.min(wholePixels.query, wholePixels.key)) > 0,
+    axes: bySide((side) =>
+      axisOf(tokens[side], extents[side], windows[side], pixels[side], room[side], ratio),
+    ),
   };
 }
 
-/**
- * Return the height of a query and the width of a key, in pixels, at which a matrix of `numRows` ×
- * `numColumns` tokens fits the available space.
- */
-function tokenPixels(numRows: number, numColumns: number, room: Room): [number, number] {
-  const square = Math.min(room.width / numColumns, room.height / numRows, MAX_CELL);
+/** Return the height of a query and the width of a key, in pixels, at which all of them fit. */
+function tokenPixels(ranges: BySide<Range>, room: BySide<number>): BySide<number> {
+  const fitting = bySide((side) => room[side] / sizeOf(ranges[side]));
+  const square = Math.min(fitting.query, fitting.key, MAX_CELL);
   // A matrix of twenty queries and a thousand keys with square cells would be a thin line. Cells on
   // the short side are therefore larger.
-  const thick = (count: number, available: number): number =>
-    Math.max(square, Math.min(MIN_THICKNESS / count, MAX_THIN_CELL, available / count));
-  return [thick(numRows, room.height), thick(numColumns, room.width)];
+  return bySide((side) =>
+    Math.max(square, Math.min(MIN_THICKNESS / sizeOf(ranges[side]), MAX_THIN_CELL, fitting[side])),
+  );
+}
+
+function extentsOf({ axes }: Pick<Viewport, "axes">): BySide<Range> {
+  return bySide((side) => axes[side].extent);
 }
 
 /**
  * Return the size of the picture of all tokens, in pixels. Zooming does not enlarge the picture.
  */
-export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, room: Room): Room {
-  const [numRows, numColumns] = [sizeOf(rows.extent), sizeOf(columns.extent)];
-  const [high, wide] = tokenPixels(numRows, numColumns, room);
-  return { width: wide * numColumns, height: high * numRows };
+export function stageOf(viewport: Pick<Viewport, "axes">, room: BySide<number>): BySide<number> {
+  const extents = extentsOf(viewport);
+  const pixels = tokenPixels(extents, room);
+  return bySide((side) => pixels[side] * sizeOf(extents[side]));
+}
+
+/** Return the side that limits the size of the cells. */
+function limitingSide(extents: BySide<Range>, room: BySide<number>): Side {
+  return room.query / sizeOf(extents.query) <= room.key / sizeOf(extents.key) ? "query" : "key";
 }
 
 /**
  * Return the space for the cells at every zoom. It equals `maxRoom`, except that rounding down
  * small cells may shorten the side that limits the size of the cells.
  */
-export function roomOf(selection: Selection, state: ViewportState, maxRoom: Room, ratio = 1): Room {
-  const everything = { ...state, query_window: null, key_window: null };
-  const { rows, columns } = viewportOf(selection, everything, maxRoom, ratio);
-  const high = maxRoom.height / sizeOf(rows.extent) <= maxRoom.width / sizeOf(columns.extent);
-  const filled = ({ cells, cell }: Axis, side: number): number =>
-    cell < SMALL_CELL ? Math.min(side, cells * cell) : side;
-  return high
-    ? { ...maxRoom, height: filled(rows, maxRoom.height) }
-    : { ...maxRoom, width: filled(columns, maxRoom.width) };
+export function roomOf(
+  selection: Selection,
+  state: ViewportState,
+  maxRoom: BySide<number>,
+  ratio = 1,
+): BySide<number> {
+  const viewport = viewportOf(selection, { ...state, ...WHOLE }, maxRoom, ratio);
+  const side = limitingSide(extentsOf(viewport), maxRoom);
+  const { cells, cell } = viewport.axes[side];
+  return cell < SMALL_CELL
+    ? { ...maxRoom, [side]: Math.min(maxRoom[side], cells * cell) }
+    : maxRoom;
 }
 
 function sizeOf([start, stop]: Range): number {
@@ -192,13 +214,13 @@ function sizeOf([start, stop]: Range): number {
 }
 
 /** Return whether a cell covers more than one token on any side. */
-export function isPooled(viewport: Viewport): boolean {
-  return viewport.rows.level > 0 || viewport.columns.level > 0;
+export function isPooled({ axes }: Viewport): boolean {
+  return axes.query.level > 0 || axes.key.level > 0;
 }
 
 /** Return whether all tokens of the chosen texts are visible. */
-export function isWhole(viewport: Viewport): boolean {
-  return [viewport.rows, viewport.columns].every(
+export function isWhole({ axes }: Viewport): boolean {
+  return [axes.query, axes.key].every(
     ({ window, extent }) => window[0] <= extent[0] && window[1] >= extent[1],
   );
 }
@@ -216,12 +238,14 @@ export function cellOf(axis: Axis, token: number | null): number | null {
   return Math.floor((token - axis.window[0]) / 2 ** axis.level);
 }
 
-/**
- * Return the distance of a token from the corner of the cells, in pixels. `token` may be
- * fractional, for a position inside a token.
- */
+/** Return the size of a token, in pixels. */
+export function tokenStep(axis: Axis): number {
+  return axis.cell / 2 ** axis.level;
+}
+
+/** Return the distance of the centre of a token from the corner of the cells, in pixels. */
 export function pixelOf(axis: Axis, token: number): number {
-  return ((token - axis.window[0]) / 2 ** axis.level) * axis.cell;
+  return (token + 0.5 - axis.window[0]) * tokenStep(axis);
 }
 
 /**
@@ -230,7 +254,7 @@ export function pixelOf(axis: Axis, token: number): number {
  *
  * @param next axis with the size and level of the result. The start of its window is ignored.
  */
-export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
+function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const { extent } = now;
   const tokensPerCell = 2 ** next.level;
   const size = Math.min(
@@ -240,10 +264,8 @@ export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   // Find whole cells first, as `cellAt` does for the pointer, so both give the same token.
   const cellUnder = (axis: Axis, cells: number): number =>
     Math.max(0, Math.min(cells - 1, Math.floor(pixel / axis.cell)));
-  const [cell, nextCell] = [
-    cellUnder(now, now.cells),
-    cellUnder(next, Math.ceil(size / tokensPerCell)),
-  ];
+  const cell = cellUnder(now, now.cells);
+  const nextCell = cellUnder(next, Math.ceil(size / tokensPerCell));
   const inCell = Math.max(0, Math.min(0.999, pixel / now.cell - cell));
   const token = now.window[0] + cell * 2 ** now.level + Math.floor(inCell * 2 ** now.level);
   const start = (Math.floor(token / tokensPerCell) - nextCell) * tokensPerCell;
@@ -254,64 +276,56 @@ export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
 }
 
 /** Move a window by a number of tokens, and stop at the ends of the extent. */
-export function movedBy(axis: Pick<Axis, "extent">, window: Range, by: number): Range {
-  const size = window[1] - window[0];
-  const start = Math.max(axis.extent[0], Math.min(axis.extent[1] - size, window[0] + by));
+export function movedBy({ extent }: Pick<Axis, "extent">, window: Range, by: number): Range {
+  const size = sizeOf(window);
+  const start = Math.max(extent[0], Math.min(extent[1] - size, window[0] + by));
   return [start, start + size];
 }
 
-/** Point, in pixels from the upper left corner of the cells. */
-export interface Point {
-  right: number;
-  down: number;
-}
-
 /**
- * Return the windows after one zoom step. The token at `around` stays in place. Return null if it
- * is not possible to zoom further.
+ * Return the windows after one zoom step. Return null if it is not possible to zoom further.
+ *
+ * @param around distances from the upper left corner of the cells, in pixels, at which a token
+ *   stays in place.
  */
 export function zoomed(
   viewport: Viewport,
-  room: Room,
+  room: BySide<number>,
   nearer: boolean,
-  around: Point,
+  around: BySide<number>,
 ): Pick<HeatMapState, "query_window" | "key_window"> | null {
-  const { rows, columns, pair, pooled, ratio } = viewport;
+  const { axes, ratio } = viewport;
   const stage = stageOf(viewport, room);
-  const [numRows, numColumns] = [sizeOf(rows.window), sizeOf(columns.window)];
-  const [allRows, allColumns] = [sizeOf(rows.extent), sizeOf(columns.extent)];
+  const sizes = bySide((side) => sizeOf(axes[side].extent));
   const steps = [...STEPS];
-  const longest = Math.max(allRows, allColumns);
-  for (let step = 0.5; step * longest >= Math.min(stage.width, stage.height) / 2; step /= 2)
+  const longest = Math.max(sizes.query, sizes.key);
+  for (let step = 0.5; step * longest >= Math.min(stage.query, stage.key) / 2; step /= 2)
     steps.unshift(step);
   if (!nearer) steps.reverse();
-  const slack = (axis: Axis): number => (axis.level === 0 ? 0 : 2 * 2 ** axis.level);
   for (const step of steps) {
-    const [nextRows, nextColumns] = counts(stage, room, step, allRows, allColumns);
-    const [byRows, byColumns] = [numRows - nextRows, numColumns - nextColumns];
-    const changes = nearer
-      ? (byRows > slack(rows) || byColumns > slack(columns)) && byRows >= 0 && byColumns >= 0
-      : (-byRows > slack(rows) || -byColumns > slack(columns)) && byRows <= 0 && byColumns <= 0;
-    if (!changes) continue;
-    if (nextRows === allRows && nextColumns === allColumns) break;
+    const next = counts(viewport, stage, room, step);
+    const removed = bySide((side) => {
+      const difference = sizeOf(axes[side].window) - next[side];
+      return nearer ? difference : -difference;
+    });
+    const slack = ({ level }: Axis): number => (level === 0 ? 0 : 2 * 2 ** level);
+    const changes = SIDES.some((side) => removed[side] > slack(axes[side]));
+    if (!changes || removed.query < 0 || removed.key < 0) continue;
+    if (SIDES.every((side) => next[side] === sizes[side])) break;
     // The size of the cells depends only on the numbers of tokens, so the start of the windows is
     // set afterwards.
-    const tokensPerCell = Math.max(1, Math.round(1 / step));
-    const windowOf = ({ extent }: Axis, count: number): Range => {
-      const start = Math.floor(extent[0] / tokensPerCell) * tokensPerCell;
-      return [Math.max(extent[0], start), start + count];
-    };
-    const windows = {
-      query_window: windowOf(rows, nextRows),
-      key_window: windowOf(columns, nextColumns),
-    };
-    const next = viewportOf(viewport, { ...windows, pair, pooled }, room, ratio);
+    const windows = bySide((side): Range => {
+      const [start] = axes[side].extent;
+      return [start, start + next[side]];
+    });
+    const state = { ...viewport, query_window: windows.query, key_window: windows.key };
+    const { axes: nextAxes } = viewportOf(viewport, state, room, ratio);
     return {
-      query_window: keptInPlace(rows, next.rows, around.down),
-      key_window: keptInPlace(columns, next.columns, around.right),
+      query_window: keptInPlace(axes.query, nextAxes.query, around.query),
+      key_window: keptInPlace(axes.key, nextAxes.key, around.key),
     };
   }
-  return nearer || isWhole(viewport) ? null : { query_window: null, key_window: null };
+  return nearer || isWhole(viewport) ? null : WHOLE;
 }
 
 /**
@@ -319,26 +333,23 @@ export function zoomed(
  * per token.
  */
 function counts(
-  stage: Room,
-  room: Room,
+  viewport: Viewport,
+  stage: BySide<number>,
+  room: BySide<number>,
   step: number,
-  allRows: number,
-  allColumns: number,
-): [number, number] {
-  const fits = (side: number, pixels: number): number => {
-    // With cells of the largest size, round up. Rounding down would leave empty space.
-    const count =
-      pixels < MAX_CELL ? Math.floor(side / pixels + 1e-6) : Math.ceil(side / pixels - 1e-6);
+): BySide<number> {
+  const fits = (side: Side, pixels: number): number => {
     // Below one pixel per token, use whole cells. Each covers the tokens that share a pixel.
-    return pixels < 1 ? Math.floor(side) * Math.round(1 / pixels) : Math.max(1, count);
+    if (pixels < 1) return Math.floor(stage[side]) * Math.round(1 / pixels);
+    // With cells of the largest size, round up. Rounding down would leave empty space.
+    const count = stage[side] / pixels;
+    return Math.max(1, pixels < MAX_CELL ? Math.floor(count + 1e-6) : Math.ceil(count - 1e-6));
   };
   // One side of the picture fills its space, and its cells fill this side exactly. Along the other
   // side, as many cells as possible fit.
-  const high = room.height / allRows <= room.width / allColumns;
-  const [side, other] = high ? [stage.height, stage.width] : [stage.width, stage.height];
-  const along = fits(side, step);
-  const across = fits(other, step < 1 ? step : Math.max(step, side / along));
-  return high
-    ? [Math.min(allRows, along), Math.min(allColumns, across)]
-    : [Math.min(allRows, across), Math.min(allColumns, along)];
+  const extents = extentsOf(viewport);
+  const filled = limitingSide(extents, room);
+  const along = fits(filled, step);
+  const across = fits(otherSide(filled), step < 1 ? step : Math.max(step, stage[filled] / along));
+  return bySide((side) => Math.min(sizeOf(extents[side]), side === filled ? along : across));
 }

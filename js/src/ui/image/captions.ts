@@ -4,11 +4,12 @@
  */
 
 import type { PatchGrid, TokenList } from "../../client/protocol";
+import { topKeys } from "../../client/requests/strongest";
 import { largestOf } from "../../client/signs";
+import { patchOf } from "../../draw/patches";
 import {
   capital,
   formatShare,
-  formatWeight,
   pluralOf,
   type Quantity,
   quoted,
@@ -25,12 +26,7 @@ export interface HeatCaptionInput {
   grid: PatchGrid;
   queries: TokenList;
   keys: TokenList;
-  /** Quantity of the values. Default: attention weights. */
-  quantity?: Quantity;
-}
-
-function sum(values: Float32Array): number {
-  return values.reduce((total, value) => total + value, 0);
+  quantity: Quantity;
 }
 
 /** Smallest share of the weights that the caption names. */
@@ -49,34 +45,21 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
  * elsewhere".
  */
 export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): string {
+  const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
   const total = sum(heat.values);
   if (total === 0) return "no weight at all";
-  const of = (part: number): string => formatShare(part / total);
-  const grids = keys.grids ?? [];
-  const onThisGrid = sum(onGrid(heat, grid));
-  let remaining = total - onThisGrid;
-  const parts = [`${of(onThisGrid)} on ${imageName(grid, keys)}`];
-  for (const other of grids) {
-    if (other.start === grid.start) continue;
-    const share = sum(onGrid(heat, other));
-    remaining -= share;
-    parts.push(`${of(share)} on image ${other.image}`);
-  }
-  let best = -1;
-  heat.values.forEach((value, token) => {
-    const inGrid = grids.some(
-      (candidate) =>
-        token >= candidate.start && token < candidate.start + candidate.rows * candidate.columns,
-    );
-    if (!inGrid && value > (heat.values[best] ?? 0)) best = token;
-  });
+  const others = (keys.grids ?? []).filter((other) => other.start !== grid.start);
+  const parts: [number, string][] = [
+    [sum(onGrid(heat, grid)), imageName(grid, keys)],
+    ...others.map((other): [number, string] => [sum(onGrid(heat, other)), `image ${other.image}`]),
+  ];
+  const [best = -1] = topKeys(heat.values, 1, (token) => patchOf(keys, token) === null);
   const strongest = heat.values[best] ?? 0;
-  if (strongest / total >= MIN_NAMED_SHARE) {
-    parts.push(`${of(strongest)} on ${quotedAt(keys.text, best)}`);
-    remaining -= strongest;
-  }
-  if (remaining / total >= MIN_NAMED_SHARE) parts.push(`${of(remaining)} elsewhere`);
-  return parts.join(", ");
+  if (strongest / total >= MIN_NAMED_SHARE) parts.push([strongest, quotedAt(keys.text, best)]);
+  const rest = total - parts.reduce((named, [part]) => named + part, 0);
+  const shares = parts.map(([part, name]) => `${formatShare(part / total)} on ${name}`);
+  if (rest / total >= MIN_NAMED_SHARE) shares.push(`${formatShare(rest / total)} elsewhere`);
+  return shares.join(", ");
 }
 
 /** Describe the patch with the largest absolute value of a heat map. */
@@ -86,19 +69,17 @@ function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
   const best = values.indexOf(largestOf(values));
   const { text } = question.side === "key" ? queries : keys;
   const value = values[best] ?? 0;
-  const number = quantity
-    ? withWay(quantity, value, written(quantity, value, 3))
-    : formatWeight(value, 3);
+  const number = withWay(quantity, value, written(quantity, value, 3));
   return `${quoted(text[grid.start + best] ?? "")}, ${number}`;
 }
 
 export function headingOf({ question, grid, queries, keys, quantity }: HeatCaptionInput): string {
   const { side, token } = question;
-  const numbers = capital(pluralOf(quantity ?? { name: "weight" }));
+  const numbers = capital(pluralOf(quantity));
   if (side === "query")
     return `${numbers} of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
   if (side === "key") return `${numbers} on ${quotedAt(keys.text, token)} from each patch`;
-  if (quantity?.signed) {
+  if (quantity.signed) {
     return `Mean ${quantity.name} over all ${queries.text.length} queries (signs may cancel)`;
   }
   return `Attention received: the mean over all ${queries.text.length} queries`;
@@ -107,7 +88,7 @@ export function headingOf({ question, grid, queries, keys, quantity }: HeatCapti
 /** Return the caption below one heat map. */
 export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
   const { quantity } = input;
-  if (quantity?.signed) return `Largest ${quantity.name}: ${strongestInWords(heat, input)}.`;
+  if (quantity.signed) return `Largest ${quantity.name}: ${strongestInWords(heat, input)}.`;
   if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
   // Maxima over heads do not sum to 1, so the caption has no shares.
   const shares = heat.series.how === "max" ? "" : `${sharesInWords(heat, input)}. `;

@@ -25,8 +25,6 @@ export interface PanelContent {
   /** Heat maps over the image. If empty, the panel shows only the image. */
   heats: readonly Heat[];
   captionInput: HeatCaptionInput | null;
-  /** Heading if `captionInput` is null. */
-  heading?: string;
   /** Absolute value that has the strongest colour. */
   end: number;
   /**
@@ -58,9 +56,8 @@ const CAPTION = 11.5;
 const LINE = 16;
 
 function lines(text: string, width: number, size: number): string[] {
-  return text === ""
-    ? []
-    : wrap(text, width, (part) => measureText(part, fontOf({ size, font: "text" })));
+  const font = fontOf({ size, font: "text" });
+  return text === "" ? [] : wrap(text, width, (part) => measureText(part, font));
 }
 
 /**
@@ -112,7 +109,7 @@ function frameMarks(
 function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[] {
   const { palette, grid, image } = content;
   const { own, other, hovered, captionInput } = content;
-  const signed = captionInput?.quantity?.signed;
+  const signed = captionInput?.quantity.signed;
   const marks: Mark[] = [];
   if (heat) {
     marks.push(pictureMark(greyOf(image, rgbOf(palette.background)), tile), {
@@ -146,11 +143,8 @@ export function panelMarks(content: PanelContent): Panel {
   const marks: Mark[] = [];
   const tiles: Tile[] = [];
   let y = HEADING / 2 + 2;
-  for (const line of lines(
-    captionInput ? headingOf(captionInput) : (content.heading ?? "The image"),
-    width,
-    HEADING,
-  )) {
+  const heading = captionInput ? headingOf(captionInput) : "The image";
+  for (const line of lines(heading, width, HEADING)) {
     marks.push(textMark(line, 0, y, palette.ink, HEADING));
     y += LINE + 2;
   }
@@ -174,11 +168,8 @@ export function panelMarks(content: PanelContent): Panel {
       tiles.push(tile);
       marks.push(...tileMarks(content, heat, tile));
       top += high + CAPTION + 1;
-      for (const line of lines(
-        heat && captionInput ? heatInWords(heat, captionInput) : "",
-        room,
-        CAPTION,
-      )) {
+      const caption = heat && captionInput ? heatInWords(heat, captionInput) : "";
+      for (const line of lines(caption, room, CAPTION)) {
         marks.push(textMark(line, x, top, palette.muted, CAPTION));
         top += LINE;
       }
@@ -186,28 +177,21 @@ export function panelMarks(content: PanelContent): Panel {
     });
     y = below + 6;
   }
-  const only = heats.length === 1 ? heats[0]?.series.color : palette.neutral;
-  if (heats.length > 0) {
+  if (captionInput && heats[0]) {
     const end = plainNumber(Number(content.end.toPrecision(3)));
-    const { name = "weight", signed = false } = captionInput?.quantity ?? {};
+    const { quantity } = captionInput;
+    const { name, signed } = quantity;
+    const only = heats.length === 1 ? heats[0].series.color : palette.neutral;
     const scale = rampBox(palette, {
       color: (position) => {
         const share = signed ? 2 * position - 1 : position;
-        const color = signed ? signColor(share, palette) : (only ?? palette.neutral);
+        const color = signed ? signColor(share, palette) : only;
         return [...rgbOf(color), 255 * HEAT_OPACITY * Math.abs(share)];
       },
       labels: signed ? aroundZero(end) : ["0", name, end],
-      ...(signed && { quantity: signsInWords({ name }) }),
+      ...(signed && { quantity: signsInWords(quantity) }),
     });
-    const meaning = { scale: true };
-    marks.push(...translate(scale.marks, 0, y), {
-      kind: "rect",
-      x: 0,
-      y,
-      width: scale.width,
-      height: scale.height,
-      meaning,
-    });
+    marks.push(...translate(scale.marks, 0, y));
     y += scale.height + 12;
   }
   for (const line of content.notes.flatMap((note) => lines(note, width, CAPTION))) {

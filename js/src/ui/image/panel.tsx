@@ -3,7 +3,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
-import { hitTest, sceneOf } from "../../draw/marks";
+import { sceneOf } from "../../draw/marks";
 import { Choice } from "../controls/fields";
 import { type KeyActions, runKey, type Shortcut } from "../controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
@@ -80,11 +80,8 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     panel.point(null);
   };
   const onClick = (event: MouseEvent): void => {
-    const point = pointIn(plot.current, event);
-    const to = patchAtPoint(point);
+    const to = patchAtPoint(pointIn(plot.current, event));
     if (to) panel.choose(to.patch);
-    else if (hitTest(panel.drawn.peek()?.marks ?? [], point.x, point.y)?.scale)
-      panel.wholeScale.value = !panel.wholeScale.peek();
   };
   const move = (down: number, across: number) => () => {
     const content = panel.content.peek();

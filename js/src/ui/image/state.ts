@@ -3,30 +3,82 @@
  * image, which are tokens, in rows and columns.
  */
 
-import type { ReadonlySignal, Signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
-import type { Selection } from "../view/record";
+import type { RecordStore, Selection } from "../view/record";
 
 /** Images of the record, by their number. An image is null until it is loaded. */
 export type Images = readonly (RecordImage | null)[];
 
-/** Images of a view, and the division of its width into plot and image panel. */
-export interface ImageRoom {
-  images: ReadonlySignal<Images>;
-  /** Whether all images among the selected tokens are loaded. */
-  ready: ReadonlySignal<boolean>;
-  /** Whether the panel is shown. It is shown if keys are patches of an image. */
-  shown: ReadonlySignal<boolean>;
-  beside: ReadonlySignal<boolean>;
-  plotWidth: ReadonlySignal<number>;
-  panelWidth: ReadonlySignal<number>;
-  /** Whether the panel is drawn. The value has no meaning if the panel is not shown. */
-  drawn: Signal<boolean>;
+/** Smallest width of the view, in pixels, at which the panel is beside the plot. */
+const MIN_WIDTH_WITH_PANEL_BESIDE = 760;
+export const PANEL_GAP = 28;
+const SHARE = 0.34;
+const MIN_WIDTH_BESIDE = 230;
+const MAX_WIDTH_BESIDE = 380;
+const MAX_WIDTH_BELOW = 420;
+
+/** Load the images of a view, and divide its width between plot and image panel. */
+export function createImageRoom(
+  record: RecordStore,
+  source: Source,
+  width: { readonly value: number },
+  withPanel: boolean,
+) {
+  const requested = computed(() => {
+    const { queries, keys } = record.selection.value ?? {};
+    const grids = [...(queries?.grids ?? []), ...(keys?.grids ?? [])];
+    const numbers = [...new Set(grids.map(({ image }) => image))].sort((a, b) => a - b);
+    const hasImages = numbers.length > 0 && record.description.value?.images;
+    return hasImages ? { numbers, record: record.number.value } : null;
+  });
+  const answered = record.answer(requested, ({ numbers }, ended) =>
+    Promise.all(numbers.map((imageNumber) => source.image(imageNumber, ended))),
+  );
+  const images = computed<Images>(() => {
+    const all: (RecordImage | null)[] = (record.description.value?.images ?? []).map(() => null);
+    const { question, answer } = answered.value ?? {};
+    if (!question || question.record !== record.number.value) return all;
+    question.numbers.forEach((imageNumber, i) => {
+      all[imageNumber] = answer?.[i] ?? null;
+    });
+    return all;
+  });
+  const shown = computed(() => {
+    const grids = record.selection.value?.keys.grids ?? [];
+    return withPanel && requested.value !== null && grids.length > 0;
+  });
+  const beside = computed(() => shown.value && width.value >= MIN_WIDTH_WITH_PANEL_BESIDE);
+  const panelWidth = computed(() =>
+    beside.value
+      ? Math.round(Math.max(MIN_WIDTH_BESIDE, Math.min(MAX_WIDTH_BESIDE, width.value * SHARE)))
+      : Math.min(MAX_WIDTH_BELOW, width.value),
+  );
+  const drawn = signal(false);
+  return {
+    images,
+    /** Whether the panel is shown. It is shown if keys are patches of an image. */
+    shown,
+    beside,
+    plotWidth: computed(() =>
+      beside.value ? width.value - panelWidth.value - PANEL_GAP : width.value,
+    ),
+    panelWidth,
+    /** Whether the panel is drawn. The panel sets it. */
+    drawn,
+    /** Whether the images are loaded and, if a panel is shown, the panel is drawn. */
+    complete: computed(() => {
+      const isLoaded = (requested.value?.numbers ?? []).every((i) => images.value[i]);
+      return isLoaded && (!shown.value || drawn.value);
+    }),
+  };
 }
+
+export type ImageRoom = ReturnType<typeof createImageRoom>;
 
 /** One head or several combined heads, which are shown as one heat map. */
 export interface HeatSeries {
@@ -128,50 +180,33 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
   return Float32Array.from(sums, (sum) => (sum * columns) / matrix.length);
 }
 
-/**
- * Combine the rows of several heads. Return for each token the mean of the heads ("mean"), or the
- * value with the largest absolute value ("max").
- */
-function combineHeads(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
-  return Float32Array.from(rows[0] ?? [], (_, i) => {
-    const values = rows.map((row) => row[i] as number);
-    return how === "max"
-      ? largestOf(values)
-      : values.reduce((sum, value) => sum + value, 0) / values.length;
+/** Combine the weights of several heads to their mean, or to the largest absolute value ("max"). */
+export function combineHeads(heads: readonly Float32Array[], how: HeatSeries["how"]): Float32Array {
+  return Float32Array.from(heads[0] ?? [], (_, i) => {
+    if (how === "max") return largestOf(heads.map((weights) => weights[i] as number));
+    // Sum in float64 as the kernel does, so both results are equal.
+    let sum = 0;
+    for (const weights of heads) sum += weights[i] as number;
+    return sum / heads.length;
   });
 }
 
 /** Load the values of all heat maps of a request. */
 export async function loadHeat(
   source: Source,
-  question: HeatQuestion,
+  { stack, layer, side, token, numQueries, numKeys, series }: HeatQuestion,
   ended: AbortSignal,
 ): Promise<Heat[]> {
-  const { stack, layer, side, token, numQueries, numKeys, series } = question;
   const heads = [...new Set(series.flatMap((item) => item.heads))];
   const one: [number, number] = [token, token + 1];
-  const piece = await source.block(
-    {
-      stack,
-      layer,
-      heads,
-      rows: side === "query" ? one : [0, numQueries],
-      columns: side === "key" ? one : [0, numKeys],
-    },
-    ended,
-  );
-  const rows = new Map<number, Float32Array>();
-  heads.forEach((head, i) => {
-    const matrix = piece.matrices[i] as Float32Array;
-    rows.set(head, side === null ? meanRow(matrix, numKeys) : matrix);
+  const rows: [number, number] = side === "query" ? one : [0, numQueries];
+  const columns: [number, number] = side === "key" ? one : [0, numKeys];
+  const { matrices } = await source.block({ stack, layer, heads, rows, columns }, ended);
+  const values = side === null ? matrices.map((matrix) => meanRow(matrix, numKeys)) : matrices;
+  return series.map((item) => {
+    const own = item.heads.map((head) => values[heads.indexOf(head)] as Float32Array);
+    return { series: item, values: combineHeads(own, item.how) };
   });
-  return series.map((item) => ({
-    series: item,
-    values: combineHeads(
-      item.heads.map((head) => rows.get(head) as Float32Array),
-      item.how,
-    ),
-  }));
 }
 
 /** Return the values of a heat map that belong to the patches of a grid. */

@@ -1,11 +1,7 @@
-/**
- * Signals for images beside a plot: the images, the width of the panel, and the weights over one
- * image.
- */
+/** Signals of the image panel beside a plot, which shows weights over one image. */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import type { PatchGrid, TokenList } from "../../client/protocol";
-import type { RecordImage } from "../../client/requests/images";
+import type { PatchGrid } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
 import type { Box } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
@@ -14,81 +10,20 @@ import { quantityOf } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
-import { type HeatCaptionInput, heatsInWords } from "./captions";
+import { heatsInWords } from "./captions";
 import { type PanelContent, panelMarks } from "./marks";
 import {
+  createImageRoom,
   type Focus,
   fewSeries,
-  type Heat,
   type HeatQuestion,
   type HeatSeries,
   heatQuestion,
-  type ImageRoom,
-  type Images,
   loadHeat,
   onGrid,
+  PANEL_GAP,
   queryGridOf,
 } from "./state";
-
-/** Smallest width of the view, in pixels, at which the panel is beside the plot. */
-const MIN_WIDTH_WITH_PANEL_BESIDE = 760;
-const PANEL_GAP = 28;
-const SHARE = 0.34;
-const MIN_WIDTH_BESIDE = 230;
-const MAX_WIDTH_BESIDE = 380;
-const MAX_WIDTH_BELOW = 420;
-
-function numbersOf(...lists: TokenList[]): number[] {
-  const numbers = lists.flatMap(({ grids }) => grids?.map((grid) => grid.image) ?? []);
-  return [...new Set(numbers)].sort((a, b) => a - b);
-}
-
-function createImageRoom<S extends RecordState>(
-  context: ViewContext<S>,
-  withPanel: boolean,
-): ImageRoom {
-  const { record, source, width } = context;
-  const requested = computed(() => {
-    const selection = record.selection.value;
-    const numbers = selection ? numbersOf(selection.queries, selection.keys) : [];
-    const hasImages = numbers.length > 0 && record.description.value?.images;
-    return hasImages ? { numbers, record: record.number.value } : null;
-  });
-  const answered = record.answer(requested, ({ numbers }, ended) =>
-    Promise.all(numbers.map((imageNumber) => source.image(imageNumber, ended))),
-  );
-  const images = computed<Images>(() => {
-    const all: (RecordImage | null)[] = (record.description.value?.images ?? []).map(() => null);
-    if (answered.value?.question.record !== record.number.value) return all;
-    answered.value.question.numbers.forEach((number, i) => {
-      all[number] = answered.value?.answer[i] ?? null;
-    });
-    return all;
-  });
-  const shown = computed(
-    () =>
-      withPanel &&
-      requested.value !== null &&
-      (record.selection.value?.keys.grids?.length ?? 0) > 0,
-  );
-  const beside = computed(() => shown.value && width.value >= MIN_WIDTH_WITH_PANEL_BESIDE);
-  const panelWidth = computed(() =>
-    beside.value
-      ? Math.round(Math.max(MIN_WIDTH_BESIDE, Math.min(MAX_WIDTH_BESIDE, width.value * SHARE)))
-      : Math.min(MAX_WIDTH_BELOW, width.value),
-  );
-  return {
-    images,
-    ready: computed(() => (requested.value?.numbers ?? []).every((number) => images.value[number])),
-    shown,
-    beside,
-    plotWidth: computed(() =>
-      beside.value ? width.value - panelWidth.value - PANEL_GAP : width.value,
-    ),
-    panelWidth,
-    drawn: signal(false),
-  };
-}
 
 /**
  * Return a context for a plot that shares the width of the view with an image panel.
@@ -99,13 +34,8 @@ export function sharingRoom<S extends RecordState>(
   context: ViewContext<S>,
   withPanel = true,
 ): ViewContext<S> {
-  const image = createImageRoom(context, withPanel);
+  const image = createImageRoom(context.record, context.source, context.width, withPanel);
   return { ...context, width: image.plotWidth, image };
-}
-
-/** Return whether the images are loaded and, if a panel is shown, the panel is drawn. */
-export function imagesDrawn({ image }: Pick<ViewContext<RecordState>, "image">): boolean {
-  return !image || (image.ready.value && (!image.shown.value || image.drawn.value));
 }
 
 /** Patch under the pointer or at the keyboard cursor, as index in the grid. */
@@ -139,8 +69,6 @@ export function createImagePanel<S extends RecordState>(
 ) {
   const { record, common: state, image: room } = context;
   const hovered = signal<HoveredPatch | null>(null);
-  /** Whether the scale ends at the largest possible weight instead of the largest shown one. */
-  const wholeScale = signal(false);
   /** Index of the patch grid that the reader chose, or null without a choice. */
   const picked = signal<number | null>(null);
   const selection = computed(() => (room?.shown.value ? record.selection.value : null));
@@ -149,15 +77,16 @@ export function createImagePanel<S extends RecordState>(
     const chosen = picked.value;
     if (chosen !== null && chosen < grids.value.length) return chosen;
     const { queries, token = null, key = null } = selection.value ?? {};
+    const ofQuery = queries?.grids?.find((grid) => patchIn(grid, token) !== null);
     const holds = (grid: PatchGrid): boolean =>
-      patchIn(grid, key) !== null ||
-      (queries?.grids?.some(
-        (candidate) => candidate.image === grid.image && patchIn(candidate, token) !== null,
-      ) ??
-        false);
+      patchIn(grid, key) !== null || grid.image === ofQuery?.image;
     return Math.max(0, grids.value.findIndex(holds));
   });
-  const keyGrid = computed(() => grids.value[shownGrid.value] ?? null);
+  /** Selection, shown patch grid of its keys, and the same grid of its queries if there is one. */
+  const shown = computed(() => {
+    const [now, grid] = [selection.value, grids.value[shownGrid.value]];
+    return now && grid ? { now, grid, queryGrid: queryGridOf(now, grid) } : null;
+  });
 
   // While the pointer is on the panel, show the weights of the pinned tokens. Otherwise the weights
   // below the pointer would change with the pointer.
@@ -167,60 +96,53 @@ export function createImagePanel<S extends RecordState>(
       : options.focus.value,
   );
   const question = computed<HeatQuestion | null>(() => {
-    const [now, grid] = [selection.value, keyGrid.value];
     const series = fewSeries(options.series.value);
-    return now && grid && series.length > 0 ? heatQuestion(now, grid, focus.value, series) : null;
+    if (!shown.value || series.length === 0) return null;
+    return heatQuestion(shown.value.now, shown.value.grid, focus.value, series);
   });
   const answered = record.answer(question, (request, ended) =>
     loadHeat(context.source, request, ended),
   );
 
-  const base = computed<Omit<PanelContent, "hovered" | "notes"> | null>(() => {
-    const [now, grid] = [selection.value, keyGrid.value];
-    const image = grid && room?.images.value[grid.image];
-    if (!room || !now || !grid || !image) return null;
-    const requested = question.value;
-    const lastAnswer = answered.value;
+  const base = computed<PanelContent | null>(() => {
+    const image = shown.value && room?.images.value[shown.value.grid.image];
+    if (!room || !shown.value || !image) return null;
+    const { now, grid: keyGrid, queryGrid } = shown.value;
+    const [requested, latest] = [question.value, answered.value];
     // The last answer may belong to an earlier stack or layer.
     const fits =
-      requested &&
-      lastAnswer?.question.stack === requested.stack &&
-      lastAnswer.question.layer === requested.layer;
-    const heats: readonly Heat[] = fits ? lastAnswer.answer : [];
-    const queryGrid = queryGridOf(now, grid);
-    const of = fits ? lastAnswer.question : null;
-    const lies = of?.side === "key" && queryGrid ? queryGrid : grid;
-    const captionInput: HeatCaptionInput | null = of && {
-      question: of,
-      grid: lies,
-      queries: now.queries,
-      keys: now.keys,
-      quantity: quantityOf(now.stack),
-    };
-    const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, lies)))));
+      latest?.question.stack === requested?.stack && latest?.question.layer === requested?.layer;
+    const { question: of = null, answer: heats = [] } = (fits && latest) || {};
+    const isOfKey = of?.side === "key";
+    const grid = (isOfKey && queryGrid) || keyGrid;
+    const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))));
     const indexOn = (token: number | null, on: PatchGrid | null): number | null =>
       token !== null && on && patchIn(on, token) ? token - on.start : null;
-    const query = of?.side === "query" ? of.token : null;
-    const key = of?.side === "key" ? of.token : focus.value.key;
     return {
       width: room.panelWidth.value,
       palette: context.palette.value,
       image,
-      grid: lies,
+      grid,
       heats,
-      captionInput,
+      captionInput: of && {
+        ...{ question: of, grid, queries: now.queries, keys: now.keys },
+        quantity: quantityOf(now.stack),
+      },
       // Use the largest weight itself as the end. A larger round number would make the heat map
       // paler.
-      end: (wholeScale.value ? now.stack.maximum : largest) || 1,
-      own: of?.side === "key" ? indexOn(key, grid) : indexOn(query, queryGrid),
-      other: of?.side === "key" ? null : indexOn(key, grid),
+      end: largest || 1,
+      own: isOfKey
+        ? indexOn(of.token, keyGrid)
+        : indexOn(of?.side === "query" ? of.token : null, queryGrid),
+      other: isOfKey ? null : indexOn(focus.value.key, keyGrid),
+      hovered: null,
+      notes: [options.note?.value ?? ""],
     };
   });
   const advice = computed(() => {
-    const [now, grid] = [selection.value, keyGrid.value];
-    if (!now || !grid) return "";
-    const role = queryGridOf(now, grid) ? "query" : "key";
-    return now.token === null
+    if (!shown.value) return "";
+    const role = shown.value.queryGrid ? "query" : "key";
+    return shown.value.now.token === null
       ? `Click a patch to choose it as the ${role}${role === "query" ? ". You can also choose any other query" : ""}.`
       : "Click a patch to choose another. Esc clears the choice.";
   });
@@ -229,23 +151,22 @@ export function createImagePanel<S extends RecordState>(
       base.value && {
         ...base.value,
         hovered: hovered.value?.patch ?? null,
-        notes: [options.note?.value ?? "", advice.value],
+        notes: [...base.value.notes, advice.value],
       },
   );
-  const drawn = computed(() => content.value && panelMarks(content.value));
 
   /** Return the query and the key for a patch of the shown weights. */
   const tokensAt = (patch: number): Focus => {
     const now = base.peek();
-    const [of, grid] = [now?.captionInput?.question, keyGrid.peek()];
-    const token = (now?.grid.start ?? 0) + patch;
-    if (of?.side === "key") return { query: token, key: of.token };
+    const of = now?.captionInput?.question;
+    if (of?.side === "key") return { query: (now?.grid.start ?? 0) + patch, key: of.token };
     const query = of?.side === "query" ? of.token : null;
+    const grid = shown.peek()?.grid;
     return { query, key: grid ? grid.start + patch : null };
   };
   return {
     content,
-    drawn,
+    drawn: computed(() => content.value && panelMarks(content.value)),
     /** Caption of the panel for screen readers, or "" without a panel. */
     caption: computed(() => {
       const now = base.value;
@@ -264,25 +185,21 @@ export function createImagePanel<S extends RecordState>(
       hovered.value = to;
       options.point(to && { ...tokensAt(to.patch), tile: to.tile });
     },
-    wholeScale,
     picked,
     shownGrid,
     tokensAt,
     choose: (patch: number) => {
-      const [now, grid] = [selection.peek(), keyGrid.peek()];
-      if (!now || !grid) return;
-      const queryGrid = queryGridOf(now, grid);
-      const token = (queryGrid ?? grid).start + patch;
-      const field = queryGrid ? "token" : "key";
-      const pinned = state[field].peek() === token;
-      if (!pinned) options.reveal(queryGrid ? "query" : "key", token);
-      assign(state, { [field]: pinned ? null : token });
+      const now = shown.peek();
+      if (!now) return;
+      const side = now.queryGrid ? "query" : "key";
+      const token = (now.queryGrid ?? now.grid).start + patch;
+      const field = now.queryGrid ? "token" : "key";
+      const isPinned = state[field].peek() === token;
+      if (!isPinned) options.reveal(side, token);
+      assign(state, { [field]: isPinned ? null : token });
     },
     /** Return the panel for an export, or null without a panel. */
-    forExport: (): Box | null => {
-      const now = base.peek();
-      return now && panelMarks({ ...now, hovered: null, notes: [options.note?.peek() ?? ""] });
-    },
+    forExport: (): Box | null => base.peek() && panelMarks(base.peek() as PanelContent),
   };
 }
 

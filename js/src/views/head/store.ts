@@ -6,7 +6,7 @@ import { measureText } from "../../draw/canvas";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { type Scaling, scaleEnd } from "../../ui/colors/color-scales";
-import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
+import { createImagePanel, type ImagePanel } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
@@ -200,7 +200,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     /** Whether the drawn plot and its images belong to the current traits. */
     current: computed(
       () =>
-        imagesDrawn(context) &&
+        (context.image?.complete.value ?? true) &&
         requestedPart.value !== null &&
         same(reply.value?.question, requestedPart.value),
     ),

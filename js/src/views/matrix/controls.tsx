@@ -3,10 +3,18 @@
 import type { Range } from "../../client/protocol";
 import { Choice } from "../../ui/controls/fields";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
+import { PLURALS } from "../../ui/heat-map/captions";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
-import { type Axis, isPooled, isWhole, movedBy, type Viewport } from "../../ui/heat-map/viewport";
-import { counted } from "../../ui/text/captions";
+import {
+  type Axis,
+  isPooled,
+  isWhole,
+  movedBy,
+  SIDES,
+  type Viewport,
+} from "../../ui/heat-map/viewport";
+import { capital, counted } from "../../ui/text/captions";
 import { findTokens, TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
@@ -48,10 +56,10 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
         <TokenSearch
           search={store.search}
           matches={findTokens(viewport, store.search.value, {
-            queries: viewport.rows.extent,
-            keys: viewport.columns.extent,
+            queries: viewport.axes.query.extent,
+            keys: viewport.axes.key.extent,
           })}
-          from={(side) => (side === "query" ? viewport.rows : viewport.columns).window[0]}
+          from={(side) => viewport.axes[side].window[0]}
           show={store.show}
           onClear={() => {
             store.cursor.value = null;
@@ -60,18 +68,14 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
       </div>
       <div class="av-row av-options">
         <Zoom store={store} viewport={viewport} />
-        <WindowField
-          label="Queries"
-          axis={viewport.rows}
-          count={viewport.queries.text.length}
-          onChange={(query_window) => assign(state, { query_window })}
-        />
-        <WindowField
-          label="Keys"
-          axis={viewport.columns}
-          count={viewport.keys.text.length}
-          onChange={(key_window) => assign(state, { key_window })}
-        />
+        {SIDES.map((side) => (
+          <WindowField
+            key={side}
+            label={capital(PLURALS[side])}
+            axis={viewport.axes[side]}
+            onChange={(window) => assign(state, { [`${side}_window`]: window })}
+          />
+        ))}
       </div>
     </>
   );
@@ -117,11 +121,11 @@ function Zoom({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) 
 function WindowField(props: {
   label: string;
   axis: Axis;
-  count: number;
   onChange: (window: Range | null) => void;
 }) {
-  const { label, axis, count } = props;
+  const { label, axis } = props;
   const { window, extent } = axis;
+  const count = axis.tokens.text.length;
   if (count < 2) return null;
   const set = (start: number, stop: number): void => {
     if (!Number.isFinite(start) || !Number.isFinite(stop)) return;

@@ -8,7 +8,7 @@ import type { ViewFigure } from "../../ui/exports/exports";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { heatMapScale } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
-import { tokensOf } from "../../ui/heat-map/viewport";
+import { isPooled, tokensOf } from "../../ui/heat-map/viewport";
 
 /**
  * Return the parts of the figure without its captions. It highlights the pins, but not pointer,
@@ -35,9 +35,10 @@ const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
  * first tokens of a cell, and `query_stop` and `key_stop` the tokens after its last ones.
  */
 export function cellsCsv(heatMap: HeatMap): string {
-  const { grid, layout, queries, keys } = heatMap;
+  const { grid, layout } = heatMap;
   const { viewport } = layout;
-  const pooled = viewport.rows.level > 0 || viewport.columns.level > 0;
+  const { axes, queries, keys } = viewport;
+  const pooled = isPooled(viewport);
   const heads = viewport.heads.join(" ");
   // The error of an estimate is unknown. Its weights may all be very small, so they are rounded to
   // significant digits.
@@ -47,11 +48,11 @@ export function cellsCsv(heatMap: HeatMap): string {
     estimate ? Number(weight.toPrecision(4)) : roundedTo(weight, grid.error);
   const rows: (string | number | null)[][] = [];
   for (let row = 0; row < grid.rows; row++) {
-    const [query, queryStop] = tokensOf(viewport.rows, row);
+    const [query, queryStop] = tokensOf(axes.query, row);
     for (let column = 0; column < grid.columns; column++) {
       const weight = grid.values[row * grid.columns + column] as number;
       if (Number.isNaN(weight)) continue;
-      const [key, keyStop] = tokensOf(viewport.columns, column);
+      const [key, keyStop] = tokensOf(axes.key, column);
       rows.push([
         viewport.stack.name,
         viewport.layer,

@@ -48,8 +48,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
   const entries = useExports(context, {
     name: "matrix-view",
     figure: () => {
-      const heatMap = drawnYet(store.forExport());
-      const captionInput = drawnYet(store.captionInput.peek());
+      const heatMap = drawnYet(store.pinned.peek());
       const parts = figureParts(heatMap);
       const beside = inner.image?.beside.peek() ?? false;
       const drawn = viewFigure(context, {
@@ -57,13 +56,13 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
         picture: withPanel(parts.picture, panel.forExport(), beside),
         captions: {
           subtitle: subtitleOf(heatMap.layout.viewport, exactness(heatMap.grid)),
-          sentence: sentenceOf(captionInput),
-          coverage: coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: false }),
+          sentence: sentenceOf(heatMap),
+          coverage: coverage(heatMap, false),
         },
       });
       return { ...drawn, title: `${drawn.title} ${panel.caption.peek()}`.trim() };
     },
-    csv: () => cellsCsv(drawnYet(store.forExport())),
+    csv: () => cellsCsv(drawnYet(store.pinned.peek())),
     csvLabel: "Cells in sight, CSV",
   });
   const viewport = store.viewport.value;
@@ -71,7 +70,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
     <ViewFrame
       context={context}
       name="Matrix view"
-      subtitle={viewport ? subtitleOf(viewport, exactness(store.captionInput.value?.grid)) : ""}
+      subtitle={viewport ? subtitleOf(viewport, exactness(store.base.value?.grid)) : ""}
       summary={spoken}
       exports={entries}
       keys={[...heatMapShortcuts(context, store), ...imageShortcuts(inner)]}
@@ -96,12 +95,11 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
 
 /** Captions, legend and colour scale below the heat map. */
 function MatrixFooter({ store, sentenceOf }: { store: HeatMapStore; sentenceOf: typeof sentence }) {
-  const captionInput = store.captionInput.value;
-  const heatMap = store.base.value;
-  if (!captionInput || !heatMap) return null;
-  const text = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
+  const heatMap = store.pinned.value;
+  if (!heatMap) return null;
+  const text = coverage(heatMap, true);
   return (
-    <Footer class="av-matrix-footer" sentence={sentenceOf(captionInput)} coverage={text}>
+    <Footer class="av-matrix-footer" sentence={sentenceOf(heatMap)} coverage={text}>
       {heatMap.effects && (
         <EffectLegend scale={heatMap.effects} palette={heatMap.palette} where="beside keys" />
       )}

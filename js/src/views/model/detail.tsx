@@ -80,9 +80,9 @@ function detailContext(
  * @param image caption of the image, or "" without one.
  */
 function captionsOf(matrix: HeatMapStore, image: string): DetailCaptions | null {
-  const captions = matrix.captionInput.value;
+  const heatMap = matrix.pinned.value;
   return (
-    captions && { sentence: sentence(captions), summary: `${matrix.summary.value} ${image}`.trim() }
+    heatMap && { sentence: sentence(heatMap), summary: `${matrix.summary.value} ${image}`.trim() }
   );
 }
 
@@ -160,13 +160,11 @@ export function Detail(props: DetailProps) {
 function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
   const { state } = context;
-  const captions = matrix.captionInput.value;
-  const picture = matrix.heatMap.value;
-  if (!captions || !picture) return null;
-  const { end, scale } = picture;
+  const heatMap = matrix.pinned.value;
+  if (!heatMap) return null;
   return (
     <div class="av-model-captions">
-      <p class="av-muted">{coverage(captions, { scale, end, live: true })}</p>
+      <p class="av-muted">{coverage(heatMap, true)}</p>
       <div class="av-model-colours">
         <Choice<ColorScale>
           label="Colours"
@@ -177,7 +175,7 @@ function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMa
           ]}
           onChange={(color_scale) => assign(state, { color_scale })}
         />
-        <HeatMapLegend store={matrix} heatMap={picture} />
+        <HeatMapLegend store={matrix} heatMap={heatMap} />
       </div>
     </div>
   );

@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
-  type CaptionInput,
+  type Captioned,
   coverage,
   sentence,
   sumInSight,
@@ -12,20 +12,21 @@ import type { Viewport } from "../../../src/ui/heat-map/viewport";
 import { sentences } from "../../builders";
 import { viewport } from "./viewports";
 
-function inputOf(values: number[], now: Viewport, more: Partial<CaptionInput> = {}): CaptionInput {
+function inputOf(values: number[], now: Viewport, more: Partial<Captioned> = {}): Captioned {
   const grid: Grid = {
-    rows: now.rows.cells,
-    columns: now.columns.cells,
+    rows: now.axes.query.cells,
+    columns: now.axes.key.cells,
     values: Float32Array.from(values),
     maximum: now.stack.maximum,
     error: 0,
     missing: 0,
     fine: true,
   };
-  return { viewport: now, grid, token: null, key: null, row: null, column: null, ...more };
+  const none = { query: null, key: null };
+  const heatMap = { layout: { viewport: now }, grid, pins: none, lines: none, effects: null };
+  return { ...heatMap, scale: "linear", end: 1, ...more };
 }
 
-const look = { scale: "linear" as const, end: 1, live: true };
 const small = viewport(2);
 const FOUR = [0.1, 0.9, 0.7, 0.3];
 const line = (token: number, ...values: number[]) => ({
@@ -36,7 +37,7 @@ const line = (token: number, ...values: number[]) => ({
 });
 const row = line(1, 0.2, 0.8);
 const far = viewport(1000);
-const pooled = inputOf(new Array(far.rows.cells * far.columns.cells).fill(0.25), far);
+const pooled = inputOf(new Array(far.axes.query.cells * far.axes.key.cells).fill(0.25), far);
 const part = viewport(4, 4, { query_window: [1, 3], key_window: [0, 2] });
 const inPart = inputOf([0.5, 0.25, 0.25, 0], part);
 
@@ -51,24 +52,31 @@ describe("captions", () => {
       inputOf([1, 0, 0.8, 0.2], small),
     ),
     "Layer 0, head 1. “t1” attends most to “t1”: 0.80.": sentence(
-      inputOf(FOUR, small, { token: 1, row }),
+      inputOf(FOUR, small, { pins: { query: 1, key: null }, lines: { query: row, key: null } }),
     ),
     "Layer 0, head 1. “t0” gets most from “t1”: 0.60.": sentence(
-      inputOf(FOUR, small, { key: 0, column: line(0, 0.4, 0.6) }),
+      inputOf(FOUR, small, {
+        pins: { query: null, key: 0 },
+        lines: { query: null, key: line(0, 0.4, 0.6) },
+      }),
     ),
     "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.":
-      coverage(inPart, look),
+      coverage(inPart, true),
   });
 
   it.each([
-    ["a pin", inputOf(FOUR, small, { token: 1, row }), "Pinned: query “t1” (Esc clears)."],
+    [
+      "a pin",
+      inputOf(FOUR, small, { pins: { query: 1, key: null }, lines: { query: row, key: null } }),
+      "Pinned: query “t1” (Esc clears).",
+    ],
     [
       "a mask",
       inputOf([1, 0, 0.5, 0.5], viewport(2, 2, {}, { causal: true })),
       "no query attends to later keys",
     ],
     ["pooled cells", pooled, "Each cell is the mean of 2 × 2 weights."],
-  ])("describe %s", (_, input, words) => expect(coverage(input, look)).toContain(words));
+  ])("describe %s", (_, input, words) => expect(coverage(input, true)).toContain(words));
 });
 
 it("sums of a query's weights are unknown if rows need not sum to 1", () => {

@@ -1,5 +1,3 @@
-// @vitest-environment node
-
 import { describe, expect, it, vi } from "vitest";
 import { PageTransport } from "../../../src/client/page";
 import type { Range, TileRequest } from "../../../src/client/protocol";
@@ -20,15 +18,15 @@ import { ROOM, selection, tokens, viewport } from "./viewports";
 
 describe("the visible part", () => {
   it("has cells between one pixel and the maximum size", () => {
-    expect(viewport(1).rows.cell).toBe(MAX_CELL);
+    expect(viewport(1).axes.query.cell).toBe(MAX_CELL);
     for (const count of [641, 1000, 1300, 5000, 100_000]) {
-      const { rows, columns } = viewport(count);
+      const { query: rows, key: columns } = viewport(count).axes;
       expect(rows.cell).toBeGreaterThanOrEqual(1);
-      expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
-      expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
+      expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.query);
+      expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.key);
       // All tokens are visible. With half as many tokens per cell, they would not fit.
       expect(rows.window).toEqual([0, count]);
-      expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
+      expect(2 ** (rows.level - 1) * ROOM.query).toBeLessThan(count);
     }
   });
 
@@ -37,7 +35,7 @@ describe("the visible part", () => {
     expect(within([50, 60], [0, 10])).toEqual([0, 10]);
     const sequence = [null, 0, 0, null, 1, 1, 1, null];
     const query_tokens = tokens(8, sequence);
-    const { rows, columns } = viewport(8, 8, { pair: "a-b" }, { query_tokens });
+    const { query: rows, key: columns } = viewport(8, 8, { pair: "a-b" }, { query_tokens }).axes;
     expect([rows.window, columns.window].join(" to ")).toBe("1,3 to 4,7");
   });
 
@@ -79,7 +77,8 @@ function random(rows: number, columns: number): number[][] {
 }
 
 /** Return the expected values of a viewport's cells, row by row, computed from the matrix. */
-function expected({ rows, columns, pooled }: Viewport, matrix: number[][]): number[] {
+function expected({ axes, pooled }: Viewport, matrix: number[][]): number[] {
+  const { query: rows, key: columns } = axes;
   return Array.from({ length: rows.cells * columns.cells }, (_, i) => {
     const queries = tokensOf(rows, Math.floor(i / columns.cells));
     return pool(matrix, queries, tokensOf(columns, i % columns.cells), pooled);
@@ -98,7 +97,7 @@ describe("the grid from the cached tiles", () => {
     async (_name, numQueries, numKeys, state) => {
       const matrix = random(numQueries, numKeys);
       const { source } = served(matrix);
-      const now = viewport(numQueries, numKeys, state, {}, { width: 90, height: 70 });
+      const now = viewport(numQueries, numKeys, state, {}, { query: 70, key: 90 });
       await loadTiles(source, tilesOf(now), new AbortController().signal, () => undefined);
       const grid = composeGrid(now, source);
       expect([grid.missing, grid.fine]).toEqual([0, true]);
@@ -135,7 +134,6 @@ describe("the grid from the cached tiles", () => {
 });
 
 describe("the layout", () => {
-  const measure = (text: string): number => text.length * 7;
   const laid = (numQueries: number, numKeys = numQueries, width = 1000, more = {}) =>
     layOut({
       selection: selection(numQueries, numKeys),
@@ -143,9 +141,6 @@ describe("the layout", () => {
       width,
       mostHeight: 640,
       ratio: 1,
-      below: false,
-      beside: false,
-      measure,
     });
 
   // Some of the texts have more tokens than the plot has pixels.
@@ -159,14 +154,14 @@ describe("the layout", () => {
         /** Return the queries and the keys of the cell under the pointer. */
         const under = (layout: typeof whole) => {
           const cell = cellAt(layout, x, y);
-          const { rows, columns } = layout.viewport;
+          const { query, key } = layout.viewport.axes;
           return [
-            tokensOf(rows, cell?.row as number),
-            tokensOf(columns, cell?.column as number),
+            tokensOf(query, cell?.query as number),
+            tokensOf(key, cell?.key as number),
           ] as const;
         };
         const zoomIn = ({ viewport, room, left, top }: typeof whole) =>
-          zoomed(viewport, room, true, { right: x - left, down: y - top });
+          zoomed(viewport, room, true, { query: y - top, key: x - left });
         let now = whole;
         let windows = zoomIn(now);
         expect(windows).not.toBeNull();
@@ -183,13 +178,13 @@ describe("the layout", () => {
           });
           windows = zoomIn(now);
         }
-        const { rows, columns } = now.viewport;
+        const { query: rows, key: columns } = now.viewport.axes;
         expect(Math.max(rows.cell, columns.cell)).toBeGreaterThanOrEqual(28);
         const zoomOut = ({ viewport, room }: typeof whole) =>
-          zoomed(viewport, room, false, { right: 0, down: 0 });
+          zoomed(viewport, room, false, { query: 0, key: 0 });
         for (let out = zoomOut(now); out; out = zoomOut(now)) now = laid(count, count, 1000, out);
-        expect(now.viewport.rows.window).toEqual([0, count]);
-        expect(now.viewport.columns.window).toEqual([0, count]);
+        expect(now.viewport.axes.query.window).toEqual([0, count]);
+        expect(now.viewport.axes.key.window).toEqual([0, count]);
       }
     },
   );
@@ -197,23 +192,30 @@ describe("the layout", () => {
   it("finds the cell under a point, or the label beside it", () => {
     const layout = laid(16);
     const { left, top } = layout;
-    expect(cellAt(layout, left + 1, top + 1)).toEqual({ row: 0, column: 0 });
-    expect(cellAt(layout, left + 85, top + 45)).toEqual({ row: 1, column: 2 });
-    expect(cellAt(layout, left - 10, top + 45)).toEqual({ row: 1, column: null });
-    expect(cellAt(layout, left + 85, top - 8)).toEqual({ row: null, column: 2 });
+    expect(cellAt(layout, left + 1, top + 1)).toEqual({ query: 0, key: 0 });
+    expect(cellAt(layout, left + 85, top + 45)).toEqual({ query: 1, key: 2 });
+    expect(cellAt(layout, left - 10, top + 45)).toEqual({ query: 1, key: null });
+    expect(cellAt(layout, left + 85, top - 8)).toEqual({ query: null, key: 2 });
     expect(cellAt(layout, left + 2000, top + 5)).toBeNull();
   });
 
   it("draws the border between two texts, for any special tokens", () => {
-    expect(borders(tokens(8, [null, 0, 0, null, 1, 1, 1, null]), [0, 8])).toEqual([4]);
-    expect(borders(tokens(4, [0, 0, 1, 1]), [2, 4])).toEqual([]);
+    expect(
+      borders({ tokens: tokens(8, [null, 0, 0, null, 1, 1, 1, null]), window: [0, 8] }),
+    ).toEqual([4]);
+    expect(borders({ tokens: tokens(4, [0, 0, 1, 1]), window: [2, 4] })).toEqual([]);
   });
 });
 
 it("cells of a pair of long texts contain all their tokens, including those of the other text", () => {
   const sequence = Array.from({ length: 1801 }, (_, i) => (i < 703 ? 0 : 1));
   const query_tokens = tokens(1801, sequence);
-  const { rows, columns } = viewport(1801, 1801, { pair: "a-b" }, { query_tokens });
+  const { query: rows, key: columns } = viewport(
+    1801,
+    1801,
+    { pair: "a-b" },
+    { query_tokens },
+  ).axes;
   const tokensPerCell = 2 ** rows.level;
   expect(tokensPerCell).toBeGreaterThan(1);
   // Token 702 is the last of text A, and 703 the first of text B. Both are in the same cell.

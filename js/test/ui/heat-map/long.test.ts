@@ -43,7 +43,8 @@ class Kernel extends FakeKernel {
 const load = (source: Source, requests: TileRequest[], signal = new AbortController().signal) =>
   loadTiles(source, requests, signal, () => undefined);
 
-const unpinned = { token: null, key: null, row: null, column: null };
+const none = { query: null, key: null };
+const unpinned = { pins: none, lines: none, effects: null };
 
 describe("tiles of a long matrix", () => {
   it("begin with one tile of the whole matrix, then continue from the centre", () => {
@@ -75,7 +76,7 @@ describe("tiles of a long matrix", () => {
     const grid = composeGrid(whole, source);
     expect([grid.missing, grid.fine, grid.every]).toEqual([0, true, 128]);
     const words = (live: boolean) =>
-      coverage({ viewport: whole, grid, ...unpinned }, { scale: "linear", end: 1, live });
+      coverage({ layout: { viewport: whole }, grid, ...unpinned, scale: "linear", end: 1 }, live);
     expect(words(true)).toContain("Estimate from 1 query in 128: zoom in for exact cells.");
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
     const part = long({ query_window: [0, 64_000], key_window: [0, 64_000] });

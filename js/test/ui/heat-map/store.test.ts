@@ -79,10 +79,9 @@ it("keeps the picture until new data arrives", async () => {
 it("uses exact weights for a pin, and states this", async () => {
   assign(state, { token: 2, key: 3 });
   await settled();
-  expect(store.heatMap.value?.row?.values[3]).toBe(EXACT);
-  expect(store.heatMap.value?.column?.values[2]).toBe(EXACT);
-  const input = store.captionInput.value;
-  expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
+  expect(store.pinned.value?.lines.query?.values[3]).toBe(EXACT);
+  expect(store.pinned.value?.lines.key?.values[2]).toBe(EXACT);
+  expect(store.pinned.value && coverage(store.pinned.value, true)).toContain(
     "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
   );
   // The tile was requested before the tokens were pinned, and is not requested again.

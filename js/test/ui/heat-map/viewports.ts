@@ -32,7 +32,7 @@ export function selection(
   return selectionOf(description, { ...HEAT_MAP_DEFAULTS, heads: [1] });
 }
 
-export const ROOM = { width: 800, height: 640 };
+export const ROOM = { query: 640, key: 800 };
 
 export function viewport(
   numQueries: number,

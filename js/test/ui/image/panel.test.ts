@@ -15,9 +15,9 @@ const question = {
   ...{ stack: "self", layer: 0, side: "query" as const, token: 7 },
   ...{ numQueries: 8, numKeys: 8, series: [] },
 };
-const input = { question, grid: GRID, queries: TOKENS, keys: TOKENS };
-const quantity = { name: "difference", signed: true, maximum: 0.5 };
-const signed = { ...input, quantity };
+const weight = { name: "weight", signed: false, maximum: 1 };
+const input = { question, grid: GRID, queries: TOKENS, keys: TOKENS, quantity: weight };
+const signed = { ...input, quantity: { name: "difference", signed: true, maximum: 0.5 } };
 const mean = { ...signed, question: { ...question, side: null } };
 const changed = heatOf([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
 // The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. `half` has the same
