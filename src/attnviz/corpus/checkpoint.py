@@ -60,7 +60,7 @@ def fingerprint(value: Any) -> int:
 
 
 def _stable_repr(value: Any) -> str:
-    """Return a string that depends only on the content of `value`, to compute a checksum.
+    """Return a string that represents the content of `value`, to compute a checksum.
 
     For a tensor, array or image, the string contains the shape, the dtype and a checksum of the
     values. For a mapping, list or tuple, it contains such a string for each item. For any other

@@ -155,7 +155,7 @@ def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: in
     The result is sorted by head. The edges of a head are sorted by descending rank.
     """
     edges = EdgeColumns.joined(parts)
-    # Edges of a head with equal ranks are rare. Sort these by text, query and key, so that the
+    # If edges of a head have equal ranks, which is rare, sort them by text, query and key. Then the
     # result does not depend on the sequence of the parts.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
@@ -176,7 +176,7 @@ class NearTokens:
         Position of the token in the text.
     codes : ndarray of int32, (1 + systems, tokens)
         The first row has the texts of the tokens. Each other row has the classes of one system, and
-        -1 for no class. The numbers are indices into `KeptEdges.words`.
+        -1 for no class. The numbers in row r are indices into ``KeptEdges.words[r]``.
     """
 
     text: NDArray[np.int64]
@@ -201,8 +201,8 @@ class NearTokens:
     def near(self, texts: NDArray[np.int64], positions: NDArray[np.int32]) -> Self:
         """Return the tokens that are near `positions[i]` in the text `texts[i]`, for any i."""
         distinct = np.unique(self.text)
-        # Combine text and position in one number, and compare these numbers. The text is in the
-        # upper 32 bits, so the numbers of tokens of different texts are never near.
+        # Combine text and position in one number for each token. The text is in the upper 32 bits,
+        # so the numbers of two tokens of different texts differ by more than `WINDOW`.
         own, others = (
             (np.searchsorted(distinct, text) << 32) + position
             for text, position in ((self.text, self.position), (texts, positions))

@@ -37,8 +37,8 @@ from attnviz.record.stack import AttentionStack
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-#: Pairs of each relation in a dependency parse, such as subject and verb: an array of query
-#: positions and an array of key positions. The mapping's key is the name of the relation's score.
+#: Pairs of each relation in a dependency parse, such as subject and verb. The mapping is from the
+#: name of each relation's score to an array of query positions and an array of key positions.
 Relations = Mapping[str, tuple[Indices, Indices]]
 
 #: Largest absolute offset with a separate column in `StackNumbers.offsets`.

@@ -65,7 +65,7 @@ def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
 def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
     """Return the words of a parse (or None), the index of each word's head, and the relations.
 
-    Raise TypeError or ValueError if `parse` is invalid.
+    The index is `_ROOT` for the root. Raise TypeError or ValueError if `parse` is invalid.
     """
     if isinstance(parse, Mapping):
         parse = [parse.get(name) for name in ("words", "heads", "relations")]
@@ -97,7 +97,7 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
 
     If `words` is None, use the words into which the tokenizer divides the text, and raise
     ValueError unless their number is `count`. Otherwise, find the characters of each word in the
-    tokens, and raise ValueError if the characters of all words differ from those of the tokens.
+    tokens. Raise ValueError unless the words and the tokens have the same sequence of characters.
     """
     if words is not None:
         return _by_characters(words, tokens)

@@ -102,7 +102,7 @@ class ChosenTexts:
     smallest : int
         Number of points of the smallest text that was added, whether it was chosen or not.
     misfits : int
-        Number of texts that were added after the last chosen text. None of them did fit.
+        Number of texts that were added since the last text was chosen. None of them fitted.
 
     Examples
     --------

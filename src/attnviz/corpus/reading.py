@@ -68,7 +68,7 @@ _BATCHES_PER_WINDOW = 32
 _MAX_SHARE_OF_MEMORY = 0.25
 # Maximum allowed absolute difference between the weights of a text in a batch and alone.
 _TOLERANCE = 1e-4
-# Maximum allowed difference for models or records in half precision (float16 or bfloat16).
+# The same maximum if the model or the records have half precision (float16 or bfloat16).
 _TOLERANCE_HALF = 2e-2
 # Maximum number of queries of each head whose weights are compared in a check of a batch. They are
 # the last queries of the text.
@@ -87,9 +87,9 @@ class ReadText:
         Record of the text, or None if the text was left out.
     skip_reason : {"", "empty", "too long"}
         Reason why the text was left out: it is empty, or it has more tokens than the model has
-        positions. Empty if the text has a record.
+        positions. The string is "" if the text has a record.
     reason : str
-        Error message for a text that is too long, otherwise empty.
+        Error message for a text that is too long, otherwise "".
     """
 
     index: int
@@ -272,7 +272,7 @@ class _Reader:
 
     @cached_property
     def _padding(self) -> int:
-        """Token id for padding. Any id is suitable that is in the model's vocabulary."""
+        """Token id for padding: that of the model's configuration, or 0 if it has no valid id."""
         config = self._model.config.get_text_config()
         padding = getattr(config, "pad_token_id", None)
         if isinstance(padding, int) and 0 <= padding < getattr(config, "vocab_size", 0):

@@ -67,8 +67,9 @@ class HeadStatistics:
 
     Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
     sum (``+``) of two objects is the statistics of the texts of both. Both objects must have the
-    same model and settings, and different texts. If their token frequencies differ, they belong to
-    different corpora. In that case the texts of the second object are numbered after those of the
+    same model, and the same arguments except `frequencies`. If `frequencies` are equal, the objects
+    belong to one corpus and must have different texts. If `frequencies` differ, the objects belong
+    to two corpora. In that case the texts of the second object are numbered after those of the
     first, and the rarest token of a text is the one with the smallest frequency in its own corpus.
 
     Parameters

@@ -10,8 +10,8 @@ of all stacks in one of three forms:
     signed stack, the error is at most 0.008 of the largest possible absolute value.
 ``"strongest"``
     All weights that reach a threshold, and in each head the two largest weights of each query. The
-    page spreads the rest of a query's weight evenly over other keys. In a signed stack, there is
-    nothing to spread: the page shows 0 for every number that it does not contain.
+    page spreads the rest of a query's weight evenly over other keys. For a signed stack, the page
+    instead shows 0 for every number that it does not contain.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 
@@ -384,8 +384,8 @@ class _Sample:
         low, high = self.covering, _LEVELS + 1
         if self.size(low) <= room:
             return low
-        # In each step, the rows with level `low` are too large. The rows with level `high` fit,
-        # except perhaps those with the highest level, ``_LEVELS + 1``.
+        # In each step, the rows with level `low` need more than `room` bytes. The rows with level
+        # `high` fit into `room`, except perhaps if this is the highest level, ``_LEVELS + 1``.
         while high - low > 1 and self.size(high) < _CLOSE * room:
             # Interpolate the number of weights that fit, because each embedded weight needs about
             # the same number of bytes.
@@ -466,8 +466,8 @@ def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
         rows = slice(start, min(start + count, num_queries))
         start = rows.stop
         columns = attention.key_range(rows)
-        # If the queries may attend to no key, the tile has one key. Without a key, it could not
-        # contain the rows of these queries.
+        # If the queries may attend to no key, the tile nevertheless has one key. Without a key,
+        # the tile could not contain the rows of these queries.
         blocks.append((rows, columns if columns.stop > columns.start else slice(0, 1)))
     heads = stack.num_heads(layer)
     together = max(1, _TILE // Tile(slice(0, 1), *blocks[0]).size) if len(blocks) == 1 else 1

@@ -40,9 +40,9 @@ from attnviz.utils.host import warn_caller
 # Minimum and maximum height in pixels of the frame before its page has opened.
 _MIN_HEIGHT, _MAX_HEIGHT = 420, 1500
 
-# CSS selectors of the HTML element that contains one output of a cell. Each host has its own. They
-# are for JupyterLab (also Notebook, Voila and nbconvert), nbconvert's classic template, Colab, VS
-# Code, Quarto and Jupyter Book, in this order.
+# CSS selectors of the HTML element that contains one output of a cell. Each host needs its own
+# selector. The selectors are for JupyterLab (also Notebook, Voila and nbconvert), nbconvert's
+# classic template, Colab, VS Code, Quarto and Jupyter Book, in this order.
 _OUTPUTS = (
     ".jp-OutputArea-child, .output_area, .output_subarea, .output_container, .cell-output, "
     ".cell_output > *"
@@ -69,8 +69,8 @@ _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
 _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
-# CSS selectors of outputs with the text that nbconvert shows for a widget without saved state. They
-# are for its two templates.
+# CSS selectors of outputs with the text that nbconvert shows for a widget without saved state. The
+# first selector is for nbconvert's default template, and the second for its classic template.
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )

@@ -30,9 +30,11 @@ codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 
 The header of a layer contains `maximum`, the largest possible weight, and `max_rest`, the largest
 of the rests. It also contains `reach`, the largest distance from a query to a later key with
-weight. For signed numbers (``signed`` in the header), the largest absolute values
-count as the largest weights. Their codes are signed bytes, ``sign(number) * round(127
-sqrt(abs(number) / maximum))``. All rests are 0, so keys that are not embedded have the value 0.
+weight.
+
+For signed numbers (``signed`` in the header), the largest absolute values count as the largest
+weights. The codes of signed numbers are signed bytes, ``sign(number) * round(127 sqrt(abs(number) /
+maximum))``. All rests are 0, so keys that are not embedded have the value 0.
 
 ``js/src/client/page/rows.ts`` decodes the bytes. The tests of both languages read
 ``tests/fixtures/rows.json``.
@@ -70,8 +72,8 @@ class Rows:
     counts : ndarray of int64, (rows,)
         Number of embedded keys of each row.
     firsts, ends : ndarray of int64, (rows,)
-        In each row, the first key with weight, and the key after the last key with weight. Both
-        are 0 for rows without weight.
+        For each row, the indices of the first key with weight, and of the key after the last key
+        with weight. Both are 0 for rows without weight.
     gaps : ndarray of uint8
         Bytes of the run gaps that the module docstring describes.
     codes : ndarray of uint8
