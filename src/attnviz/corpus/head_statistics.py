@@ -473,9 +473,9 @@ def _measure_in_actor(
 
 
 def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return a record or records as a tuple.
+    """Return one record, or several records, as a tuple.
 
-    Raise ValueError if there is none. Raise TypeError for anything that is not a record.
+    Raise ValueError if `records` is empty, and TypeError if it has anything that is not a record.
     """
     if isinstance(records, AttentionRecord):
         return (records,)

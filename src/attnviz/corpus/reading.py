@@ -68,7 +68,8 @@ _BATCHES_PER_WINDOW = 32
 _MAX_SHARE_OF_MEMORY = 0.25
 # Maximum allowed absolute difference between the weights of a text in a batch and alone.
 _TOLERANCE = 1e-4
-# The same maximum if the model or the records have half precision (float16 or bfloat16).
+# Maximum allowed absolute difference between these weights if the model or the records have half
+# precision (float16 or bfloat16).
 _TOLERANCE_HALF = 2e-2
 # Maximum number of queries of each head whose weights are compared in a check of a batch. They are
 # the last queries of the text.

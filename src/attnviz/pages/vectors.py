@@ -47,11 +47,11 @@ _Layer = tuple[AttentionStack, int, QueryKeyAttention]
 def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str, Any]:
     """Encode the queries, keys, masks and biases of every layer.
 
-    The vectors of a layer keep their dtype if it is float16 or bfloat16. Otherwise, they are stored
-    in float32. If all vectors of the record together need more than `MAX_EXACT_BYTES` in float32,
-    they are rounded to float16 instead, except in layers with a number that exceeds the range of
-    float16. The errors of weights and logits that rounding causes are measured. Raise ValueError if
-    the arrays have more than `MAX_VECTOR_BYTES`.
+    The vectors of a layer keep their dtype if it is float16 or bfloat16. All other vectors are
+    stored in float32 if all vectors of the record together need at most `MAX_EXACT_BYTES` in
+    float32. If not, they are rounded to float16, except in layers with a number that exceeds the
+    range of float16. The errors of weights and logits that rounding causes are measured. Raise
+    ValueError if the arrays have more than `MAX_VECTOR_BYTES`.
 
     Parameters
     ----------
