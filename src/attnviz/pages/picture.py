@@ -48,8 +48,8 @@ _WEIGHTS = np.array(
 _LEVELS = 14
 _FINE_LEVELS = 254
 
-#: Maximum lengths of a side of a heat map in the PNG of `draw_all_heads`, in pixels. The lengths are
-#: tried in this order until the PNG has at most `_MAX_PNG_BYTES` bytes.
+#: Maximum lengths of a side of a heat map in the PNG of `draw_all_heads`, in pixels. The lengths
+#: are tried in this order until the PNG has at most `_MAX_PNG_BYTES` bytes.
 SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
 # Maximum size of the PNG in bytes, unless it is larger even with the smallest heat maps.
 _MAX_PNG_BYTES = 6_000
