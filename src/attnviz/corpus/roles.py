@@ -36,7 +36,8 @@ SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
 # Minimum number of texts for a test. With fewer texts, the standard error is not reliable.
 _MIN_TEXTS = 5
-# With more degrees of freedom, `student_above` uses a normal approximation.
+# Maximum number of degrees of freedom for which `student_above` uses the exact formula. With more
+# degrees of freedom, it uses a normal approximation.
 _MAX_EXACT_FREEDOM = 200
 
 
@@ -57,7 +58,8 @@ class Role:
     standard_error : float
         Standard error of `score`.
     low, high : float
-        Bounds of the confidence interval of `difference`, with confidence ``1 - level``.
+        Bounds of the confidence interval of `difference`, with confidence ``1 - level``. `level` is
+        the argument of `StackStatistics.roles`.
     baseline : float
         Mean of the baseline over texts. If the role has two baselines, `low`, `high`, `baseline`,
         `difference` and `p_value` belong to the baseline whose test has the larger p value.
@@ -409,7 +411,7 @@ def benjamini_hochberg(p_values: Numbers) -> Numbers:
     [0.03, 0.04, 0.04]
     """
     values = p_values.ravel()
-    # NaN values are sorted last.
+    # Leave out the NaN values. `argsort` puts their indices last.
     order = np.argsort(values)[: np.count_nonzero(np.isfinite(values))]
     ranked = values[order] * len(order) / np.arange(1, len(order) + 1)
     corrected = np.full(len(values), np.nan)

@@ -31,8 +31,8 @@ _T = TypeVar("_T")
 
 PictureKind = Literal["svg", "png", "pdf"]
 
-# Maximum time in milliseconds to wait until a page has drawn its view. A page with 200 million
-# weights needs less on a slow machine, and most pages need less than a second.
+# Maximum time in milliseconds to wait until a page has drawn its view. Even on a slow machine, a
+# page with 200 million weights needs less time. Most pages need less than a second.
 _TIMEOUT_MS = 60_000
 # Width of the browser's window in CSS pixels.
 _WIDTH = 1100
@@ -59,7 +59,7 @@ _PNG = (
 }"""
 )
 _SVG_NAMES = "{http://www.w3.org/2000/svg}"
-# HTML document with a figure. Printed, it has one page with the size of the figure.
+# HTML document with a figure. It is printed as a PDF of one page with the size of the figure.
 _PRINTED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 @page {{ size: {width}px {height}px; margin: 0; }}

@@ -7,8 +7,9 @@ import zlib
 
 from attnviz.utils.progress import report
 
-#: HTML element of a page that contains one compressed text, with its number and the text. It is a
-#: template element, because a browser reads a script element three times as slowly.
+#: Format of an HTML element that contains one compressed text of a page. The two placeholders are
+#: for the number of the text and for the text itself. The element is a template element, because a
+#: browser reads a script element three times as slowly.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
 # Strategies of zlib that are compared. Z_RLE finds only repetitions of one byte, such as zeros. It
 # is best for most weights, because other repeated sequences are rare, and searching for them takes
