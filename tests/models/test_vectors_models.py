@@ -14,6 +14,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.server.server import RecordServer
 from models.make_models import make_model
 from models.tiny import arguments_of, reference
+from unit.complete_replies import row_arrays
 
 # Features of attention in each kind of model. "grouped": query heads share key heads.
 KINDS = {
@@ -34,14 +35,7 @@ def row_of(
 ) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
     """Send the request "vectors". Return the header of the reply, and its arrays by name."""
     reply = server.reply("vectors", {**location, "keys": [0, num_keys]})
-    numbers = np.frombuffer(reply.data or b"", "<f4").astype(np.float64)
-    parts = reply.header["parts"]
-    ends = np.cumsum([np.prod(part["shape"], dtype=int) for part in parts])
-    arrays = np.split(numbers, ends[:-1])
-    return dict(reply.header), {
-        part["name"]: array.reshape(part["shape"])
-        for part, array in zip(parts, arrays, strict=True)
-    }
+    return dict(reply.header), row_arrays(reply, num_keys)
 
 
 def largest_differences(

@@ -589,20 +589,14 @@ export interface VectorsRequest {
   keys: Range;
 }
 
-/** Name and shape of one array in the buffer of a reply. */
-export interface VectorsPart {
-  name: string;
-  shape: number[];
-}
-
-/** Header of a reply with a query and the requested keys in its buffer. */
+/**
+ * Header of a reply with a query and the requested keys in its buffer.
+ *
+ * The buffer has the query vector, the key vectors, and four arrays with one entry per key: the
+ * bias, whether the mask allows the key (0 or 1), the logit (minus infinity if not allowed) and the
+ * weight.
+ */
 export interface VectorsHeader extends RowHeader {
-  /**
-   * Names and shapes of the arrays in the buffer, in their order: `query` (head_dim,), `keys`
-   * (keys, head_dim), and four arrays with one entry per key: `bias`, `allowed` (0 or 1), `logits`
-   * (minus infinity if not allowed) and `weights`.
-   */
-  parts: VectorsPart[];
   /** Sum of the weights of the requested keys. */
   weight_in_range: number;
 }

@@ -8,11 +8,10 @@ key vectors, the bias, the mask, the logits and the weights.
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
@@ -70,27 +69,19 @@ class RowHeader(TypedDict):
     measured: NotRequired[int]
 
 
-class VectorsPart(TypedDict):
-    """Name and shape of one array in the buffer of a reply."""
-
-    name: str
-    shape: list[int]
-
-
 class VectorsHeader(RowHeader):
     """Header of a reply with a query and the requested keys in its buffer.
 
+    The buffer has the query vector, the key vectors, and four arrays with one entry per key: the
+    bias, whether the mask allows the key (0 or 1), the logit (minus infinity if not allowed) and
+    the weight.
+
     Attributes
     ----------
-    parts : list
-        Names and shapes of the arrays in the buffer, in their order: `query` (head_dim,), `keys`
-        (keys, head_dim), and four arrays with one entry per key: `bias`, `allowed` (0 or 1),
-        `logits` (minus infinity if not allowed) and `weights`.
     weight_in_range : float
         Sum of the weights of the requested keys.
     """
 
-    parts: list[VectorsPart]
     weight_in_range: float
 
 
@@ -125,28 +116,27 @@ def encode_vectors(
         bias = torch.zeros(attention.num_keys)
         if attention.bias is not None:
             bias = attention.bias.added(head, row, slice(0, attention.num_keys))[0].cpu().float()
-        parts: dict[str, NDArray[Any]] = {
-            "query": attention.queries[head, token].float().cpu().numpy(),
-            "keys": attention.keys[attention.key_head(head), keys].float().cpu().numpy(),
-            "bias": bias[keys].numpy(),
-            "allowed": attention.allowed([head], row, keys)[0, 0].float().numpy(),
-            "logits": logits[keys].numpy(),
-        }
+        arrays = [
+            attention.queries[head, token].float().cpu().numpy(),
+            attention.keys[attention.key_head(head), keys].float().cpu().numpy(),
+            bias[keys].numpy(),
+            attention.allowed([head], row, keys)[0, 0].float().numpy(),
+            logits[keys].numpy(),
+        ]
         sink = None if attention.sinks is None else float(attention.sinks[head].float())
         exact = logits.double()
         if sink is not None:
             exact = torch.cat([exact, torch.tensor([sink], dtype=torch.float64)])
         log_sum_exp = float(torch.logsumexp(exact, dim=0))
     weights = attention.block([head], row)[0, 0].cpu().numpy()
-    parts["weights"] = weights[keys]
-    if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):
+    arrays.append(weights[keys])
+    if not (np.isfinite(arrays[0]).all() and np.isfinite(weights).all()):
         raise ValueError(
             f"layer {layer}, head {head}, query {token}: some numbers are NaN or infinite, "
             "because queries or keys of the model are"
         )
     strongest = np.argsort(-weights, kind="stable")[:NUM_STRONGEST]
     header: VectorsHeader = {
-        "parts": [{"name": name, "shape": list(part.shape)} for name, part in parts.items()],
         "scale": float(attention.scale),
         "softcap": None if attention.softcap is None else float(attention.softcap),
         "has_bias": attention.bias is not None,
@@ -164,4 +154,4 @@ def encode_vectors(
         "error": 0.0,
         "logit_error": 0.0,
     }
-    return header, b"".join(np.ascontiguousarray(part, "<f4").tobytes() for part in parts.values())
+    return header, b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)

@@ -25,6 +25,7 @@ from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import RecordServer
 from fixtures.make_vectors import OPTIONS, case
 from rounding import logit_error, weights_error
+from unit.complete_replies import row_arrays
 from unit.formulas import logits_of, weights_of
 from unit.layers import HEADS, LAYER, counts, ranges, softmaxes, stack_of
 from unit.page_data import unpacked
@@ -44,14 +45,8 @@ def requested(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any]
     assert reply.data is not None
     assert len(reply.data) <= MAX_REPLY_BYTES
     json.dumps(reply.header, allow_nan=False)
-    floats = np.frombuffer(reply.data, "<f4")
-    parts = {}
-    for part in reply.header["parts"]:
-        size = int(np.prod(part["shape"]))
-        parts[part["name"]] = floats[:size].reshape(part["shape"]).astype(np.float64)
-        floats = floats[size:]
-    assert not len(floats)
-    return dict(reply.header), parts
+    start, stop = arguments["keys"]
+    return dict(reply.header), row_arrays(reply, stop - start)
 
 
 @given(st.data(), st.integers(0, HEADS - 1))

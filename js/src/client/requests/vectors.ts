@@ -46,7 +46,7 @@ export function splitVectors(
   return parts;
 }
 
-/** Decode a reply. @throws Error if the buffer does not fit the arrays that the header lists. */
+/** Decode a reply. @throws Error if the buffer does not fit the number of keys. */
 export function readVectors(reply: Reply, keys: Range): Vectors {
   // A reply from a page contains the result itself.
   if (!reply.data) return reply.header as Vectors;
@@ -54,32 +54,25 @@ export function readVectors(reply: Reply, keys: Range): Vectors {
   // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a message
   // may start anywhere.
   const floats = new Float32Array(asBytes(reply.data).slice().buffer);
-  const parts = new Map<string, Float32Array>();
+  const numKeys = keys[1] - keys[0];
+  const headDim = (floats.length - NUMBERS_PER_KEY * numKeys) / (1 + numKeys);
+  if (!Number.isInteger(headDim)) {
+    throw new Error(`The reply has ${floats.length} numbers, which do not fit ${numKeys} keys.`);
+  }
   let offset = 0;
-  for (const { name, shape } of header.parts) {
-    const size = shape.reduce((product, length) => product * length, 1);
-    parts.set(name, floats.subarray(offset, offset + size));
+  const next = (size: number): Float32Array => {
     offset += size;
-  }
-  if (offset !== floats.length) {
-    throw new Error(`The reply has ${floats.length} numbers, but its parts need ${offset}.`);
-  }
-  const part = (name: string): Float32Array => {
-    const values = parts.get(name);
-    if (!values) throw new Error(`The reply does not contain “${name}”.`);
-    return values;
+    return floats.subarray(offset - size, offset);
   };
-  const query = part("query");
+  // The order of the fields is the order of the arrays in the buffer.
   return {
-    header,
-    keys,
-    headDim: query.length,
-    query,
-    keyVectors: part("keys"),
-    bias: part("bias"),
-    allowed: part("allowed"),
-    logits: part("logits"),
-    weights: part("weights"),
+    ...{ header, keys, headDim },
+    query: next(headDim),
+    keyVectors: next(numKeys * headDim),
+    bias: next(numKeys),
+    allowed: next(numKeys),
+    logits: next(numKeys),
+    weights: next(numKeys),
     weightInRange: header.weight_in_range,
   };
 }

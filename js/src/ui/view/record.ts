@@ -11,7 +11,7 @@ import {
 } from "@preact/signals";
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
-import type { Description, StackDescription, TokenList } from "../../client/protocol";
+import type { Description, TokenList } from "../../client/protocol";
 import { type HeadMap, headsOf, type Scores, type Source } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
@@ -24,7 +24,6 @@ import type { Pair } from "../pairs";
 import {
   baseName,
   CHANGED_RUN_DEFAULTS,
-  type ChangedRunState,
   createChangedRun,
   readChanges,
   readShownRun,
@@ -38,6 +37,7 @@ import {
   readIndices,
   type Signals,
   same,
+  valuesOf,
 } from "./state";
 
 /** Generation of an answer that is running or has failed. */
@@ -55,13 +55,19 @@ export function isGenerating(state: Signals<RecordState>): boolean {
   return now !== null && now.problem === undefined;
 }
 
-/** Traits of every view. They have the same names in Python. */
-export interface RecordState extends ChangedRunState {
-  stack: string;
+/**
+ * Form of the controls. "full" shows all controls in rows. "compact" shows layer and heads in one
+ * row. A button opens the other controls. "none" shows no controls.
+ */
+export type ControlsForm = "full" | "compact" | "none";
+
+/** Defaults of the traits of every view. Traits have the same names in Python. */
+export const RECORD_DEFAULTS = {
+  stack: "",
   /** Number of the layer in the model. */
-  layer: number;
+  layer: 0,
   /** Chosen heads, in the order in which the reader chose them. If empty, all heads are shown. */
-  heads: number[];
+  heads: [] as number[],
   /**
    * Whether the chosen token of the answer is shown by its own row as a query, and the index of
    * this token in the answer.
@@ -69,78 +75,47 @@ export interface RecordState extends ChangedRunState {
    * These two fields come before `token` and `key`. A change of them also moves the pin. Linked
    * views receive changed fields in this order and must receive the cause first.
    */
-  as_query: boolean;
-  prediction: number | null;
+  as_query: false,
+  prediction: null as number | null,
   /** Pinned query and pinned key. */
-  token: number | null;
-  key: number | null;
+  token: null as number | null,
+  key: null as number | null,
   /** Texts from which the shown queries and keys come. */
-  pair: Pair;
+  pair: "all" as Pair,
   /**
    * Order of the heads: "number", "pinned" (weight at the pinned tokens), "role", or the name of a
    * score or pattern.
    */
-  order: string;
+  order: "number",
   /** Minimum score of the shown heads, or null. Effects are compared by absolute values. */
-  min_score: number | null;
-  /** Scores of heads, by the name of the score and then by stack. */
-  scores: Record<string, Record<string, Scores>>;
-  /** Descriptions of the scores, by the name of the score. */
-  score_notes: Record<string, string>;
+  min_score: null as number | null,
+  /** Scores of heads, by name and then by stack. */
+  scores: {} as Record<string, Record<string, Scores>>,
+  /** Descriptions of the scores, by name. */
+  score_notes: {} as Record<string, string>,
+  /** Standard errors of `scores`, by name and then by stack. */
+  score_errors: {} as Record<string, Record<string, Scores>>,
   /** Roles of heads, by stack. A role names what a head does, as found over a corpus. */
-  roles: Record<string, NamedHeads>;
-  /** Standard errors of `scores`, by the name of the score and then by stack. */
-  score_errors: Record<string, Record<string, Scores>>;
-  /**
-   * Scores of keys, by the name of the score and then by stack, and their descriptions, by the name
-   * of the score.
-   */
-  token_scores: Record<string, Record<string, (number | null)[]>>;
-  token_score_notes: Record<string, string>;
+  roles: {} as Record<string, NamedHeads>,
+  /** Scores of keys by name and then by stack, and their descriptions by name. */
+  token_scores: {} as Record<string, Record<string, (number | null)[]>>,
+  token_score_notes: {} as Record<string, string>,
   /** Name of the token scores that are drawn as bars of the keys, or null for the first ones. */
-  token_score: string | null;
-  theme: "auto" | ThemeName;
+  token_score: null as string | null,
+  theme: "auto" as "auto" | ThemeName,
   /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */
-  controls: "auto" | ControlsForm;
+  controls: "auto" as "auto" | ControlsForm,
   /** Progress of the generation, or null without one. The view sets null to stop the generation. */
-  _generating: Generating | null;
+  _generating: null as Generating | null,
   /**
    * Head at which the view opened, and the reason. null if the user chose the head. Only Python
    * sets this trait.
    */
-  opening: Opening | null;
-}
-
-/**
- * Form of the controls. "full" shows all controls in rows. "compact" shows layer and heads in one
- * row. A button opens the other controls. "none" shows no controls.
- */
-export type ControlsForm = "full" | "compact" | "none";
-
-export const RECORD_DEFAULTS: RecordState = {
-  stack: "",
-  layer: 0,
-  heads: [],
-  as_query: false,
-  prediction: null,
-  token: null,
-  key: null,
-  pair: "all",
-  order: "number",
-  min_score: null,
-  scores: {},
-  score_notes: {},
-  roles: {},
-  score_errors: {},
-  token_scores: {},
-  token_score_notes: {},
-  token_score: null,
-  theme: "auto",
-  controls: "auto",
-  _generating: null,
-  opening: null,
+  opening: null as Opening | null,
   ...CHANGED_RUN_DEFAULTS,
 };
+
+export type RecordState = typeof RECORD_DEFAULTS;
 
 /** Fields that the URL fragment of a page stores. */
 export const RECORD_HASH: HashFields<RecordState> = {
@@ -156,21 +131,7 @@ export const RECORD_HASH: HashFields<RecordState> = {
 };
 
 /** Current stack, layer, heads and pins. The record contains all of them. */
-export interface Selection {
-  stack: StackDescription;
-  queries: TokenList;
-  keys: TokenList;
-  layer: number;
-  /** Indices of all heads of the layer, and indices of the chosen heads. */
-  allHeads: number[];
-  chosen: number[];
-  /** Heads that are shown: the chosen heads, or all heads if none is chosen. */
-  heads: number[];
-  token: number | null;
-  key: number | null;
-  /** Whether each token of the answer is shown by its own row as a query. */
-  asQuery?: boolean;
-}
+export type Selection = ReturnType<typeof selectionOf>;
 
 /**
  * Return the selection for a state. A stack, layer, head or token that the record lacks is replaced
@@ -179,7 +140,7 @@ export interface Selection {
 export function selectionOf(
   description: Description,
   state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
-): Selection {
+) {
   const stack =
     description.stacks.find((candidate) => baseName(candidate) === state.stack) ??
     description.stacks[0];
@@ -197,32 +158,32 @@ export function selectionOf(
     queries,
     keys,
     layer,
+    /** Indices of all heads of the layer, and indices of the chosen heads. */
     allHeads,
     chosen,
+    /** Heads that are shown: the chosen heads, or all heads if none is chosen. */
     heads: chosen.length > 0 ? chosen : allHeads,
     token: tokenWithin(state.token, queries),
     key: tokenWithin(state.key, keys),
+    /** Whether each token of the answer is shown by its own row as a query. */
     asQuery: state.as_query === true,
   };
 }
 
 /** Heads in display order, with the scores by which they are ordered. */
-export interface HeadOrder {
-  heads: number[];
-  /** Scores of `heads`, or null if the heads are ordered by number. */
-  scores: (number | null)[] | null;
-}
+export type HeadOrder = ReturnType<typeof orderHeads>;
 
 /**
  * Order heads by decreasing score or, if `bySize`, by decreasing absolute value. Heads without a
- * score come last. Heads whose score or absolute value is below `minScore` are dropped.
+ * score come last. Heads whose score or absolute value is below `minScore` are dropped. Without
+ * scores, heads are ordered by number.
  */
 export function orderHeads(
   heads: readonly number[],
   scores: readonly (number | null)[] | null,
   minScore: number | null,
   bySize = false,
-): HeadOrder {
+) {
   if (!scores) return { heads: [...heads], scores: null };
   const scoreOf = (head: number): number => rankOf(scores[head] ?? null, bySize);
   const shownHeads = heads.filter((head) => minScore === null || scoreOf(head) >= minScore);
@@ -390,11 +351,9 @@ export function createRecordStore(
   const settleCursor = (): void => {
     const current = selection.peek();
     if (!current || ended.aborted) return;
-    cursor = settled(current.queries.predictions ?? [], cursor, {
-      token: state.token.peek(),
-      prediction: state.prediction.peek(),
-      as_query: state.as_query.peek(),
-    });
+    const { token, prediction, as_query } = state;
+    const now = valuesOf({ token, prediction, as_query });
+    cursor = settled(current.queries.predictions ?? [], cursor, now);
     assign(state, cursor);
   };
   live(() => {
@@ -408,9 +367,7 @@ export function createRecordStore(
   const mapsWanted = signal(false);
   const at = computed(() => {
     const current = mapsWanted.value ? selection.value : null;
-    if (!current) return null;
-    const { stack, layer, allHeads } = current;
-    return { stack, layer, heads: allHeads };
+    return current && { stack: current.stack, layer: current.layer, heads: current.allHeads };
   });
   const maps = answer(at, async ({ stack, layer, heads }, signal) => {
     // A kernel handles one request at a time, and the picture has priority.
@@ -420,14 +377,15 @@ export function createRecordStore(
     return new Map(heads.map((head, i) => [head, headMaps[i] as HeadMap]));
   });
 
+  const shownStack = computed(() => selection.value?.stack ?? null);
   const roles = computed(() => {
-    const stack = selection.value?.stack;
+    const stack = shownStack.value;
     return (stack && state.roles.value[baseName(stack)]) ?? null;
   });
   const byRole = computed(() => {
-    const stack = selection.value?.stack;
+    const stack = shownStack.value;
     const roleScores = stack && state.scores.value[BY_ROLE]?.[baseName(stack)];
-    return state.order.value === BY_ROLE && roles.value !== null && roleScores === undefined;
+    return state.order.value === BY_ROLE && roles.value !== null && !roleScores;
   });
   const pin = computed<Pin | null>(() => {
     const current = selection.value;
@@ -435,7 +393,7 @@ export function createRecordStore(
   });
   const ordered = computed(() => {
     const name = state.order.value;
-    const stack = selection.value?.stack;
+    const stack = shownStack.value;
     if (!stack || name === "number") return null;
     if (name === BY_PIN) return pin.value && { stack, name, knownScores: null, pin: pin.value };
     const ranks = byRole.value ? roles.value?.ranks : null;
@@ -451,24 +409,17 @@ export function createRecordStore(
       : source.scores(stack.name, name, signal);
   });
   const pair = computed(() => {
-    const stack = selection.value?.stack;
-    return stack && pin.value && pin.value.key !== null ? { stack, pin: pin.value } : null;
+    const [stack, pinned] = [shownStack.value, pin.value];
+    return stack && pinned && pinned.key !== null ? { stack, pin: pinned } : null;
   });
   const pinnedScores = currentAnswer(pair, async ({ stack, pin }, signal) => {
     await pictured(signal);
     return pinnedWeights(source, stack, pin, signal);
   });
   const headEffects = computed(() => {
-    const current = selection.value;
-    return (
-      current &&
-      headEffectsOf(current.stack, {
-        order: state.order.value,
-        scores: state.scores.value,
-        score_notes: state.score_notes.value,
-        score_errors: state.score_errors.value,
-      })
-    );
+    const { order, scores, score_notes, score_errors } = state;
+    const values = follow({ order, scores, score_notes, score_errors });
+    return shownStack.value && headEffectsOf(shownStack.value, values);
   });
   const order = computed<HeadOrder>(() => {
     const current = selection.value;
@@ -492,10 +443,7 @@ export function createRecordStore(
     /** Message of the oldest error that is not resolved, or null. */
     error,
     selection,
-    /**
-     * Small maps of all heads of the layer, by head, or null. They are requested after the first call of
-     * `wantMaps`.
-     */
+    /** Small maps of the layer by head, or null. The first call of `wantMaps` requests them. */
     maps: computed(() => maps.value?.answer ?? null),
     wantMaps: () => {
       mapsWanted.value = true;
@@ -515,20 +463,14 @@ export function createRecordStore(
     /** Roles of the heads of the stack over a corpus, or null if they are unknown. */
     roles,
     roleOf: (head: { layer: number; head: number }): HeadRole | null => {
-      const stack = selection.value?.stack;
-      return stack ? roleOf(roles.value, stack, head) : null;
+      const stack = shownStack.value;
+      return stack && roleOf(roles.value, stack, head);
     },
     byRole,
     tokenEffects: computed(() => {
-      const current = selection.value;
-      return (
-        current &&
-        tokenEffectsOf(current.stack, {
-          token_scores: state.token_scores.value,
-          token_score_notes: state.token_score_notes.value,
-          token_score: state.token_score.value,
-        })
-      );
+      const { token_scores, token_score_notes, token_score } = state;
+      const values = follow({ token_scores, token_score_notes, token_score });
+      return shownStack.value && tokenEffectsOf(shownStack.value, values);
     }),
     /** Heads of the layer in display order, without those below the smallest score. */
     order,

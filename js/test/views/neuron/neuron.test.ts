@@ -58,7 +58,7 @@ function selectionOf(text: string[], more: Partial<Selection> = {}): Selection {
   const stack = stackOf({ layers: [3], query_tokens: tokens, causal: true, vectors: true });
   return {
     ...{ stack, queries: tokens, keys: tokens, layer: 3, allHeads: [0, 1] },
-    ...{ chosen: [1], heads: [1], token: 1, key: null, ...more },
+    ...{ chosen: [1], heads: [1], token: 1, key: null, asQuery: false, ...more },
   };
 }
 
@@ -146,18 +146,13 @@ describe("the request", () => {
     numbers.forEach((value, i) => {
       new DataView(message.buffer).setFloat32(3 + 4 * i, value, true);
     });
-    const parts = [
-      { name: "query", shape: [2] },
-      { name: "keys", shape: [1, 2] },
-      ...["bias", "allowed", "logits", "weights"].map((name) => ({ name, shape: [1] })),
-    ];
-    const header = { ...HEADER, parts, weight_in_range: 0.25 };
+    const header = { ...HEADER, weight_in_range: 0.25 };
     const read = readVectors({ header, data: new DataView(message.buffer, 3) }, [7, 8]);
     const { query, keyVectors, bias, allowed, logits, weights } = read;
     const all = [query, keyVectors, bias, allowed, logits, weights];
     expect(all.flatMap((part) => [...part])).toEqual(numbers);
     const short = { header, data: new DataView(message.buffer, 3, 28) };
-    expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers, but its parts need 8/);
+    expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers, which do not fit 1 keys/);
   });
 
   it("is split by keys, and its replies are assembled", () => {
