@@ -477,6 +477,7 @@ export function createRecordStore(
     live,
     fail,
     answer,
+    currentAnswer,
     pictured,
     /** Export that is running, or null. */
     job: signal<Job | null>(null),

@@ -134,13 +134,9 @@ export function subtitleOf(context: Context, store: EmbeddingStore): string {
 function matchesInWords(context: Context, store: EmbeddingStore): string {
   const [matches, corpus] = [store.matches.value, store.corpus.value];
   if (!matches || !corpus) return "";
-  const search = context.state.search.value;
-  // A search in quotes matches whole tokens.
-  const whole = /^"(.+)"$/.exec(search)?.[1];
-  const what = quoted(whole ?? search);
-  if (matches.count === 0) return `No point ${whole === undefined ? "contains" : "is"} ${what}.`;
-  const one = matches.count === 1;
-  const verb = whole !== undefined ? (one ? "is" : "are") : one ? "contains" : "contain";
+  const what = quoted(context.state.search.value);
+  if (matches.count === 0) return `No point matches ${what}.`;
+  const verb = matches.count === 1 ? "matches" : "match";
   return `${counted(matches.count)} of ${several(corpus.count, "point")} ${verb} ${what}.`;
 }
 
@@ -213,7 +209,6 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   }
   const { stack, layer } = selection;
   const { caveats } = corpus.facts;
-  const ofCorpus = [corpusInWords(corpus)];
   const ofColors = store.colors.value?.note ?? "";
   if (!enlarged) {
     const stride = store.overview.value?.stride ?? 1;
@@ -221,7 +216,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
       rolesInWords(record.roles.value, stack),
       // Every head has its own scaling factor, so a caption of all heads states no factor.
       `Vectors ${placingInWords(placingOf(follow(state)), null)}.`,
-      ...ofCorpus,
+      corpusInWords(corpus),
       stride > 1 ? `Small plots show every ${ordinal(stride)} point.` : "",
       caveatsInWords(caveats, null, stack.layers.length, state.translate.value),
       ofColors,
@@ -233,7 +228,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
     trust && plotted ? trustInWords(trust) : "",
     chosen !== null && !live ? linesCoverageInWords(corpus.isKey(chosen), store.lines.value) : "",
     plotted ? methodOf(context, store) : "",
-    ...ofCorpus,
+    corpusInWords(corpus),
     plotted ? explainedInWords(store.projection.value?.explained ?? null) : "",
     caveatsInWords(caveats, layer, stack.layers.length, state.translate.value),
     ofColors,
@@ -407,7 +402,7 @@ export function corpusInWords(corpus: Corpus): string {
 
 /** Return the share of the variance on the axes, or "" if the axes are not principal components. */
 export function explainedInWords(explained: readonly number[] | null): string {
-  if (!explained || explained.some((share) => !Number.isFinite(share))) return "";
+  if (!explained) return "";
   const share = explained.reduce((sum, axisShare) => sum + axisShare, 0);
   const axes = explained.length === 3 ? "three" : "two";
   return `The ${axes} axes show ${formatShare(share)} of the variance.`;

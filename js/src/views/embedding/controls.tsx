@@ -121,9 +121,6 @@ function Search({ context: { state }, store }: ControlProps) {
     : matches.count === 0
       ? "none"
       : `${several(matches.count, "point")} · ${counted(matches.occurrences)} in the texts`;
-  const title = matches
-    ? `${several(matches.tokens, "different token")}; ${several(matches.queries, "query", "queries")} and ${several(matches.count - matches.queries, "key")} among the points`
-    : "";
   return (
     <SearchField
       class="av-find-points"
@@ -139,7 +136,7 @@ function Search({ context: { state }, store }: ControlProps) {
         on={state.match_case.value}
         onChange={(match_case) => assign(state, { match_case })}
       />
-      <output class="av-number" aria-live="polite" title={title}>
+      <output class="av-number" aria-live="polite">
         {result}
       </output>
     </SearchField>

@@ -2,7 +2,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { type Box, type Figure, textMark } from "../../draw/figure";
-import { fontOf, type Mark, type Scene, sceneOf } from "../../draw/marks";
+import { fontOf, type Mark, sceneOf } from "../../draw/marks";
 import { countDots, MAX_SHAPE_DOTS } from "../../draw/svg";
 import type { Palette } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
@@ -13,22 +13,11 @@ import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { meanError } from "./client/requests";
 import { type LegendEntry, legendEntries } from "./colors";
 import { meanMarks, meanScale } from "./mean/marks";
+import type { OverviewStore } from "./overview/store";
+import type { PlotStore } from "./plot/store";
 import { type EmbeddingState, headKey } from "./state";
 import type { EmbeddingStore } from "./store";
-import { type FigureDetail, keyInWords } from "./trust";
-
-/**
- * Functions that return what the view shows, without marks of the pointer and the keyboard. A scene
- * is null if nothing is drawn yet.
- */
-export interface DrawnScenes {
-  /** Scene of all heads, with their labels and trust figures. */
-  overview: () => Scene | null;
-  /** Level of detail of the trust figures below each plot. */
-  figures: () => FigureDetail;
-  /** Scene of the enlarged head. */
-  plot: () => Scene | null;
-}
+import { keyInWords } from "./trust";
 
 type Context = ViewContext<EmbeddingState>;
 
@@ -62,18 +51,24 @@ function legendBox(entries: readonly LegendEntry[], palette: Palette, width: num
 /**
  * Return the figure of the current content: all heads, one head, or its mean weights by position.
  */
-function embeddingFigure(context: Context, store: EmbeddingStore, drawn: DrawnScenes): Figure {
+function embeddingFigure(
+  context: Context,
+  store: EmbeddingStore,
+  overview: OverviewStore,
+  plot: PlotStore,
+): Figure {
   const palette = context.palette.peek();
   const content = contentOf(context);
   const map =
     content === "mean"
       ? drawnYet(store.mean.mapAt(Math.min(MEAN_WIDTH, context.width.peek())))
       : null;
-  const picture = content === "mean" ? map && sceneOf(map, meanMarks(map), []) : drawn[content]();
-  const { back, front } = drawnYet(picture);
-  const dots = countDots(back, front);
+  const picture = map
+    ? sceneOf(map, meanMarks(map), [])
+    : drawnYet(content === "overview" ? overview.scene() : plot.still.peek());
+  const dots = countDots(picture.back, picture.front);
   const coverage = [
-    content === "overview" ? keyInWords(store.trust.peek(), drawn.figures()) : "",
+    content === "overview" ? keyInWords(store.trust.peek(), overview.layout.peek()?.figures) : "",
     coverageOf(context, store, false),
     dots > MAX_SHAPE_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
@@ -86,7 +81,7 @@ function embeddingFigure(context: Context, store: EmbeddingStore, drawn: DrawnSc
       sentence: sentenceOf(context, store, false),
       coverage: coverage.filter(Boolean).join(" "),
     },
-    picture: drawnYet(picture),
+    picture,
     ...(entries && { legend: (width: number) => legendBox(entries, palette, width) }),
     ...(scale && { scales: [scale] }),
   });
@@ -185,7 +180,8 @@ function meanCsv(store: EmbeddingStore): string {
 export function embeddingExports(
   context: Context,
   store: EmbeddingStore,
-  drawn: DrawnScenes,
+  overview: OverviewStore,
+  plot: PlotStore,
 ): Exports {
   const count = store.corpus.value?.count ?? 0;
   const points = context.state.points.value === "both" ? several(count, "point") : "Points shown";
@@ -196,7 +192,7 @@ export function embeddingExports(
   };
   return {
     name: "embedding-view",
-    figure: () => embeddingFigure(context, store, drawn),
+    figure: () => embeddingFigure(context, store, overview, plot),
     csv: async () => tables[contentOf(context)].csv(),
     csvLabel: tables[contentOf(context)].label,
   };

@@ -4,13 +4,13 @@
  * and attention lines.
  */
 
-import { effect, type ReadonlySignal, useComputed } from "@preact/signals";
+import { type ReadonlySignal, useComputed } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
+import { coverageOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
 import { embeddingPageTransport } from "./client/page";
 import { EmbeddingControls, Progress } from "./controls";
 import css from "./embedding.css";
@@ -66,12 +66,7 @@ export function EmbeddingView({ context }: { context: Context }) {
     return all < BESIDE_FROM ? all : Math.floor(all * (1 - TEXT_SHARE) - TEXT_GAP);
   });
   const plot = useMemo(() => createPlotStore(context, store, plotWidth), []);
-  const drawn = {
-    overview: overview.scene,
-    figures: () => overview.layout.peek()?.figures ?? "words",
-    plot: () => plot.still.peek(),
-  };
-  const entries = useExports(context, embeddingExports(context, store, drawn));
+  const entries = useExports(context, embeddingExports(context, store, overview, plot));
   const summary = useComputed(() => summaryOf(context, store));
   const [enlarged, content] = [state.enlarged.value, state.content.value];
   const keys = !enlarged
@@ -79,9 +74,7 @@ export function EmbeddingView({ context }: { context: Context }) {
     : content === "aggregate"
       ? meanShortcuts({ context, store })
       : [...WORDS, ...plotShortcuts({ context, store, plot })];
-  const hasProblem = problemOf(context, store) !== null;
-  useFocusFollowing(context, enlarged, `${enlarged} ${content} ${hasProblem}`);
-  useSignOfChange(context);
+  useFocusFollowing(context, `${enlarged} ${content}`);
   return (
     <ViewFrame
       context={context}
@@ -115,26 +108,13 @@ export function EmbeddingView({ context }: { context: Context }) {
   );
 }
 
-/** Mark the view as not drawn as soon as other content is chosen. */
-function useSignOfChange({ state, setDrawn }: Context): void {
-  useEffect(() => {
-    let before = `${state.enlarged.peek()} ${state.content.peek()}`;
-    return effect(() => {
-      const now = `${state.enlarged.value} ${state.content.value}`;
-      if (now !== before) setDrawn(null);
-      before = now;
-    });
-  }, []);
-}
-
 /** If the keyboard focus was in the removed content, move it to the new content. */
-function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string): void {
+function useFocusFollowing({ root }: Context, picture: string): void {
   // Check the focus while rendering, before the focused element is removed.
   const had = root.matches(":focus-within");
   useEffect(() => {
     if (!had || root.matches(":focus-within")) return;
-    const next = enlarged ? ".av-plot, .av-embedding-problem" : ".av-grid-box";
-    root.querySelector<HTMLElement>(next)?.focus({ preventScroll: true });
+    root.querySelector<HTMLElement>(".av-plot, .av-grid-box")?.focus({ preventScroll: true });
   }, [picture]);
 }
 

@@ -30,17 +30,6 @@ const POLL_MS = 700;
 
 type Context = ViewContext<EmbeddingState>;
 
-/** Return the answer to the current question, or null while another or no question has an answer. */
-export function currentAnswer<Q, A>(
-  question: ReadonlySignal<Q | null>,
-  answered: ReadonlySignal<Answer<Q, A> | null>,
-): ReadonlySignal<A | null> {
-  return computed(() => {
-    const last = answered.value;
-    return last && same(last.question, question.value) ? last.answer : null;
-  });
-}
-
 /**
  * Return the latest answer about the current stack. After a change of other settings, it stays until
  * the new answer is loaded.
@@ -84,8 +73,11 @@ export function createOverview(
   );
 
   const measured = signal<Answer<typeof settings.value, TrustMap> | null>(null);
-  const figures = currentAnswer(settings, measured);
-  const trust = computed(() => figures.value ?? NOTHING);
+  const trust = computed(() =>
+    measured.value && same(measured.value.question, settings.value)
+      ? measured.value.answer
+      : NOTHING,
+  );
   const measuring = computed(() => (settled.value ? asked.value : null));
   record.answer(measuring, async (question, ended) => {
     const selection = record.selection.peek();
@@ -167,8 +159,9 @@ export function createProjection(
     const { head: only, ...rest } = plot.request;
     return { ...rest, heads: [only] };
   });
-  const measured = record.answer(measuring, (question, ended) => trustOf(source, question, ended));
-  const figures = currentAnswer(measuring, measured);
+  const figures = record.currentAnswer(measuring, (question, ended) =>
+    trustOf(source, question, ended),
+  );
 
   return {
     /**

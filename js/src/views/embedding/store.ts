@@ -12,7 +12,7 @@ import { assign } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
 import { coloring } from "./colors";
 import { createMean } from "./mean/store";
-import { createOverview, createProjection, currentAnswer } from "./projections";
+import { createOverview, createProjection } from "./projections";
 import { findPoints } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
 
@@ -21,10 +21,7 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   const hovered = signal<number | null>(null);
 
   const stackName = computed(() => record.selection.value?.stack.name ?? null);
-  const corpus = currentAnswer(
-    stackName,
-    record.answer(stackName, (name, ended) => corpusOf(source, name, ended)),
-  );
+  const corpus = record.currentAnswer(stackName, (name, ended) => corpusOf(source, name, ended));
   let numbered: string | null = null;
   record.live(() => {
     const now = corpus.value?.stack ?? null;
@@ -50,19 +47,16 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     const [stack, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
     return stack === undefined || !at || point === null ? null : { stack, ...at, point };
   });
-  const lines = currentAnswer(
-    linesAsked,
-    record.answer(linesAsked, async (asked, ended) => {
-      try {
-        return await linesOf(source, asked, ended);
-      } catch (reason) {
-        // An exported page cannot load the lines later. Show the reason instead of an error with a
-        // retry button.
-        if (source.transport.live || isAbort(reason)) throw reason;
-        return reason instanceof Error ? reason.message : String(reason);
-      }
-    }),
-  );
+  const lines = record.currentAnswer(linesAsked, async (asked, ended) => {
+    try {
+      return await linesOf(source, asked, ended);
+    } catch (reason) {
+      // An exported page cannot load the lines later. Show the reason instead of an error with a
+      // retry button.
+      if (source.transport.live || isAbort(reason)) throw reason;
+      return reason instanceof Error ? reason.message : String(reason);
+    }
+  });
 
   const normsAsked = computed(() => {
     const [points, at] = [corpus.value, head.value];

@@ -101,9 +101,9 @@ export function TextPane({ context, store }: TextProps) {
         <Running key={text} {...props} kind="both" byKey={byKey.value} />
       ) : (
         <>
-          <h3 class="av-text-side">Queries</h3>
+          <p class="av-muted av-text-side">Queries</p>
           <Running key={`queries ${text}`} {...props} kind="query" byKey={false} />
-          <h3 class="av-text-side">Keys</h3>
+          <p class="av-muted av-text-side">Keys</p>
           <Running key={`keys ${text}`} {...props} kind="key" byKey={true} />
         </>
       )}

@@ -8,11 +8,13 @@
  * The figures of a head are undefined if they are not measured yet, and null if it has none.
  */
 
+import type { HeadTrustFigures } from "../../client/protocol";
 import { capital, formatShare, withMinus } from "../../ui/text/captions";
-import type { HeadTrust } from "./client/requests";
+
+type Trust = HeadTrustFigures | null | undefined;
 
 /** Trust figures by `headKey`. A head that is not measured yet has no entry. */
-export type TrustMap = ReadonlyMap<string, HeadTrust | null>;
+export type TrustMap = ReadonlyMap<string, HeadTrustFigures | null>;
 
 /** Return a correlation with two decimals: "−0.61". A correlation that is rounded to 0 is "0.00". */
 export function formatCorrelation(value: number): string {
@@ -33,13 +35,13 @@ export const TRUST_HELP =
 const LITTLE = -0.1;
 
 /** Whether distances follow q·k so little that the view shows a warning. */
-export function saysLittle(trust: HeadTrust | null | undefined): boolean {
+export function saysLittle(trust: Trust): boolean {
   const correlation = trust?.plot ?? null;
   return correlation !== null && correlation > LITTLE;
 }
 
 /** Return the trust figures as a sentence. */
-export function trustInWords(trust: HeadTrust): string {
+export function trustInWords(trust: HeadTrustFigures): string {
   const { plot, recall, recall_baseline: baseline } = trust;
   const parts: string[] = [];
   if (plot !== null) {
@@ -67,7 +69,7 @@ export type FigureDetail = "words" | "short" | "least";
  * Return the figures below a tile: "r −0.83 · 42%" ("words"), "−0.83 · 42%" ("short") or "−0.83"
  * ("least"). Return "…" if the head is not measured yet.
  */
-export function figuresInShort(trust: HeadTrust | null | undefined, words: FigureDetail): string {
+export function figuresInShort(trust: Trust, words: FigureDetail): string {
   if (trust === undefined) return "…";
   const { plot = null, recall = null } = trust ?? {};
   const named = words === "words" ? "r " : "";
@@ -79,7 +81,7 @@ export function figuresInShort(trust: HeadTrust | null | undefined, words: Figur
 }
 
 /** Return the figures as lines of a tooltip, which screen readers also read. */
-export function figureLines(trust: HeadTrust | null | undefined): string[] {
+export function figureLines(trust: Trust): string[] {
   if (trust === undefined) return ["not measured yet"];
   const { plot = null, recall = null, recall_baseline: baseline = null } = trust ?? {};
   const by = baseline === null ? "" : ` (chance ${percent(baseline)})`;
@@ -118,7 +120,7 @@ const FAINTEST = 0.3;
  * A plot whose distances say little about q·k is faint, so that its shapes are not mistaken for
  * attention.
  */
-export function strengthOf(trust: HeadTrust | null | undefined): number {
+export function strengthOf(trust: Trust): number {
   const correlation = trust?.plot ?? null;
   if (correlation === null) return trust === undefined ? 0.75 : FAINTEST;
   const share = (correlation - LITTLE) / (STRONG_AT - LITTLE);

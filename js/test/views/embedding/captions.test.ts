@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import type { HeadTrustFigures } from "../../../src/client/protocol";
 import { formatNumber } from "../../../src/ui/text/captions";
 import {
   aggregateInWords,
@@ -11,7 +12,7 @@ import {
   sentenceOf,
   summaryOf,
 } from "../../../src/views/embedding/captions";
-import type { Aggregate, HeadTrust, Lines } from "../../../src/views/embedding/client/requests";
+import type { Aggregate, Lines } from "../../../src/views/embedding/client/requests";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { formatCorrelation, trustInWords } from "../../../src/views/embedding/trust";
 import { sentences } from "../../builders";
@@ -22,7 +23,7 @@ const PCA = { method: "pca", dimensions: 2, perplexity: 50, neighbors: 15, seed:
 const PLACING = { scaling: "norms", translate: true, lift: false } as const;
 
 describe("trust", () => {
-  const trust: HeadTrust = {
+  const trust: HeadTrustFigures = {
     ...{ head: 3, plot: -0.6149, recall: 0.38 },
     ...{ recall_baseline: 0.09, num_queries: 512, num_total: 5000 },
   };
@@ -45,7 +46,7 @@ describe("coverage", () => {
     "12 of 120,000 points: 2 of 800 texts, all of their tokens, drawn at random with seed 7.":
       corpusInWords(corpus),
     "The three axes show 50% of the variance.": explainedInWords([0.3, 0.1, 0.1]),
-    "": explainedInWords(null) + explainedInWords([Number.NaN, 0]),
+    "": explainedInWords(null),
   });
 
   const mean: Aggregate = {
@@ -107,7 +108,7 @@ describe("the main caption", () => {
     ],
     [
       { enlarged: true, search: "the", selected: [3] },
-      `${head}. 6 of 12 points contain “the”. 1 point in the lasso.`,
+      `${head}. 6 of 12 points match “the”. 1 point in the lasso.`,
     ],
     [
       { enlarged: true, text: 1, token: 3 },

@@ -1,3 +1,4 @@
+import { computed } from "@preact/signals";
 import { expect, it, vi } from "vitest";
 import type { Scene } from "../../../src/draw/marks";
 import { toSvg } from "../../../src/draw/svg";
@@ -17,8 +18,8 @@ async function exportsOf(changed: Partial<EmbeddingState>, kernel = new Kernel()
   await until(() => expect(store.corpus.value).not.toBeNull());
   if (changed.content !== "aggregate") await until(() => expect(store.current.value).toBe(true));
   const plot = vi.fn(() => SCENE);
-  const scenes = { figures: () => "words" as const, overview: plot, plot };
-  return { exports: embeddingExports(context, store, scenes), plot };
+  const still = computed(plot);
+  return { exports: embeddingExports(context, store, {} as never, { still } as never), plot };
 }
 
 const rowsOf = (csv: string): string[][] => csv.split("\r\n").map((line) => line.split(","));

@@ -2,6 +2,7 @@
 
 import { deflateSync } from "node:zlib";
 import type {
+  CorpusPoints,
   Description,
   NormsRequest,
   OverviewRequest,
@@ -12,7 +13,7 @@ import type {
 } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
-import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
+import { Corpus } from "../../../src/views/embedding/client/requests";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { stackOf as plainStackOf } from "../../builders";

@@ -7,12 +7,9 @@
  */
 
 import { inflate } from "../../../client/codec";
-import type { CorpusCaveat, CorpusGrid, CorpusPoints } from "../../../client/protocol";
+import type { CorpusPoints } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
 import { joinParts, type Reply } from "../../../client/transport";
-
-export type { CorpusGrid, CorpusPoints };
-export type Caveat = CorpusCaveat;
 
 export type Kind = "query" | "key";
 
@@ -125,22 +122,20 @@ function marked(indices: readonly number[], count: number): Uint8Array {
   return marks;
 }
 
-/** Return the approximate size of a corpus in bytes. */
-function bytesOfCorpus(corpus: Corpus): number {
-  return corpus.count * (12 + 8 * corpus.columns.length) + 40 * corpus.facts.vocabulary.length;
-}
-
 /** Load the corpus of a stack. */
 export async function corpusOf(
   source: Source,
   stack: string,
   signal?: AbortSignal,
 ): Promise<Corpus> {
-  const more = (part: number): Promise<Reply> =>
-    source.transport.request("points", { stack, part }, signal);
   const read = async (reply: Reply): Promise<Corpus> => {
-    const text = new TextDecoder().decode(await inflate(await joinParts(reply, more)));
+    const bytes = await joinParts(reply, (part) =>
+      source.transport.request("points", { stack, part }, signal),
+    );
+    const text = new TextDecoder().decode(await inflate(bytes));
     return new Corpus(stack, JSON.parse(text) as CorpusPoints);
   };
-  return source.fetch("points", { stack }, read, bytesOfCorpus, signal);
+  const size = ({ count, columns, facts }: Corpus): number =>
+    count * (12 + 8 * columns.length) + 40 * facts.vocabulary.length;
+  return source.fetch("points", { stack }, read, size, signal);
 }

@@ -1,6 +1,6 @@
 /** Transport that answers the requests of the embedding view from an exported page. */
 
-import { type RecordedPage, RecordedTransport } from "../../../client/page/recorded";
+import { RecordedTransport } from "../../../client/page/recorded";
 import type {
   LinesHeader,
   LinesRequest,
@@ -8,7 +8,6 @@ import type {
   OverviewRequest,
   PlotHeader,
   PlotRequest,
-  StackDescription,
   TrustHeader,
   TrustRequest,
 } from "../../../client/protocol";
@@ -16,6 +15,9 @@ import { Source } from "../../../client/source";
 import type { Reply, Transport } from "../../../client/transport";
 import { MAX_SMALL_PLOT_POINTS } from "../state";
 import { corpusOf } from "./corpus";
+
+/** Method of the plots that every page contains. */
+const PCA = { method: "pca", dimensions: 2 } as const;
 
 const NO_PLOT =
   "This page does not contain this plot. The principal components are shown instead. " +
@@ -28,14 +30,7 @@ const NO_KEYS =
  * from the plots of heads, and lines from the strongest keys of all queries.
  */
 export class EmbeddingPageTransport extends RecordedTransport {
-  readonly #stacks: StackDescription[];
-  readonly #source: Source;
-
-  constructor(page: RecordedPage & { description: { stacks: StackDescription[] } }) {
-    super(page);
-    this.#stacks = page.description.stacks;
-    this.#source = new Source(this);
-  }
+  readonly #source = new Source(this);
 
   override async request(name: string, args: object): Promise<Reply> {
     if (name === "overview") return this.#overview(args as OverviewRequest);
@@ -45,18 +40,13 @@ export class EmbeddingPageTransport extends RecordedTransport {
     return super.request(name, args);
   }
 
-  /** Return the arguments of a request with the method that every page contains. */
-  #components<T>(args: T) {
-    return { ...args, method: "pca" as const, dimensions: 2 as const };
-  }
-
   /** Take the high bytes of the plots of all heads. */
   async #overview({ stack, layers }: OverviewRequest): Promise<Reply> {
     const heads: OverviewHead[] = [];
     const planes: Uint8Array<ArrayBuffer>[] = [];
     let stride = 1;
     for (const layer of layers) {
-      const ofLayer = this.#components({ stack, layer });
+      const ofLayer = { stack, layer, ...PCA };
       const num = (this.find("plot", ofLayer)?.header as PlotHeader[] | undefined)?.length ?? 0;
       for (let head = 0; head < num; head++) {
         const { header, data } = await super.request("plot", { ...ofLayer, head });
@@ -74,13 +64,13 @@ export class EmbeddingPageTransport extends RecordedTransport {
   async #plot(request: PlotRequest): Promise<Reply> {
     if (this.find("plot", request)) return super.request("plot", request);
     // Answer as the kernel does for a method that cannot run.
-    const { header, data } = await super.request("plot", this.#components(request));
+    const { header, data } = await super.request("plot", { ...request, ...PCA });
     const work = { state: "failed", done: 0, num_total: 0, words: NO_PLOT };
     return { header: { ...(header as PlotHeader), work }, data };
   }
 
   async #trust(request: TrustRequest): Promise<Reply> {
-    const args = this.find("trust", request) ? request : this.#components(request);
+    const args = this.find("trust", request) ? request : { ...request, ...PCA };
     const { header } = await super.request("trust", args);
     const recorded = (header as TrustHeader).heads;
     const heads = request.heads.map(
@@ -116,12 +106,12 @@ export class EmbeddingPageTransport extends RecordedTransport {
       error.covered += bound;
     }
     const covered = weights.reduce((sum, weight) => sum + weight, 0);
-    const causal = this.#stacks.find(({ name }) => name === stack)?.causal;
+    const { stacks } = await this.#source.describe();
     // With a causal mask, a query cannot attend to the keys after it.
-    const allowed = (key: number): boolean =>
-      !causal || corpus.positionOf(key) <= corpus.positionOf(point);
-    let num_total = 0;
-    for (let key = first; key < stop; key++) if (allowed(key)) num_total++;
+    const causal = stacks.find(({ name }) => name === stack)?.causal;
+    const last = causal ? corpus.positionOf(point) : Number.POSITIVE_INFINITY;
+    const positions = corpus.positions.subarray(first, stop);
+    const num_total = positions.filter((position) => position <= last).length;
     const header: LinesHeader & { error: object } = { points, weights, covered, num_total, error };
     return { header, data: null };
   }

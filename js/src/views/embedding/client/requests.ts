@@ -22,12 +22,10 @@ import type {
 import type { Source } from "../../../client/source";
 import { dataOf, joinParts, MAX_REPLY_BYTES, type Reply } from "../../../client/transport";
 
-export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
+export { Corpus, corpusOf, type Kind } from "./corpus";
 
 /** Method of the projection and its settings. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
-/** Trust figures: how well distances of a head's plot follow its logits. */
-export type HeadTrust = HeadTrustFigures;
 
 export interface OverviewHead extends OverviewHeadHeader {
   /**
@@ -132,8 +130,8 @@ export async function trustOf(
   source: Source,
   request: PlotOptions & { heads: number[] },
   signal?: AbortSignal,
-): Promise<(HeadTrust | null)[]> {
-  const read = ({ header }: Reply): (HeadTrust | null)[] => (header as TrustHeader).heads;
+): Promise<(HeadTrustFigures | null)[]> {
+  const read = ({ header }: Reply): (HeadTrustFigures | null)[] => (header as TrustHeader).heads;
   return source.fetch("trust", request, read, (heads) => 256 * heads.length, signal);
 }
 

@@ -69,9 +69,12 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
   const scene = useComputed(
     () => map.value && sceneOf(map.value, back.value, hoverMarks(map.value, mean.hovered.value)),
   );
+  // Null as soon as other content is chosen, although this component may draw again.
   const drawnId = useComputed(() => {
-    const at = context.record.selection.value;
-    return mean.current.value && at ? `embedding:${at.stack.name}:${at.layer}` : null;
+    const [corpus, { enlarged, content }] = [store.corpus.value, context.state];
+    const isShown = enlarged.value && content.value === "aggregate";
+    const now = isShown ? mean.current.value : null;
+    return corpus && now && `embedding:${corpus.stack}:${now.layer}`;
   });
   const caption = useComputed(() => {
     const [aggregate, bin] = [mean.latest.value, mean.hovered.value];
@@ -103,12 +106,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
       <ScenePlot
         scene={scene}
         drawnId={drawnId}
-        onDrawn={(drawn) => {
-          // A component can still draw while it is being removed. Do not report its drawing as the
-          // new content.
-          const { enlarged, content } = context.state;
-          if (enlarged.peek() && content.peek() === "aggregate") context.setDrawn(drawn);
-        }}
+        onDrawn={context.setDrawn}
         kind="mean attention by position"
         label={label.value}
         plot={plot}

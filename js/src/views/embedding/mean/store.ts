@@ -7,8 +7,9 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { ColorScale } from "../../../ui/colors/color-scales";
 import type { HeadIndex } from "../../../ui/head-grid/grid";
 import type { ViewContext } from "../../../ui/view/define-view";
+import { same } from "../../../ui/view/state";
 import { aggregateOf, type Corpus } from "../client/requests";
-import { answerOfStack, currentAnswer } from "../projections";
+import { answerOfStack } from "../projections";
 import type { EmbeddingState } from "../state";
 import { type Bin, type MeanMap, meanMapOf, textsAt } from "./marks";
 
@@ -30,12 +31,13 @@ export function createMean(
   });
   const answered = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
   const latest = answerOfStack(corpus, answered);
-  const current = currentAnswer(asked, answered);
   return {
     /** Mean weights of the current head, or of the previous head until they are loaded. */
     latest,
     /** Mean weights of the current head, or null until they are loaded. */
-    current,
+    current: computed(() =>
+      same(answered.value?.question, asked.value) ? (answered.value?.answer ?? null) : null,
+    ),
     /** Return the number of texts that have a pair in a bin, or null if unknown. */
     textsAt: (bin: Bin): number | null => {
       const [points, mean] = [corpus.value, latest.value];

@@ -5,8 +5,6 @@
 
 import type { StackDescription } from "../../../client/protocol";
 import {
-  type GridCells,
-  type GridLayout,
   galleryGrid,
   type HeadGrid,
   inScrollBox,
@@ -69,16 +67,6 @@ const NAME_HEIGHT = 15;
 /** Maximum height in pixels of a grid without a scroll bar. */
 const WHOLE_HEIGHT = 1400;
 
-/** Sizes of the tiles and their labels, in pixels. */
-export interface TileLayout extends GridLayout {
-  figures: FigureDetail;
-  /**
-   * Whether each tile shows the name of its head, because the columns do not stand for head
-   * numbers.
-   */
-  named: boolean;
-}
-
 /** Return the number of tiles per row in a gallery of the given width. */
 export function tilesInRow(width: number): number {
   const cell = width < 560 ? 76 : GALLERY_CELL;
@@ -88,27 +76,20 @@ export function tilesInRow(width: number): number {
 /**
  * Lay out tiles in the given width. The grid scrolls if tiles would be smaller than their minimum
  * size.
+ *
+ * @param printed whether this is an exported figure with a given width or text size. A figure does
+ *   not scroll.
+ * @param roles whether a line below each tile is reserved for the role of its head.
  */
-export function layOutTiles(options: {
-  grid: HeadGrid;
-  width: number;
-  /** Maximum height of the scrolling box in pixels. */
-  mostHeight: number;
-  /**
-   * Whether this is an exported figure with a given width or text size. A figure does not scroll.
-   */
-  printed: boolean;
-  /** Whether a line below each tile is reserved for the role of its head. */
-  roles: boolean;
-}): TileLayout {
-  const { grid, width, mostHeight, printed, roles } = options;
+export function layOutTiles(grid: HeadGrid, width: number, printed: boolean, roles: boolean) {
+  // In a gallery, the columns do not stand for head numbers, so each tile shows the name of its head.
   const named = grid.columns === null;
   const columns = grid.columns?.length ?? tilesInRow(width);
   const rows = grid.rows.length;
   const left = named ? 1 : width < 560 ? 26 : 62;
   const top = named ? 1 : 22;
   const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0) + (roles ? NAME_HEIGHT : 0);
-  const layOutIn = (available: number): GridCells & Pick<TileLayout, "figures" | "named"> => {
+  const layOutIn = (available: number) => {
     const pitch = Math.floor((available - left) / Math.max(1, columns));
     const gap = pitch > 110 ? 12 : MIN_GAP;
     // Limit the size of tiles to the size at which all rows fit without scrolling, unless this is
@@ -122,11 +103,14 @@ export function layOutTiles(options: {
       ...{ cell, across, down, left, top, columns, named },
       // The frame of a plot is drawn inside the plot and needs no additional space.
       frame: 0,
-      figures: cell >= 78 ? "words" : cell >= 57 ? "short" : "least",
+      figures: (cell >= 78 ? "words" : cell >= 57 ? "short" : "least") as FigureDetail,
       width: left + columns * across,
       height: top + rows * down,
     };
   };
   const scrolls = !printed && layOutIn(width).height > WHOLE_HEIGHT;
-  return inScrollBox(layOutIn, width, scrolls ? mostHeight : Number.POSITIVE_INFINITY);
+  const boxHeight = Math.max(480, Math.floor((globalThis.innerHeight || 900) * 0.85));
+  return inScrollBox(layOutIn, width, scrolls ? boxHeight : Number.POSITIVE_INFINITY);
 }
+
+export type TileLayout = ReturnType<typeof layOutTiles>;

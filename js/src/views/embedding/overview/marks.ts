@@ -1,9 +1,8 @@
 /** Marks of the overview: the points of one tile, and the whole grid as one scene. */
 
-import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
-import { textMark, wrap } from "../../../draw/figure";
-import { type DotsMark, fontOf, type Mark, type Scene, sceneOf } from "../../../draw/marks";
+import { textMark } from "../../../draw/figure";
+import { type DotsMark, type Mark, type Scene, sceneOf } from "../../../draw/marks";
 import type { Palette } from "../../../ui/colors/palette";
 import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { fittedName, type HeadRole } from "../../../ui/head-grid/head-roles";
@@ -65,13 +64,6 @@ function dotOf(room: number, count: number): number {
   return Math.max(SMALLEST_DOT, Math.min(LARGEST_DOT, 0.6 * apart));
 }
 
-/** Top left corner and side of a tile, in pixels. */
-interface Square {
-  x: number;
-  y: number;
-  side: number;
-}
-
 /** Return the number of points around the median point, in a cell of a grid of 16 by 16 cells. */
 function crowdOf(coordinates: Uint8Array): number {
   const counts = new Uint32Array(256);
@@ -86,12 +78,13 @@ function crowdOf(coordinates: Uint8Array): number {
 /**
  * Return the dots of a tile: first the points that do not stand out, then over them those that do.
  *
+ * @param square top left corner and side of the tile, in pixels.
  * @param strength factor of the opacity, 0 to 1.
  */
 export function tileDots(
   { coordinates }: OverviewHead,
   look: TileLook,
-  square: Square,
+  square: { x: number; y: number; side: number },
   strength: number,
 ): DotsMark[] {
   const { order, color, shape, colors, numStanding } = look;
@@ -135,13 +128,6 @@ export function tileDots(
   return marks;
 }
 
-/**
- * Return the reason why a head has no plot, or "no plot" if the reason does not fit into the tile.
- */
-export function problemInShort(problem: string, cell: number): string {
-  return problem.length * 90 > cell * cell ? "no plot" : problem;
-}
-
 /** Return the scene of the complete grid, including tiles outside of the visible part. */
 export function overviewScene(picture: {
   grid: HeadGrid;
@@ -159,13 +145,14 @@ export function overviewScene(picture: {
     const figures = trust.get(headKey(tile));
     const bounds = { x: x + 0.5, y: y + 0.5, width: cell - 1, height: cell - 1 };
     const marks: Mark[] = [{ kind: "rect", ...bounds, stroke: palette.rule }];
-    const square = { x, y, side: cell };
-    if (head?.problem)
-      marks.push(...problemMarks(problemInShort(head.problem, cell), square, palette));
-    else if (head) marks.push(...tileDots(head, look, square, strengthOf(figures)));
+    const write = (text: string, line: number, color: string, size: number): void => {
+      marks.push(textMark(text, x + cell / 2, line, color, size, { align: "middle" }));
+    };
+    if (head?.problem) write("no plot", y + cell / 2, palette.muted, 10);
+    else if (head) marks.push(...tileDots(head, look, { x, y, side: cell }, strengthOf(figures)));
     let line = y + cell + 9;
-    const label = (text: string, color: string, fontSize: number): void => {
-      marks.push(textMark(text, x + cell / 2, line, color, fontSize, { align: "middle" }));
+    const label = (text: string, color: string, size: number): void => {
+      write(text, line, color, size);
       line += 14;
     };
     if (layout.named) label(headName(tile), palette.ink, 10);
@@ -176,13 +163,4 @@ export function overviewScene(picture: {
     return marks;
   });
   return sceneOf(layout, [], front);
-}
-
-function problemMarks(problem: string, { x, y, side }: Square, palette: Palette): Mark[] {
-  const font = fontOf({ size: 10, font: "text" });
-  const lines = wrap(problem, side - 8, (text) => measureText(text, font));
-  const first = y + side / 2 - ((lines.length - 1) * 12) / 2;
-  return lines.map((line, i) =>
-    textMark(line, x + side / 2, first + i * 12, palette.muted, 10, { align: "middle" }),
-  );
 }

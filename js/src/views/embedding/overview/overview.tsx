@@ -3,11 +3,10 @@
  * columns, unless the reader chooses another order.
  */
 
-import type { RefObject } from "preact";
 import { useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
 import { Choice } from "../../../ui/controls/fields";
-import { type HeadIndex, isSameHead, type ScoredHead } from "../../../ui/head-grid/grid";
+import { type HeadIndex, isSameHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import { BY_ROLE } from "../../../ui/head-grid/head-roles";
 import { useZoomWheel } from "../../../ui/plot/wheel";
@@ -17,8 +16,8 @@ import { assign } from "../../../ui/view/state";
 import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
 import { figureLines, figuresInShort, keyInWords, strengthOf, TRUST_HELP } from "../trust";
-import type { TileLayout, TileOrder } from "./layout";
-import { problemInShort, tileDots } from "./marks";
+import type { TileOrder } from "./layout";
+import { tileDots } from "./marks";
 import type { OverviewStore } from "./store";
 
 interface OverviewProps {
@@ -64,7 +63,12 @@ function Tiles({ context, store, overview }: OverviewProps) {
   const box = useRef<HTMLDivElement>(null);
   const grid = overview.grid.value;
   const layout = overview.layout.value;
-  useZoomIn(box, overview, grid === null);
+  const zoom = (by: number, event: WheelEvent): void => {
+    const head = headOfCell(event, overview.heads.id);
+    // The next events of the same gesture zoom into the plot of the head.
+    if (head && by < 0) overview.open(head);
+  };
+  useZoomWheel(box, zoom, [grid === null]);
   if (!grid || !layout) return null;
   const [trust, plots, look] = [store.trust.value, overview.plots.value, overview.look.value];
   const opened = context.state.heads.value.length > 0 ? store.head.value : null;
@@ -91,19 +95,19 @@ function Tiles({ context, store, overview }: OverviewProps) {
         return {
           label: [titleOf(cell), ...lines].join(", "),
           selected: isSameHead(opened, cell),
-          content: problem && (
-            <span aria-hidden="true">{problemInShort(problem, layout.cell)}</span>
-          ),
+          content: problem && <span aria-hidden="true">no plot</span>,
         };
       }}
       below={(cell, x) => (
-        <Figures
-          cell={cell}
-          x={x}
-          layout={layout}
-          role={context.record.roleOf(cell)?.name ?? ""}
-          text={problemOf(cell) ? "" : figuresInShort(figuresOf(cell), layout.figures)}
-        />
+        <div
+          class={`av-embedding-figures av-embedding-${layout.figures}`}
+          aria-hidden="true"
+          style={{ left: `${x}px`, top: `${layout.cell + 2}px`, width: `${layout.cell}px` }}
+        >
+          {layout.named && <b>{`${cell.layer}.${cell.head}`}</b>}
+          {problemOf(cell) ? "" : figuresInShort(figuresOf(cell), layout.figures)}
+          <span class="av-role">{context.record.roleOf(cell)?.name}</span>
+        </div>
       )}
       hint={(head) => {
         const problem = problemOf(head);
@@ -135,50 +139,4 @@ function Tiles({ context, store, overview }: OverviewProps) {
       open={overview.open}
     />
   );
-}
-
-/**
- * Labels below a tile: the trust figures, the role, and the head's name if columns do not stand for
- * head numbers.
- */
-function Figures(props: {
-  cell: ScoredHead;
-  x: number;
-  layout: TileLayout;
-  text: string;
-  role: string;
-}) {
-  const { cell, x, layout, text, role } = props;
-  return (
-    <div
-      class={`av-embedding-figures av-embedding-${layout.figures}`}
-      aria-hidden="true"
-      style={{ left: `${x}px`, top: `${layout.cell + 2}px`, width: `${layout.cell}px` }}
-    >
-      {layout.named && <b>{`${cell.layer}.${cell.head}`}</b>}
-      {text}
-      {role !== "" && <span class="av-role">{role}</span>}
-    </div>
-  );
-}
-
-/** A head opens when wheel or pinch events over it add up to this many pixels. */
-const ZOOM_IN = 60;
-
-function useZoomIn(
-  box: RefObject<HTMLElement | null>,
-  overview: OverviewStore,
-  empty: boolean,
-): void {
-  const wheel = useRef({ by: 0, at: "" });
-  const zoom = (by: number, event: WheelEvent): void => {
-    const head = headOfCell(event, overview.heads.id);
-    const at = head ? headKey(head) : "";
-    wheel.current = { at, by: at === wheel.current.at ? wheel.current.by + by : by };
-    if (head && wheel.current.by < -ZOOM_IN) {
-      wheel.current = { by: 0, at: "" };
-      overview.open(head);
-    }
-  };
-  useZoomWheel(box, zoom, [empty]);
 }

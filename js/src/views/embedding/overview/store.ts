@@ -27,13 +27,7 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
   const layout = computed(
     () =>
       grid.value &&
-      layOutTiles({
-        grid: grid.value,
-        width: width.value,
-        mostHeight: Math.max(480, Math.floor((globalThis.innerHeight || 900) * 0.85)),
-        printed: isPrinted(context.figure),
-        roles: record.roles.value !== null,
-      }),
+      layOutTiles(grid.value, width.value, isPrinted(context.figure), record.roles.value !== null),
   );
   /** Plot of each head by `headKey`. */
   const plots = computed(

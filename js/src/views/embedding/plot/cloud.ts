@@ -7,28 +7,6 @@
  * points.
  */
 
-/** Drawn points in drawing order, with coordinates scaled to [-1, 1]. */
-export interface Cloud {
-  dimensions: 2 | 3;
-  count: number;
-  /** Number of the point at each index of the drawing order. */
-  points: Uint32Array;
-  /** Index of each point in the drawing order, or -1 if it is not drawn. */
-  indexOf: Int32Array;
-  /**
-   * `dimensions` coordinates per index, relative to the centre of all points. NaN if a point has no
-   * coordinates.
-   */
-  units: Float32Array;
-  /**
-   * Largest horizontal and largest vertical distance of a point from the centre. The larger of the
-   * two is 1. In three dimensions both are 1.
-   */
-  reach: [number, number];
-  /** Density around the median point, in points per unit of area. */
-  crowd: number;
-}
-
 /** Camera of the plot. */
 export interface Camera {
   /** Location in the cloud that is at the centre of the picture, on the scale of `Cloud.units`. */
@@ -56,8 +34,8 @@ export interface Room {
 export interface Projected {
   x: Float32Array;
   y: Float32Array;
-  /** Nearness from 0 (most distant) to 255 (nearest), or null in two dimensions. */
-  near: Uint8Array | null;
+  /** Nearness in three dimensions, from 0 (most distant) to 255 (nearest). */
+  near?: Uint8Array;
 }
 
 /** Margin in pixels around the points when all are visible. */
@@ -95,12 +73,12 @@ export function mixedOrder(count: number, shown: (point: number) => boolean): Ui
   return order.subarray(0, length);
 }
 
-/** Create the cloud of the points in `order` from the coordinates of all points. */
-export function createCloud(
-  coordinates: Float32Array,
-  dimensions: 2 | 3,
-  order: Uint32Array,
-): Cloud {
+/**
+ * Create the cloud of the drawn points from the coordinates of all points.
+ *
+ * @param order number of the point at each index of the drawing order.
+ */
+export function createCloud(coordinates: Float32Array, dimensions: 2 | 3, order: Uint32Array) {
   const low = new Float64Array(3).fill(Number.POSITIVE_INFINITY);
   const high = new Float64Array(3).fill(Number.NEGATIVE_INFINITY);
   // Scale by the extent of all points, drawn or not, so that a filter does not move the points that
@@ -135,10 +113,28 @@ export function createCloud(
     const share = (halves[axis] as number) * scale;
     return Number.isFinite(share) && share > 0 ? share : 0;
   };
-  const reach: [number, number] = dimensions === 3 ? [1, 1] : [span(0), span(1)];
-  const crowd = crowdOf(units, dimensions);
-  return { dimensions, count, points: order, indexOf, units, reach, crowd };
+  return {
+    dimensions,
+    count,
+    points: order,
+    /** Index of each point in the drawing order, or -1 if it is not drawn. */
+    indexOf,
+    /**
+     * `dimensions` coordinates per index, relative to the centre of all points and scaled to [-1,
+     * 1]. NaN if a point has no coordinates.
+     */
+    units,
+    /**
+     * Largest horizontal and largest vertical distance of a point from the centre. The larger of
+     * the two is 1. In three dimensions both are 1.
+     */
+    reach: dimensions === 3 ? ([1, 1] as const) : ([span(0), span(1)] as const),
+    /** Density around the median point, in points per unit of area. */
+    crowd: crowdOf(units, dimensions),
+  };
 }
+
+export type Cloud = ReturnType<typeof createCloud>;
 
 /**
  * Points are counted on a grid with at most `MAX_CELLS` cells per axis. Small clouds have fewer
@@ -213,7 +209,7 @@ export function project(cloud: Cloud, camera: Camera, room: Room): Projected {
       x[i] = left + (units[2 * i] as number) * scale;
       y[i] = top - (units[2 * i + 1] as number) * scale;
     }
-    return { x, y, near: null };
+    return { x, y };
   }
   const near = new Uint8Array(count);
   const [[a, b, c], [d, e, f], [g, h, k]] = camera.turn;

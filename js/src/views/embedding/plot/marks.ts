@@ -5,12 +5,14 @@
 
 import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
-import { textMark } from "../../../draw/figure";
+import { textMark, wrap } from "../../../draw/figure";
 import {
   type DotsMark,
   fontOf,
   type LineMark,
   type Mark,
+  type Scene,
+  sceneOf,
   type TextFont,
 } from "../../../draw/marks";
 import type { Palette } from "../../../ui/colors/palette";
@@ -55,12 +57,10 @@ export function cloudMark(shown: Shown): DotsMark {
     kind: "dots",
     painter: DOTS_PAINTER,
     count: cloud.count,
-    x: projected.x,
-    y: projected.y,
+    ...projected,
     ...look,
     radius,
     opacity: opacityOf(cloud, room, zoom, radius),
-    ...(projected.near ? { near: projected.near } : {}),
     area: { x: 0, y: 0, width: room.width, height: room.height },
   };
 }
@@ -83,7 +83,7 @@ function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark
     y: pixels(projected.y),
     color: bytes(look.color),
     shape: bytes(look.shape),
-    ...(projected.near ? { near: bytes(projected.near) } : {}),
+    ...(projected.near && { near: bytes(projected.near) }),
     ...more,
   };
 }
@@ -365,4 +365,14 @@ export function axesMarks([right, up]: Turn, room: Room, { muted }: Palette): Ma
       textMark(String(axis + 1), x, y, muted, 10, { align: "middle" }),
     ];
   });
+}
+
+/** Return a scene with the reason why a head has no plot. */
+export function problemScene(problem: string, width: number, { muted }: Palette): Scene {
+  const font = fontOf({ size: 13, font: "text" });
+  const lines = wrap(`No plot: ${problem}.`, width - 40, (text) => measureText(text, font));
+  const marks = lines.map((line, i) =>
+    textMark(line, width / 2, 60 + 18 * i, muted, 13, { align: "middle" }),
+  );
+  return sceneOf({ width, height: 100 + 18 * lines.length }, [], marks);
 }

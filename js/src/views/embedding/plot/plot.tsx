@@ -9,7 +9,7 @@ import { useZoomWheel } from "../../../ui/plot/wheel";
 import { quoted } from "../../../ui/text/captions";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
-import { problemOf, sentenceOf } from "../captions";
+import { sentenceOf } from "../captions";
 import type { Corpus } from "../client/requests";
 import { LassoChip } from "../controls";
 import type { EmbeddingState } from "../state";
@@ -81,7 +81,6 @@ export function EmbeddingPlot(props: PlotProps) {
   const element = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const drag = useRef<Drag | null>(null);
-  const problem = problemOf(context, store);
   const hover = (point: number | null, at: { x: number; y: number } | null = null): void => {
     store.hovered.value = point;
     pointer.value = point === null ? null : at;
@@ -93,7 +92,7 @@ export function EmbeddingPlot(props: PlotProps) {
     const factor = Math.exp(-Math.max(-90, Math.min(90, by)) * WHEEL);
     plot.zoomBy(factor, pointIn(element.current, event));
   };
-  useZoomWheel(element, onWheel, [problem === null]);
+  useZoomWheel(element, onWheel);
 
   // Dragging does not move a two-dimensional plot while it shows all points. A finger then scrolls
   // the page instead.
@@ -174,23 +173,19 @@ export function EmbeddingPlot(props: PlotProps) {
     return { ...hintOf(corpus, point), ...at };
   });
   const label = useComputed(() => sentenceOf(context, store) || "Loading");
+  // Null as soon as other content is chosen, although this component may draw again.
   const drawnId = useComputed(() => {
-    const [now, head] = [plot.shown.value, store.head.value];
-    const ready = store.current.value && state.enlarged.value && now && head;
-    return ready ? `embedding:${now.corpus.stack}:${head.layer}` : null;
+    const [corpus, head] = [store.corpus.value, store.head.value];
+    const isShown = state.enlarged.value && state.content.value === "plot" && store.current.value;
+    return isShown && corpus && head ? `embedding:${corpus.stack}:${head.layer}` : null;
   });
 
-  if (problem !== null) return <Problem {...props} words={problem} onKeyDown={onKeyDown} />;
   return (
-    <div class="av-embedding-plot" data-tool={plot.tool.value}>
+    <div class="av-embedding-plot">
       <ScenePlot
         scene={plot.scene}
         drawnId={drawnId}
-        onDrawn={(drawn) => {
-          // A component can still draw while it is being removed. Do not report its drawing as the
-          // new content.
-          if (state.enlarged.peek() && state.content.peek() === "plot") context.setDrawn(drawn);
-        }}
+        onDrawn={context.setDrawn}
         kind="scatter plot of queries and keys"
         label={label.value}
         plot={element}
@@ -218,29 +213,6 @@ export function EmbeddingPlot(props: PlotProps) {
         </p>
       )}
       <LassoChip context={context} />
-    </div>
-  );
-}
-
-/** Message in place of the plot of a head that has none. The keyboard shortcuts still work. */
-function Problem(props: PlotProps & { words: string; onKeyDown: (event: KeyboardEvent) => void }) {
-  const { context, store, plot, words, onKeyDown } = props;
-  const head = store.head.value;
-  const stack = store.corpus.value?.stack;
-  useEffect(() => {
-    if (head && stack) context.setDrawn(`embedding:${stack}:${head.layer}`);
-  }, [head?.layer, head?.head, stack]);
-  return (
-    <div
-      class="av-embedding-problem"
-      role="application"
-      aria-label={`No plot: ${words}`}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: keys lead on to other heads.
-      tabIndex={0}
-      style={{ height: `${Math.min(320, plot.room.value.height)}px` }}
-      onKeyDown={onKeyDown}
-    >
-      No plot: {words}.
     </div>
   );
 }

@@ -1,9 +1,10 @@
 /** Signals of one head's plot: camera, lasso and scene. */
 
-import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { type Scene, sceneOf } from "../../../draw/marks";
 import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
+import { problemOf } from "../captions";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
@@ -27,6 +28,7 @@ import {
   hoverMarks,
   lassoMarks,
   lookOf,
+  problemScene,
   type Shown,
   type Standing,
   standingMarks,
@@ -73,10 +75,10 @@ export function createPlotStore(
     const plot = store.projection.value;
     return plot && JSON.stringify([plot.request, plot.dimensions]);
   });
-  const stop = effect(() => {
+  context.record.live(() => {
     if (subject.value !== null) showAll();
+    return undefined;
   });
-  context.ended.addEventListener("abort", stop);
 
   const look = computed(() => {
     const [points, corpus, colors] = [cloud.value, store.corpus.value, store.colors.value];
@@ -104,9 +106,11 @@ export function createPlotStore(
       now.cloud.dimensions === 3 ? axesMarks(camera.value.turn, now.room, now.palette) : [];
     return [...axes, ...standingMarks(now, standing.value)];
   });
-  const still = computed<Scene | null>(
-    () => shown.value && sceneOf(room.value, back.value, over.value, backOpacity(standing.value)),
-  );
+  const still = computed<Scene | null>(() => {
+    const problem = problemOf(context, store);
+    if (problem) return problemScene(problem, room.value.width, palette.value);
+    return shown.value && sceneOf(room.value, back.value, over.value, backOpacity(standing.value));
+  });
 
   return {
     camera,
@@ -114,17 +118,19 @@ export function createPlotStore(
     lasso,
     room,
     cloud,
-    shown,
     scene: computed<Scene | null>(() => {
       const [scene, now] = [still.value, shown.value];
-      if (!scene || !now) return null;
+      if (!scene || !now) return scene;
       const pointer = [
         ...hoverMarks(now, store.hovered.value),
         ...lassoMarks(lasso.value, now.palette),
       ];
       return { ...scene, front: [...scene.front, ...pointer] };
     }),
-    /** The scene without marks of the pointer. Null if nothing is drawn yet. */
+    /**
+     * The scene without marks of the pointer, or the reason why the head has no plot. Null if nothing
+     * is drawn yet.
+     */
     still,
     /** Return the point nearest to a position of the picture, or null if none is within `REACH`. */
     pointAt: (x: number, y: number): number | null => {

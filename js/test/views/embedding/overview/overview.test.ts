@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { HeadTrust, OverviewHead } from "../../../../src/views/embedding/client/requests";
+import type { HeadTrustFigures } from "../../../../src/client/protocol";
+import type { OverviewHead } from "../../../../src/views/embedding/client/requests";
 import { tileGrid } from "../../../../src/views/embedding/overview/layout";
 import { tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
 import {
@@ -11,7 +12,7 @@ import {
 import { sentences } from "../../../builders";
 import { stackOf, trustFor } from "../kernel";
 
-function trusted(correlation: number | null, recall: number | null): HeadTrust {
+function trusted(correlation: number | null, recall: number | null): HeadTrustFigures {
   return { ...trustFor(0, 0), plot: correlation, recall };
 }
 

@@ -144,7 +144,7 @@ describe("the point under the pointer", () => {
   });
 
   it("is absent if none is near, and the last drawn of equal ones", () => {
-    const projected = { x: Float32Array.of(50, 50), y: Float32Array.of(50, 50), near: null };
+    const projected = { x: Float32Array.of(50, 50), y: Float32Array.of(50, 50) };
     expect(nearestIndex(projected, 60, 50, 9)).toBe(-1);
     expect(nearestIndex(projected, 52, 50, 9)).toBe(1);
   });
