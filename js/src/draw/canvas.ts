@@ -18,40 +18,34 @@ import {
 const OPACITY_STEPS = 192;
 
 function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: number): void {
-  const buckets = new Map<number, number[]>();
+  const curvesByStep: number[][] = [];
   for (let i = 0; i < mark.count; i++) {
     // The step is at least 1, so that weak curves are visible.
     const exact = Math.round((mark.opacity[i] as number) * OPACITY_STEPS);
     const step = Math.min(OPACITY_STEPS, Math.max(1, exact));
-    const bucket = buckets.get(step);
-    if (bucket) bucket.push(i);
-    else buckets.set(step, [i]);
+    curvesByStep[step] ??= [];
+    curvesByStep[step].push(i);
   }
   context.strokeStyle = mark.color;
   context.lineCap = "butt";
   if (mark.dashed) context.setLineDash(DASHES);
   const vertical = mark.columns === "vertical";
-  // Draw weak curves first, so that strong curves lie on top of them.
-  for (const step of [...buckets.keys()].sort((a, b) => a - b)) {
+  curvesByStep.forEach((curves, step) => {
     context.globalAlpha = (step / OPACITY_STEPS) * dim;
-    for (const i of buckets.get(step) as number[]) {
+    for (const i of curves) {
       const x0 = mark.x0[i] as number;
       const y0 = mark.y0[i] as number;
       const x1 = mark.x1[i] as number;
       const y1 = mark.y1[i] as number;
+      const [middleX, middleY] = [(x0 + x1) / 2, (y0 + y1) / 2];
       context.lineWidth = mark.width[i] as number;
       context.beginPath();
       context.moveTo(x0, y0);
-      if (vertical) {
-        const middle = (x0 + x1) / 2;
-        context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
-      } else {
-        const middle = (y0 + y1) / 2;
-        context.bezierCurveTo(x0, middle, x1, middle, x1, y1);
-      }
+      if (vertical) context.bezierCurveTo(middleX, y0, middleX, y1, x1, y1);
+      else context.bezierCurveTo(x0, middleY, x1, middleY, x1, y1);
       context.stroke();
     }
-  }
+  });
   if (mark.dashed) context.setLineDash([]);
 }
 
@@ -249,17 +243,15 @@ export function measureText(text: string, font: string): number {
   if (measureContext === undefined)
     measureContext = document.createElement("canvas").getContext("2d");
   if (!measureContext) return text.length * 7;
-  let fontWidths = widthsByFont.get(font);
-  if (!fontWidths || fontWidths.size >= MAX_CACHED_WIDTHS) {
-    if (widthsByFont.size >= MAX_CACHED_FONTS) widthsByFont.clear();
-    fontWidths = new Map();
-    widthsByFont.set(font, fontWidths);
-  }
-  let width = fontWidths.get(text);
+  if (widthsByFont.size > MAX_CACHED_FONTS) widthsByFont.clear();
+  const widths = widthsByFont.get(font) ?? new Map<string, number>();
+  widthsByFont.set(font, widths);
+  if (widths.size > MAX_CACHED_WIDTHS) widths.clear();
+  let width = widths.get(text);
   if (width === undefined) {
     measureContext.font = font;
     width = measureContext.measureText(text).width;
-    fontWidths.set(text, width);
+    widths.set(text, width);
   }
   return width;
 }

@@ -41,14 +41,9 @@ export function isPrinted(request: FigureRequest | undefined): boolean {
   return request?.width !== undefined || request?.fontSize !== undefined;
 }
 
-/** Return the size of the smallest text of a printed figure in CSS pixels. */
-export function fontSizeOf(request: FigureRequest | undefined): number {
-  return request?.fontSize ?? DEFAULT_FONT_SIZE;
-}
-
 /** Return the number of CSS pixels of the figure per layout pixel. */
 export function figureScale(request: FigureRequest | undefined): number {
-  return isPrinted(request) ? fontSizeOf(request) / PRINT_FONT_SIZE : 1;
+  return isPrinted(request) ? (request?.fontSize ?? DEFAULT_FONT_SIZE) / PRINT_FONT_SIZE : 1;
 }
 
 /**

@@ -8,7 +8,6 @@ import {
   FigureError,
   type FigureRequest,
   figureScale,
-  fontSizeOf,
   isPrinted,
   PRINT_FONT_SIZE,
 } from "./figure-request";
@@ -56,42 +55,24 @@ export interface FigureParts {
   scales?: readonly LegendScale[];
 }
 
-/** Text sizes and distances around a picture, in layout pixels. */
-interface Spacing {
-  pad: number;
-  top: number;
-  title: number;
-  subtitle: number;
-  sentence: number;
-  coverage: number;
-  /** Distance between lines, in addition to the text size. */
-  leading: number;
-  gap: number;
-}
-
-const ON_SCREEN: Spacing = {
-  pad: 24,
-  top: 30,
-  title: 16,
-  subtitle: 12.5,
-  sentence: 13,
-  coverage: 12,
-  leading: 6,
-  gap: 10,
+/**
+ * Text sizes and distances around a picture, in layout pixels. `leading` is the distance between
+ * lines, in addition to the text size.
+ */
+const ON_SCREEN = {
+  sizes: { title: 16, subtitle: 12.5, sentence: 13, coverage: 12 },
+  ...{ pad: 24, top: 30, leading: 6, gap: 10, end: 14 },
 };
 /**
- * Spacing of printed figures. Margins are small because the page around a figure has its own
- * margins. All texts have the same size, except for the title.
+ * Sizes in printed figures. Margins are small because the page around a figure has its own margins.
+ * All texts have the same size, except for the title.
  */
-const IN_PRINT: Spacing = {
-  pad: 3,
-  top: 9,
-  title: PRINT_FONT_SIZE * 1.2,
-  subtitle: PRINT_FONT_SIZE,
-  sentence: PRINT_FONT_SIZE,
-  coverage: PRINT_FONT_SIZE,
-  leading: 3.5,
-  gap: 8,
+const IN_PRINT: typeof ON_SCREEN = {
+  sizes: {
+    title: PRINT_FONT_SIZE * 1.2,
+    ...{ subtitle: PRINT_FONT_SIZE, sentence: PRINT_FONT_SIZE, coverage: PRINT_FONT_SIZE },
+  },
+  ...{ pad: 3, top: 9, leading: 3.5, gap: 8, end: 3 },
 };
 /**
  * Minimum width of a figure on the screen. In a narrower figure, captions would have too many
@@ -175,13 +156,9 @@ export function namedColors(
       y += rowHeight;
     }
     // The sample of a dashed line consists of two pieces with a gap.
-    for (const [offset, length] of dashed
-      ? [
-          [0, 6],
-          [8, 6],
-        ]
-      : [[0, 14]]) {
-      const sample = { x: x + (offset as number), y: y - 2, width: length as number, height: 4 };
+    const pieces = dashed ? [0, 8] : [0];
+    for (const offset of pieces) {
+      const sample = { x: x + offset, y: y - 2, width: dashed ? 6 : 14, height: 4 };
       marks.push({ kind: "rect", ...sample, fill: color, radius: 2 });
     }
     marks.push(textMark(name, x + 20, y, ink, 12));
@@ -308,8 +285,7 @@ function stackedRamps(palette: FigureColors, scales: readonly LegendScale[]): Bo
 export function composeFigure(parts: FigureParts, request?: FigureRequest): Scene {
   checkFonts(request);
   const printed = isPrinted(request);
-  const spacing = printed ? IN_PRINT : ON_SCREEN;
-  const { pad, leading, gap } = spacing;
+  const { pad, top: topMargin, leading, gap, end, sizes } = printed ? IN_PRINT : ON_SCREEN;
   const { captions, palette } = parts;
   const picture = withoutBlankAreas(parts.picture, printed);
   const innerWidth = request?.width
@@ -321,7 +297,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const fitting = (width: number): number => 0.97 * width;
   const widthOf = (text: string, size: number, bold = false): number =>
     measureText(text, fontOf({ size, font: "text", bold }));
-  let y = spacing.top;
+  let y = topMargin;
   /** Return the lines of a paragraph that begins at `y`, and move `y` below it. */
   const paragraph = (text: string, size: number, fill: string, width: number, bold = false) =>
     wrap(text, fitting(width), (line) => widthOf(line, size, bold)).map((line) => {
@@ -335,13 +311,13 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const marks: Mark[] = [];
   if (title !== "") {
     const { subtitle } = captions;
-    const subtitleLeft = widthOf(title, spacing.title, true) + 10;
+    const subtitleLeft = widthOf(title, sizes.title, true) + 10;
     // Write the subtitle beside the title if both fit into one line, else below it.
-    const beside = subtitleLeft + widthOf(subtitle, spacing.subtitle) <= fitting(innerWidth);
+    const beside = subtitleLeft + widthOf(subtitle, sizes.subtitle) <= fitting(innerWidth);
     const { muted } = palette;
-    if (beside) marks.push(textMark(subtitle, pad + subtitleLeft, y, muted, spacing.subtitle));
-    titleMarks = paragraph(title, spacing.title, palette.ink, innerWidth, true);
-    if (!beside) marks.push(...paragraph(subtitle, spacing.subtitle, muted, innerWidth));
+    if (beside) marks.push(textMark(subtitle, pad + subtitleLeft, y, muted, sizes.subtitle));
+    titleMarks = paragraph(title, sizes.title, palette.ink, innerWidth, true);
+    if (!beside) marks.push(...paragraph(subtitle, sizes.subtitle, muted, innerWidth));
     y += printed ? gap - leading : 4;
   }
   const hasLegend = request?.legend ?? true;
@@ -372,10 +348,10 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const isScaleBelow = besideScale < MIN_CAPTION_WIDTH;
   if (hasCaption) {
     const width = isScaleBelow || scale.height === 0 ? innerWidth : besideScale;
-    marks.push(...paragraph(captions.sentence, spacing.sentence, palette.ink, width));
+    marks.push(...paragraph(captions.sentence, sizes.sentence, palette.ink, width));
     y += 2;
     const coverage = subtitleBelow + captions.coverage;
-    marks.push(...paragraph(coverage, spacing.coverage, palette.muted, width));
+    marks.push(...paragraph(coverage, sizes.coverage, palette.muted, width));
     y += 2;
   }
   if (scale.height > 0) {
@@ -386,7 +362,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   }
   const scene: Scene = {
     width: innerWidth + 2 * pad,
-    height: y + (printed ? pad : 14),
+    height: y + end,
     background: request?.background === "transparent" ? null : palette.background,
     back: printed ? inOneSize(back) : back,
     backOpacity: picture.backOpacity,
@@ -399,9 +375,10 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   return printed ? scaled(scene, figureScale(request)) : scene;
 }
 
+/** @param needed width that the figure needs, in layout pixels. */
 function tooNarrowError(request: FigureRequest | undefined, needed: number): FigureError {
   const scale = figureScale(request);
-  const points = fontSizeOf(request) * 0.75;
+  const points = PRINT_FONT_SIZE * scale * 0.75;
   const mm = Math.ceil((needed * scale * 25.4) / 96);
   const fitting = Math.floor(((points * (request?.width ?? 0)) / (needed * scale)) * 10) / 10;
   const smaller = fitting >= 5 ? `, or font_size=${fitting}` : "";

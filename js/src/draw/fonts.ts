@@ -3,38 +3,22 @@
 import { measureText } from "./canvas";
 import { FONTS, type TextFont } from "./marks";
 
-const GENERIC = { text: "sans-serif", token: "monospace" } as const;
-const GENERIC_NAMES = new Set(["serif", "sans-serif", "monospace", "cursive", "fantasy"]);
+const GENERIC = ["serif", "sans-serif", "monospace", "cursive", "fantasy"];
 /** Names of families that only browsers can resolve. */
 const BROWSERS_OWN = /^(system-ui|ui-\w+|-apple-system)$/;
 const PROBE = "mmmmwwwwiiiillll1234,.;";
 
-/** Return the family names of a CSS list, without quotes. */
-function familiesOf(list: string): string[] {
-  return list.split(",").map((family) => family.trim().replace(/^["']|["']$/g, ""));
-}
-
-/** Return a family name in the form for CSS: in quotes, unless it is generic. */
-export function quotedFamily(family: string): string {
-  return GENERIC_NAMES.has(family) ? family : `"${family}"`;
-}
-
-/**
- * Return whether a family is installed. The fallback after an installed family does not change the
- * width of a text.
- */
+/** Return whether a family is installed. Generic families always are. */
 export function isFontInstalled(family: string): boolean {
-  if (GENERIC_NAMES.has(family)) return true;
-  const familyWidth = (fallback: string): number =>
-    measureText(PROBE, `72px ${quotedFamily(family)}, ${fallback}`);
-  const fallbackWidth = (fallback: string): number => measureText(PROBE, `72px ${fallback}`);
+  if (GENERIC.includes(family)) return true;
+  const widthOf = (families: string): number => measureText(PROBE, `72px ${families}`);
   const fallbacks = ["monospace", "sans-serif", "serif"];
-  const widths = fallbacks.map(familyWidth);
+  const widths = fallbacks.map((fallback) => widthOf(`"${family}", ${fallback}`));
   // An installed family has the same width with all fallbacks. This width may be that of one
   // fallback font, but not of all three.
   return (
     widths.every((width) => width === widths[0]) &&
-    fallbacks.some((fallback, i) => fallbackWidth(fallback) !== widths[i])
+    fallbacks.some((fallback) => widthOf(fallback) !== widths[0])
   );
 }
 
@@ -50,10 +34,11 @@ export function fileFonts(font: TextFont): string {
   const list = FONTS[font];
   let css = cssByList.get(list);
   if (css === undefined) {
-    const candidates = familiesOf(list).filter((family) => !BROWSERS_OWN.test(family));
-    const generic = GENERIC_NAMES.has(candidates[0] ?? "") ? [] : [GENERIC[font]];
-    const first = candidates.find(isFontInstalled) ?? GENERIC[font];
-    css = [...new Set([first, ...generic])].map(quotedFamily).join(", ");
+    const families = list.split(",").map((family) => family.trim().replace(/["']/g, ""));
+    const generic = font === "text" ? "sans-serif" : "monospace";
+    const first =
+      families.find((family) => !BROWSERS_OWN.test(family) && isFontInstalled(family)) ?? generic;
+    css = GENERIC.includes(first) ? first : `"${first}", ${generic}`;
     cssByList.set(list, css);
   }
   return css;

@@ -35,19 +35,16 @@ export function patchOf(tokens: TokenList, token: number): Patch | null {
 }
 
 /**
- * Return a name such as "patch 2,3" (row, column). If the text has several images, the name also
- * contains the number of the image.
+ * Return tokens with names of patches such as "patch 2,3" (row, column). If the text has several
+ * images, the name also contains the number of the image.
  */
-function nameOf({ grid, row, column }: Patch, numImages: number): string {
-  const image = numImages > 1 ? ` of image ${grid.image}` : "";
-  return `patch ${row},${column}${image}`;
-}
-
 function withNames(tokens: TokenList, numImages: number): TokenList {
   if (!tokens.grids) return tokens;
   const text = tokens.text.map((name, token) => {
     const patch = patchOf(tokens, token);
-    return patch ? nameOf(patch, numImages) : name;
+    if (!patch) return name;
+    const image = numImages > 1 ? ` of image ${patch.grid.image}` : "";
+    return `patch ${patch.row},${patch.column}${image}`;
   });
   return { ...tokens, text };
 }
@@ -69,21 +66,15 @@ export function withPatchNames(description: Description): Description {
   return { ...description, stacks };
 }
 
-/**
- * Function that returns the width of a token's patch divided by its height, or null for a text
- * token.
- */
-export type PatchAspect = (token: number) => number | null;
-
 /** Return the width of a patch divided by its height. */
 export function aspectRatio(image: Pick<RecordImage, "width" | "height">, grid: PatchGrid): number {
   return (image.width / grid.columns) * (grid.rows / image.height);
 }
 
-/**
- * Return a function that returns the aspect ratio of a token's patch. Return null if no token is a
- * patch.
- */
+/** Function that returns the aspect ratio of a token's patch, or null for a text token. */
+export type PatchAspect = (token: number) => number | null;
+
+/** Return the function for a list of tokens, or null if none of them is a patch. */
 export function aspectRatios(
   tokens: TokenList,
   description: Description | null,
@@ -108,15 +99,9 @@ const MAX_PATCH_SIDE = 40;
 
 // Cached by image, so that the pixels of a patch are always the same array. `canvasOf` then finds
 // its cached canvas.
-const crops = new WeakMap<RecordImage, Map<string, Pixels>>();
-const greys = new WeakMap<RecordImage, Map<string, Pixels>>();
+const cache = new WeakMap<RecordImage, Map<string, Pixels>>();
 
-function cached(
-  cache: WeakMap<RecordImage, Map<string, Pixels>>,
-  image: RecordImage,
-  key: string,
-  make: () => Pixels,
-): Pixels {
+function cached(image: RecordImage, key: string, make: () => Pixels): Pixels {
   const entries = cache.get(image) ?? new Map<string, Pixels>();
   cache.set(image, entries);
   const pixels = entries.get(key) ?? make();
@@ -133,30 +118,29 @@ function span(index: number, count: number, pixels: number): [number, number] {
   return [start, Math.max(start + 1, Math.round(((index + 1) * pixels) / count))];
 }
 
-function mean(image: RecordImage, x: readonly number[], y: readonly number[], color: number) {
+type Span = ReturnType<typeof span>;
+
+/** Return the mean of a colour (0 to 2) over columns and rows of an image. */
+function mean(image: RecordImage, [left, right]: Span, [top, bottom]: Span, color: number) {
   let sum = 0;
-  let count = 0;
-  for (let row = y[0] as number; row < (y[1] as number); row++) {
-    for (let column = x[0] as number; column < (x[1] as number); column++) {
-      sum += image.pixels[4 * (row * image.width + column) + color] as number;
-      count++;
-    }
-  }
-  return sum / count;
+  for (let y = top; y < bottom; y++)
+    for (let x = left; x < right; x++)
+      sum += image.pixels[4 * (y * image.width + x) + color] as number;
+  return sum / ((right - left) * (bottom - top));
 }
 
 /** Return the pixels of a patch, averaged to at most MAX_PATCH_SIDE pixels along each side. */
 export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels {
-  return cached(crops, image, [grid.rows, grid.columns, row, column].join(), () => {
+  return cached(image, `crop ${[grid.rows, grid.columns, row, column]}`, () => {
     const [left, right] = span(column, grid.columns, image.width);
     const [top, bottom] = span(row, grid.rows, image.height);
     const columns = Math.min(MAX_PATCH_SIDE, right - left);
     const rows = Math.min(MAX_PATCH_SIDE, bottom - top);
     const pixels = new Uint8ClampedArray(4 * columns * rows).fill(255);
     for (let y = 0; y < rows; y++) {
-      const rowSpan = span(y, rows, bottom - top).map((edge) => top + edge);
+      const rowSpan = span(y, rows, bottom - top).map((edge) => top + edge) as Span;
       for (let x = 0; x < columns; x++) {
-        const columnSpan = span(x, columns, right - left).map((edge) => left + edge);
+        const columnSpan = span(x, columns, right - left).map((edge) => left + edge) as Span;
         for (let color = 0; color < 3; color++)
           pixels[4 * (y * columns + x) + color] = mean(image, columnSpan, rowSpan, color);
       }
@@ -174,7 +158,7 @@ const GREY_CONTRAST = 0.45;
  * over it are coloured.
  */
 export function greyOf(image: RecordImage, ground: readonly [number, number, number]): Pixels {
-  return cached(greys, image, ground.join(), () => {
+  return cached(image, `grey ${ground}`, () => {
     const pixels = new Uint8ClampedArray(image.pixels.length).fill(255);
     for (let offset = 0; offset < pixels.length; offset += 4) {
       // Luma (Rec. 709).

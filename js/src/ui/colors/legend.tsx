@@ -7,14 +7,6 @@ import type { Scaling } from "./color-scales";
 /** Number of intervals between the colours of a ramp. */
 const STEPS = 64;
 
-interface ColorLegendProps {
-  scale: LegendScale;
-  /** CSS class. */
-  name?: string;
-  /** Switch below the ramp that changes the scale. */
-  toggle?: LegendSwitch;
-}
-
 /** Switch for the end of a scale, or for its type (linear or logarithmic). */
 interface LegendSwitch {
   /** Text beside the switch: the state of the scale when the switch is on. */
@@ -49,42 +41,46 @@ export function fitSwitch(
   };
 }
 
-export function ColorLegend(props: ColorLegendProps) {
+/**
+ * Render the ramp of a scale with its labels.
+ *
+ * @param name CSS class.
+ * @param toggle switch below the ramp that changes the scale.
+ */
+export function ColorLegend(props: { scale: LegendScale; name?: string; toggle?: LegendSwitch }) {
   const { scale, name = "av-legend", toggle } = props;
-  const { labels, quantity } = scale;
   const colors = Array.from({ length: STEPS + 1 }, (_, i) => {
     const [red, green, blue, opacity] = scale.color(i / STEPS);
     return `rgb(${red} ${green} ${blue} / ${opacity / 255})`;
   });
+  const backgroundImage = `linear-gradient(to right, ${colors.join(", ")})`;
   const content = (
     <>
-      <span
-        class="av-ramp"
-        style={{ backgroundImage: `linear-gradient(to right, ${colors.join(", ")})` }}
-      />
+      <span class="av-ramp" style={{ backgroundImage }} />
       <span class="av-ramp-words">
-        <span>{labels[0]}</span>
-        <span>{labels[1]}</span>
-        <span>{labels[2]}</span>
+        {scale.labels.map((label, i) => (
+          <span key={i}>{label}</span>
+        ))}
       </span>
-      {quantity && <span class="av-color-title">{quantity}</span>}
+      {scale.quantity && <span class="av-color-title">{scale.quantity}</span>}
     </>
   );
   if (!toggle) return <div class={name}>{content}</div>;
+  const { label, title, on, onChange } = toggle;
   return (
     // The label contains the ramp, so a click on the ramp also changes the switch.
-    <label class={`${name} av-legend-switch`} title={toggle.title}>
+    <label class={`${name} av-legend-switch`} title={title}>
       {content}
       <span class="av-legend-choice">
         <input
           type="checkbox"
           role="switch"
-          aria-label={toggle.label}
-          aria-checked={toggle.on}
-          checked={toggle.on}
-          onChange={toggle.onChange}
+          aria-label={label}
+          aria-checked={on}
+          checked={on}
+          onChange={onChange}
         />
-        {toggle.label}
+        {label}
       </span>
     </label>
   );

@@ -33,28 +33,21 @@ function parentOf(node: Node): Node | null {
   return node instanceof ShadowRoot ? node.host : node.parentNode;
 }
 
+/** Attributes of the page in which hosts name their theme. */
+const THEME_ATTRIBUTES = [
+  ...["class", "style", "theme"],
+  ...["data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"],
+];
+
 /** Call `listener` after every change that may affect `hostTheme`, until `signal` is aborted. */
 export function watchHostTheme(element: Element, listener: () => void, signal: AbortSignal): void {
   const observer = new MutationObserver(listener);
-  const options = {
-    attributes: true,
-    attributeFilter: [
-      "class",
-      "data-jp-theme-light",
-      "data-jp-theme-name",
-      "data-vscode-theme-kind",
-      "style",
-      "theme",
-    ],
-  };
-  observer.observe(element.ownerDocument.body, options);
-  observer.observe(element.ownerDocument.documentElement, options);
+  const { body, documentElement } = element.ownerDocument;
+  for (const observed of [body, documentElement])
+    observer.observe(observed, { attributes: true, attributeFilter: THEME_ATTRIBUTES });
+  signal.addEventListener("abort", () => observer.disconnect());
   const system = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
-  system?.addEventListener("change", listener);
-  signal.addEventListener("abort", () => {
-    observer.disconnect();
-    system?.removeEventListener("change", listener);
-  });
+  system?.addEventListener("change", listener, { signal });
 }
 
 /**
@@ -62,38 +55,25 @@ export function watchHostTheme(element: Element, listener: () => void, signal: A
  * This theme has priority over the trait and the host.
  */
 export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | null> {
-  const medium = (query: string): MediaQueryList | undefined => globalThis.matchMedia?.(query);
-  const [print, forced, dark] = [
-    medium("print"),
-    medium("(forced-colors: active)"),
-    medium("(prefers-color-scheme: dark)"),
-  ];
+  const queries = ["print", "(forced-colors: active)", "(prefers-color-scheme: dark)"];
+  const [print, forced, dark] = queries.map((query) => globalThis.matchMedia?.(query));
   let printing = false;
-  const read = (): ThemeName | null => {
-    // Paper is white, even if the browser prints backgrounds.
-    if (printing || print?.matches) return "light";
-    // With forced colours, the system replaces the colours of the host, so only the system's colour
-    // scheme counts.
-    if (forced?.matches) return dark?.matches ? "dark" : "light";
-    return null;
-  };
-  const theme = makeSignal(read());
+  const theme = makeSignal<ThemeName | null>(null);
   const update = (): void => {
-    theme.value = read();
+    // Paper is white, even if the browser prints backgrounds. With forced colours, the system
+    // replaces the colours of the host, so only the system's colour scheme counts.
+    if (printing || print?.matches) theme.value = "light";
+    else if (forced?.matches) theme.value = dark?.matches ? "dark" : "light";
+    else theme.value = null;
   };
-  for (const mediaQuery of [print, forced, dark]) {
-    mediaQuery?.addEventListener("change", update);
-    signal.addEventListener("abort", () => mediaQuery?.removeEventListener("change", update));
-  }
+  update();
+  for (const query of [print, forced, dark]) query?.addEventListener("change", update, { signal });
   for (const name of ["beforeprint", "afterprint"]) {
-    window.addEventListener(
-      name,
-      () => {
-        printing = name === "beforeprint";
-        renderAtOnce(update);
-      },
-      { signal },
-    );
+    const onPrint = (): void => {
+      printing = name === "beforeprint";
+      renderAtOnce(update);
+    };
+    window.addEventListener(name, onPrint, { signal });
   }
   return theme;
 }

@@ -11,8 +11,7 @@ import { laterInWords } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { valuesOf } from "../view/state";
-import { download, downloadsAllowed } from "./downloads";
-import type { OfferedFile } from "./offered-file";
+import { saveFile } from "./offered-file";
 import { printPicture } from "./pdf";
 
 /** Exports of a view. `figure` and `csv` may request data that is not visible. */
@@ -28,34 +27,6 @@ export interface Exports {
   csv: () => string | Promise<string>;
   /** Label of the menu entry that exports the table. It names the contents of the table. */
   csvLabel: string;
-}
-
-const LACKS = "this frame does not allow downloads (its sandbox lacks allow-downloads)";
-
-/**
- * Return a file with instructions, so the reader can save it without a download.
- *
- * @param allowed false if downloads are not allowed, null if that is unknown.
- */
-async function offeredFile(name: string, file: Blob, allowed: false | null): Promise<OfferedFile> {
-  const begin =
-    allowed === null ? `If ${name} was not saved, ${LACKS}` : `${name} was not saved: ${LACKS}`;
-  if (file.type === "image/png") {
-    const words = `${begin}. Save the picture with its context menu (right-click or long press).`;
-    return { name, words, content: { picture: await dataAddress(file) } };
-  }
-  const words = `${begin}. The text is selected. Copy it and paste it into a file named ${name}.`;
-  return { name, words, content: { text: await file.text() } };
-}
-
-/** Return a data URL with the content. A blob URL would be valid only inside the sandbox. */
-function dataAddress(content: Blob): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(reader.result as string);
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(content);
-  });
 }
 
 /** Parts of a figure that a view provides. The title of the figure is the name of the model. */
@@ -97,57 +68,40 @@ export function useExports<S extends RecordState>(
     return toSvg(scene, title);
   };
   const png = async (scale: number): Promise<Blob> => toPng((await figure()).scene, scale);
-
   useEffect(() => {
     root.attnviz = { figure, svg, png, csv };
   }, []);
 
-  const fileName = (ending: string): string => {
-    const name = record.description.peek()?.file ?? "attention";
-    return `${name}-${exports.name}-layer-${record.selection.peek()?.layer ?? 0}.${ending}`;
-  };
-  const entry = (label: string, make: () => Promise<[string, Blob]>): MenuEntry => ({
+  const entry = (label: string, run: () => Promise<void>): MenuEntry => ({
     label,
     run: () => {
       context.offered.value = null;
-      make()
-        .then(async ([name, content]) => {
-          const allowed = downloadsAllowed();
-          if (allowed !== false) download(name, content);
-          if (allowed !== true) context.offered.value = await offeredFile(name, content, allowed);
-        })
-        .catch(record.fail);
+      run().catch(record.fail);
     },
   });
+  const save = async (name: string, content: BlobPart, type: string): Promise<void> => {
+    context.offered.value = await saveFile(name, new Blob([content], { type }));
+  };
+  const nameWith = (ending: string): string => {
+    const name = record.description.peek()?.file ?? "attention";
+    return `${name}-${exports.name}-layer-${record.selection.peek()?.layer ?? 0}.${ending}`;
+  };
   const entries = [
-    entry("Picture, SVG", async () => [
-      fileName("svg"),
-      new Blob([await svg()], { type: "image/svg+xml" }),
-    ]),
-    entry("Picture, PNG", async () => [fileName("png"), await png(2)]),
-    {
-      label: "Picture, PDF …",
-      run: () => {
-        figure()
-          .then(({ scene, title }) =>
-            // The print dialog suggests the title as the file name.
-            printPicture(toSvg(scene, title), scene, fileName("pdf")),
-          )
-          .catch(record.fail);
-      },
-    },
-    entry(exports.csvLabel, async () => [
-      fileName("csv"),
-      new Blob([await csv()], { type: "text/csv" }),
-    ]),
+    entry("Picture, SVG", async () => save(nameWith("svg"), await svg(), "image/svg+xml")),
+    entry("Picture, PNG", async () => save(nameWith("png"), await png(2), "image/png")),
+    entry("Picture, PDF …", async () => {
+      const { scene, title } = await figure();
+      // The print dialog suggests the title as the file name.
+      printPicture(toSvg(scene, title), scene, nameWith("pdf"));
+    }),
+    entry(exports.csvLabel, async () => save(nameWith("csv"), await csv(), "text/csv")),
   ];
   if (source.transport.live && !context.embedded) {
-    entries.push(
-      entry("Page, HTML", async () => {
-        const file = await madePage(context);
-        return [file.name, new Blob([file.bytes], { type: "text/html" })];
-      }),
-    );
+    const savePage = async (): Promise<void> => {
+      const { name, bytes } = await madePage(context);
+      await save(name, bytes, "text/html");
+    };
+    entries.push(entry("Page, HTML", savePage));
   }
   return entries;
 }
@@ -159,17 +113,15 @@ export function useExports<S extends RecordState>(
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;
   const controller = new AbortController();
-  const end = (): void => controller.abort();
-  ended.addEventListener("abort", end);
+  ended.addEventListener("abort", () => controller.abort(), { signal: controller.signal });
   const cancel = (): void => {
-    end();
+    controller.abort();
     // The frame removes the Cancel button, which has the focus. Move the focus to the export menu.
     root.querySelector<HTMLElement>("[aria-haspopup=menu]")?.focus();
   };
   // Cancel an earlier page that is not finished. The new page replaces it.
   record.job.peek()?.cancel();
-  const job = { text: "Making the page …", done: null, cancel };
-  record.job.value = job;
+  record.job.value = { text: "Making the page …", done: null, cancel };
   const report = (later: ReplyProgress): void => {
     if (record.job.peek()?.cancel !== cancel) return;
     const text = `Making the page: ${laterInWords(later)}.`;
@@ -178,7 +130,7 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
   try {
     return await source.page(valuesOf(state), controller.signal, report);
   } finally {
-    ended.removeEventListener("abort", end);
+    controller.abort();
     if (record.job.peek()?.cancel === cancel) record.job.value = null;
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Exported file that the reader saves without a download. It is offered if an iframe that contains
- * the page may block downloads.
+ * Download of exported files. If an iframe that contains the page may block downloads, the file is
+ * offered in a box, from which the reader saves it without a download.
  */
 
 import type { Signal } from "@preact/signals";
@@ -15,20 +15,72 @@ export interface OfferedFile {
   content: { text: string } | { picture: string };
 }
 
+/**
+ * Return whether downloads are allowed: false in a frame whose sandbox lacks `allow-downloads`,
+ * null if the answer is unknown.
+ *
+ * A blocked download fires no event, so this function reads the attributes of all frames around the
+ * page. A page from another origin than its parent cannot read these attributes. A page in a
+ * sandbox without `allow-same-origin` has another origin.
+ */
+function downloadsAllowed(): boolean | null {
+  for (let view: Window = window; view !== view.parent; view = view.parent) {
+    let frame: Element | null;
+    try {
+      frame = view.frameElement;
+    } catch {
+      return null;
+    }
+    if (!frame) return null;
+    const sandbox = frame.getAttribute("sandbox");
+    if (sandbox !== null && !/(^|\s)allow-downloads(\s|$)/i.test(sandbox)) return false;
+  }
+  return true;
+}
+
+function download(name: string, file: Blob): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(file);
+  link.download = name;
+  link.click();
+  // Browsers read the file after click() has returned, so keep the address for a while.
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** Return a data URL with the content. A blob URL would be valid only inside the sandbox. */
+function dataAddress(file: Blob): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+/** Download a file. Return the file to offer if the download may be blocked, else null. */
+export async function saveFile(name: string, file: Blob): Promise<OfferedFile | null> {
+  const allowed = downloadsAllowed();
+  if (allowed !== false) download(name, file);
+  if (allowed) return null;
+  const reason = "this frame does not allow downloads (its sandbox lacks allow-downloads)";
+  const begin =
+    allowed === null ? `If ${name} was not saved, ${reason}` : `${name} was not saved: ${reason}`;
+  if (file.type === "image/png") {
+    const words = `${begin}. Save the picture with its context menu (right-click or long press).`;
+    return { name, words, content: { picture: await dataAddress(file) } };
+  }
+  const words = `${begin}. The text is selected. Copy it and paste it into a file named ${name}.`;
+  return { name, words, content: { text: await file.text() } };
+}
+
 /** Render the offered file as a box over the plot, so the layout does not change. */
 export function OfferedFilePlace({ offered }: { offered: Signal<OfferedFile | null> }) {
-  const file = offered.value;
+  const close = (): void => {
+    offered.value = null;
+  };
   return (
     <div class="av-offer-place">
-      {file && (
-        <FileBox
-          key={file}
-          file={file}
-          onClose={() => {
-            offered.value = null;
-          }}
-        />
-      )}
+      {offered.value && <FileBox key={offered.value} file={offered.value} onClose={close} />}
     </div>
   );
 }
