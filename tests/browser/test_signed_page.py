@@ -79,7 +79,7 @@ def test_lines_show_the_sign_by_colour_and_by_dashes(show: Show, page: Page) -> 
 def test_cells_have_two_colours_and_numbers_with_signs(show: Show, page: Page) -> None:
     root = show(av.MatrixView(RECORD, heads=[0], token=2))
     expect(root).to_contain_text("Largest difference from “the”: to “saw”, −0.80 (less).")
-    expect(root.locator(".av-color-legend")).to_contain_text("−0.80+0.8")
+    expect(root.locator(".av-legend")).to_contain_text("−0.80+0.8")
     check(root)
     assert (hues(page, ".av-back") > 400).all()
     picture = svg(root)

@@ -41,14 +41,14 @@ export function fitSwitch(
   };
 }
 
-/**
- * Render the ramp of a scale with its labels.
- *
- * @param name CSS class.
- * @param toggle switch below the ramp that changes the scale.
- */
-export function ColorLegend(props: { scale: LegendScale; name?: string; toggle?: LegendSwitch }) {
-  const { scale, name = "av-legend", toggle } = props;
+interface ColorLegendProps {
+  scale: LegendScale;
+  /** Switch below the ramp that changes the scale. */
+  toggle?: LegendSwitch;
+}
+
+/** Render the ramp of a scale with its labels. */
+export function ColorLegend({ scale, toggle }: ColorLegendProps) {
   const colors = Array.from({ length: STEPS + 1 }, (_, i) => {
     const [red, green, blue, opacity] = scale.color(i / STEPS);
     return `rgb(${red} ${green} ${blue} / ${opacity / 255})`;
@@ -65,11 +65,11 @@ export function ColorLegend(props: { scale: LegendScale; name?: string; toggle?:
       {scale.quantity && <span class="av-color-title">{scale.quantity}</span>}
     </>
   );
-  if (!toggle) return <div class={name}>{content}</div>;
+  if (!toggle) return <div class="av-legend">{content}</div>;
   const { label, title, on, onChange } = toggle;
   return (
     // The label contains the ramp, so a click on the ramp also changes the switch.
-    <label class={`${name} av-legend-switch`} title={title}>
+    <label class="av-legend av-legend-switch" title={title}>
       {content}
       <span class="av-legend-choice">
         <input

@@ -75,11 +75,5 @@ export function scaleSwitch(store: HeatMapStore, { end, grid, layout }: HeatMap)
 }
 
 export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
-  return (
-    <ColorLegend
-      name="av-color-legend"
-      scale={heatMapScale(heatMap)}
-      toggle={scaleSwitch(store, heatMap)}
-    />
-  );
+  return <ColorLegend scale={heatMapScale(heatMap)} toggle={scaleSwitch(store, heatMap)} />;
 }

@@ -6,7 +6,7 @@
  * are swapped.
  */
 
-import { type Mark, type RectMark, type TextMark, transposed } from "../../draw/marks";
+import { type Mark, type RectMark, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
 import { roundedUp } from "../exports/csv";
 import { isTiny, plainNumber, type Quantity, written } from "../text/captions";
@@ -73,7 +73,7 @@ function sideOf({ reach, signs }: BarScale, value: number): number {
 }
 
 /** Return the length of a bar. A value other than 0 is always visible. */
-export function barLength({ reach, end }: Pick<BarScale, "reach" | "end">, value: number): number {
+function barLength({ reach, end }: Pick<BarScale, "reach" | "end">, value: number): number {
   const full = Math.abs(reach);
   return value === 0 ? 0 : Math.min(full, Math.max(0.75, (Math.abs(value) / end) * full));
 }
@@ -178,47 +178,39 @@ export function barGroupMarks(group: BarGroup): Mark[] {
 function numbersOf(group: BarGroup): Mark[] {
   const { scale, bars, step, apart, quantity, minProminent, palette } = group;
   const { zero, standing } = scale;
-  // Length of the longest bar of a token on each side of 0.
-  const longest = new Map<string, number>();
   const lengthOf = (bar: TokenBar): number => (bar.faded ? 0 : barLength(scale, bar.value));
-  for (const bar of bars) {
-    const sideAndToken = `${sideOf(scale, bar.value)} ${bar.token}`;
-    longest.set(sideAndToken, Math.max(longest.get(sideAndToken) ?? 0, lengthOf(bar)));
-  }
+  // A number that is higher than its row must begin after the bars of neighbouring rows, too.
   const numNeighbours = step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / step) : 0;
+  const lengthNear = (token: number, side: number): number =>
+    bars
+      .filter((other) => Math.abs(other.token - token) <= numNeighbours)
+      .filter((other) => sideOf(scale, other.value) === side)
+      .reduce((length, other) => Math.max(length, lengthOf(other)), 0);
   const numbered: number[] = [];
-  const marks: Mark[] = [];
   const ordered = [...bars].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
-  for (const bar of ordered) {
-    const { token, value, middle, note = "" } = bar;
-    if (numbered.some((other) => Math.abs(other - token) * step < apart)) continue;
+  return ordered.flatMap((bar): Mark[] => {
+    const { token, value, middle, note = "", faded = false } = bar;
+    if (numbered.some((other) => Math.abs(other - token) * step < apart)) return [];
     numbered.push(token);
-    if (isTiny(quantity, value)) continue;
+    if (isTiny(quantity, value)) return [];
     const side = sideOf(scale, value);
-    const number: Omit<TextMark, "x" | "y"> = {
-      kind: "text",
-      text: written(quantity, value),
-      fill: bar.faded || Math.abs(value) < minProminent ? palette.muted : palette.ink,
-      size: NUMBER_SIZE,
-      font: "text",
-    };
-    if (standing) {
-      const centred = { ...number, x: middle, align: "middle" } as const;
-      marks.push({ ...centred, y: zero + side * (lengthOf(bar) + 8) });
-      if (note) marks.push({ ...centred, text: note, y: zero + side * (lengthOf(bar) + 19) });
-      continue;
-    }
-    // A number that is higher than its row must begin after the bars of neighbouring rows, too.
-    let clear = 0;
-    for (let near = token - numNeighbours; near <= token + numNeighbours; near++)
-      clear = Math.max(clear, longest.get(`${side} ${near}`) ?? 0);
-    marks.push({
-      ...number,
-      ...(note && { text: `${number.text}, ${note}` }),
-      x: zero + side * (clear + 5),
-      y: middle,
-      align: side > 0 ? "start" : "end",
+    const text = written(quantity, value);
+    const number = (
+      line: string,
+      x: number,
+      y: number,
+      align: "start" | "middle" | "end",
+    ): Mark => ({
+      ...{ kind: "text", text: line, x, y, align, size: NUMBER_SIZE, font: "text" },
+      fill: faded || Math.abs(value) < minProminent ? palette.muted : palette.ink,
     });
-  }
-  return marks;
+    if (standing) {
+      const y = zero + side * (lengthOf(bar) + 8);
+      const second = note && number(note, middle, y + 11 * side, "middle");
+      return [number(text, middle, y, "middle"), ...(second ? [second] : [])];
+    }
+    const x = zero + side * (lengthNear(token, side) + 5);
+    const whole = note ? `${text}, ${note}` : text;
+    return [number(whole, x, middle, side > 0 ? "start" : "end")];
+  });
 }

@@ -5,24 +5,20 @@ import { useRef } from "preact/hooks";
 /** Position in the browser window. */
 type Point = Pick<MouseEvent, "clientX" | "clientY">;
 
-export interface Fingers {
-  /** Return whether one finger pans the plot. Otherwise it scrolls the page. */
-  moves: () => boolean;
-  /**
-   * Called with the ratio of the new to the old distance between two fingers, and with their
-   * midpoint.
-   */
-  zoom: (factor: number, around: Point) => void;
-}
-
 /**
- * Return touch listeners that call `zoom`, and that prevent the browser from scrolling and zooming
- * the page.
+ * Return touch listeners that call `zoom` with the ratio of the new to the old distance between two
+ * fingers and with their midpoint. They prevent the browser from scrolling and zooming the page.
  *
  * Panning with one finger is done by the pointer events of the plot. They must ignore fingers while
  * `several` is true, because two fingers zoom.
+ *
+ * @param moves returns whether one finger pans the plot. Otherwise it scrolls the page.
  */
-export function useFingers({ moves, zoom }: Fingers) {
+export function useFingers(options: {
+  moves: () => boolean;
+  zoom: (factor: number, around: Point) => void;
+}) {
+  const { moves, zoom } = options;
   const apart = useRef(0);
   const several = useRef(false);
   const onTouchMove = (event: TouchEvent): void => {

@@ -34,7 +34,7 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   const share = baseline === null ? null : (baseline - low) / (end - low);
   return (
     <div class="av-atlas-scale" data-theme={context.theme.value}>
-      <ColorLegend name="av-atlas-color-legend" scale={legendScale(legend)} />
+      <ColorLegend scale={legendScale(legend)} />
       {share !== null && (
         <>
           <span

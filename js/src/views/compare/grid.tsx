@@ -116,7 +116,7 @@ export function ChosenHead({ context, store }: Pick<GridProps, "context" | "stor
         ))}
       {selection.compared.members.length > 2 && <Trend context={context} store={store} />}
       <div class="av-compare-legends">
-        <ColorLegend name="av-scale" scale={distanceScale(context.theme.value, store.end.value)} />
+        <ColorLegend scale={distanceScale(context.theme.value, store.end.value)} />
         <p class="av-muted av-compare-key">
           <span class="av-compare-hatch" aria-hidden="true" />
           no more than rounding alone may cause

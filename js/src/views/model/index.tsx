@@ -367,7 +367,6 @@ function ModelFooter(props: {
       )}
       {store.roleSigns.value.length > 0 && <RoleLegend signs={store.roleSigns.value} />}
       <ColorLegend
-        name="av-ink-legend"
         scale={thumbnailScale(
           context.state.thumbnails.value === "lines",
           store.anyMap.value?.maximum ?? selection.stack.maximum,

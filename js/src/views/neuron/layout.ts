@@ -39,42 +39,6 @@ export interface LinePosition {
   products: CellRow;
 }
 
-/** Width of the cells, and the number of dimensions that have one. */
-interface Cells {
-  /** Width of a cell, including the gap to the next cell. */
-  cell: number;
-  gap: number;
-  /** Number of dimensions with a separate cell. */
-  count: number;
-  /** Shared cell, or null without one. `x` is measured from the left end of the products. */
-  other: { x: number; width: number } | null;
-}
-
-export interface Layout extends Cells {
-  /**
-   * Whether cells are below the token and the numbers of their line, because the view is narrow.
-   */
-  stacked: boolean;
-  width: number;
-  height: number;
-  tokenWidth: number;
-  /** Font size of the tokens. */
-  size: number;
-  /** Cells of the query vector. */
-  query: CellRow;
-  /** Vertical centre of the column headings. */
-  head: number;
-  /** Vertical position of the line between the query and the table. */
-  rule: number;
-  /** Left end of the products. */
-  productsLeft: number;
-  lines: LinePosition[];
-  /** Columns of numbers, each with the position of its right end. */
-  numbers: { column: NumberColumn; right: number }[];
-  /** Left end and maximum length of the bars. */
-  bar: { x: number; width: number };
-}
-
 /** Minimum width in pixels of a cell, because the pointer cannot hit narrower cells. */
 const MIN_CELL = 2.5;
 /** Width in pixels of the cells if there is a shared cell. */
@@ -111,22 +75,19 @@ const EQUATION = [6, 15, 22, 31];
 const EQUATION_CHARACTER = 0.56;
 
 /**
- * Return the width of the cells in `room` pixels.
+ * Return the width `cell` of the cells in `room` pixels, including the `gap` to the next cell, and
+ * the number of dimensions with a separate cell. `other` is the shared cell, whose `x` is measured
+ * from the left end of the products.
  *
  * @param everyDimension whether every dimension has a cell, even if the picture must then scroll.
  */
-function cellsIn(room: number, headDim: number, everyDimension: boolean): Cells {
+function cellsIn(room: number, headDim: number, everyDimension: boolean) {
   const exact = Math.min(MAX_CELL, room / headDim);
   if (exact < MIN_CELL && !everyDimension) {
     const width = 14;
-    const count = Math.floor((room - width - 4) / FOLDED_CELL);
-    const shown = Math.max(8, Math.min(headDim - 1, count));
-    return {
-      cell: FOLDED_CELL,
-      gap: 0,
-      count: shown,
-      other: { x: shown * FOLDED_CELL + 4, width },
-    };
+    const fitting = Math.floor((room - width - 4) / FOLDED_CELL);
+    const count = Math.max(8, Math.min(headDim - 1, fitting));
+    return { cell: FOLDED_CELL, gap: 0, count, other: { x: count * FOLDED_CELL + 4, width } };
   }
   // Edges at whole or half pixels are sharp. Cells without gaps need no sharp edges.
   const cell = Math.max(MIN_CELL, exact);
@@ -134,6 +95,8 @@ function cellsIn(room: number, headDim: number, everyDimension: boolean): Cells 
   const rounded = cell >= 8 ? Math.floor(cell) : Math.floor(cell * 2) / 2;
   return { cell: rounded, gap: 1, count: headDim, other: null };
 }
+
+type Cells = ReturnType<typeof cellsIn>;
 
 /** Return the width of a row of cells, including the shared cell. */
 export function cellRowWidth({ other, count, cell }: Cells): number {
@@ -161,7 +124,7 @@ export function layOut(
   width: number,
   everyDimension: boolean,
   printed: boolean,
-): Layout {
+) {
   const { headDim, header } = vectors;
   const columns = columnsOf(header);
   const lines: Line[] = [
@@ -195,11 +158,13 @@ export function layOut(
   const height = printed ? 18 : many <= 24 ? 28 : many <= 40 ? 24 : 20;
   const cellHeight = height - (height > 24 ? 8 : 6);
   const query = { x: keysLeft, y: 22, height: cellHeight };
+  // Vertical positions of the line below the query, and of the headings of the table.
   const rule = query.y + cellHeight + 18;
   const head = rule + 24;
   const top = head + 16;
   return {
     ...cells,
+    // Whether the cells of a line are below its token and its numbers.
     stacked: false,
     width: Math.max(LEFT + inner, barLeft + barWidth + BAR_NUMBER) + LEFT,
     height: top + many * height + AXIS_HEIGHT + 4,
@@ -210,6 +175,7 @@ export function layOut(
       const [keys, products] = [keysLeft, productsLeft].map((x) => ({ x, ...cellRow }));
       return { line, y, height, middle: y + height / 2, keys, products } as LinePosition;
     }),
+    // Columns of numbers, each with the position of its right end.
     numbers: columns.map((column, i) => ({ column, right: numbersLeft + (i + 1) * NUMBER })),
     bar: { x: barLeft, width: barWidth },
   };
@@ -221,7 +187,7 @@ function stackedLayout(
   columns: readonly NumberColumn[],
   cells: Cells,
   options: { tokenWidth: number; inner: number; size: number; printed: boolean },
-): Layout {
+) {
   const { tokenWidth, inner, size, printed } = options;
   const [text, keyHeight, productHeight, air] = printed ? [14, 6, 10, 9] : [20, 8, 13, 12];
   // An equation of four numbers leaves room for a short bar only.
@@ -250,10 +216,12 @@ function stackedLayout(
     tokenWidth: Math.max(36, Math.min(tokenWidth, right - LEFT - 12 - equation)),
     ...{ size, query, head, rule, productsLeft: LEFT, lines: positions },
     // A single column has all numbers of a line, as an equation.
-    numbers: [{ column: "logit", right }],
+    numbers: [{ column: "logit" as const, right }],
     bar,
   };
 }
+
+export type Layout = ReturnType<typeof layOut>;
 
 /** Cell of a dimension, as its index among the displayed dimensions, or the shared cell. */
 export type Cell = number | "others";

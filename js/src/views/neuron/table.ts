@@ -4,52 +4,6 @@ import { capped } from "../../client/attention";
 import type { Vectors } from "../../client/requests/vectors";
 import type { Selection } from "../../ui/view/record";
 
-/** Numbers of one key. */
-export interface Row {
-  key: number;
-  /** Whether the query may attend to the key. */
-  allowed: boolean;
-  /** Key vector. */
-  vector: Float32Array;
-  /** Products q x k x scale, one per dimension. */
-  cells: Float64Array;
-  /** Share of each dimension: |cell| / sum of |cells|, or zeros if all cells are 0. */
-  shares: Float64Array;
-  /** Sum of `cells`. */
-  sum: number;
-  /** Sum after the soft cap, or `sum` if the layer has no soft cap. */
-  capped: number;
-  bias: number;
-  /** Logit, or minus infinity if the key is masked. */
-  logit: number;
-  weight: number;
-}
-
-/** Colour scale from `-limit` to `limit`. */
-export interface Scale {
-  limit: number;
-  /** Whether some numbers are larger than `limit` in size. */
-  beyond: boolean;
-}
-
-/** Numbers of a query, and the tokens that they belong to. */
-export interface Table {
-  selection: Selection & { head: number; token: number };
-  vectors: Vectors;
-  rows: Row[];
-  /**
-   * The row of the pinned key, or otherwise of the strongest key. Null if all keys are masked and
-   * none is pinned.
-   */
-  highlighted: Row | null;
-  /** Dimensions by decreasing share in the highlighted row. */
-  ranking: number[];
-  /** Colour scale of q and k. */
-  vectorScale: Scale;
-  /** Colour scale of the products. */
-  cellScale: Scale;
-}
-
 /**
  * Share of the numbers that a colour scale must contain. It is below 1, because a scale that
  * contains a single outlier would show all other numbers in pale colours.
@@ -57,10 +11,11 @@ export interface Table {
 const INSIDE = 0.98;
 
 /**
- * Return the smallest scale that contains the share `INSIDE` of all numbers. The limit is rounded
- * up to two significant digits.
+ * Return the smallest colour scale, from `-limit` to `limit`, that contains the share `INSIDE` of
+ * all numbers, and whether other numbers are `beyond` it. The limit is rounded up to two
+ * significant digits.
  */
-export function scaleOf(numbers: readonly number[]): Scale {
+export function scaleOf(numbers: readonly number[]) {
   const sizes = numbers.map(Math.abs).sort((a, b) => a - b);
   const largest = sizes.at(-1) ?? 0;
   // If nearly all numbers are 0, the largest number is the limit.
@@ -71,10 +26,14 @@ export function scaleOf(numbers: readonly number[]): Scale {
   return { limit, beyond: largest > limit };
 }
 
-function rowsOf(vectors: Vectors): Row[] {
+export type Scale = ReturnType<typeof scaleOf>;
+
+/** Return the numbers of each key. */
+function rowsOf(vectors: Vectors) {
   const { query, headDim, header, keys } = vectors;
   return Array.from(vectors.weights, (weight, i) => {
     const vector = vectors.keyVectors.subarray(i * headDim, (i + 1) * headDim);
+    // Products q x k x scale, one per dimension.
     const cells = Float64Array.from(
       vector,
       (value, dimension) => value * (query[dimension] as number) * header.scale,
@@ -83,11 +42,14 @@ function rowsOf(vectors: Vectors): Row[] {
     const sum = cells.reduce((sum, cell) => sum + cell, 0);
     return {
       key: keys[0] + i,
+      // Whether the query may attend to the key. If not, its logit is minus infinity.
       allowed: vectors.allowed[i] === 1,
       vector,
       cells,
+      // Share of each dimension in the sum of |cells|, or zeros if all cells are 0.
       shares: cells.map((cell) => (total > 0 ? Math.abs(cell) / total : 0)),
       sum,
+      // Sum after the soft cap, or `sum` if the layer has no soft cap.
       capped: capped(sum, header.softcap),
       bias: vectors.bias[i] as number,
       logit: vectors.logits[i] as number,
@@ -95,6 +57,8 @@ function rowsOf(vectors: Vectors): Row[] {
     };
   });
 }
+
+export type Row = ReturnType<typeof rowsOf>[number];
 
 /** Largest relative rounding error of half precision (IEEE 754 binary16). */
 const HALF_STEP = 2 ** -11;
@@ -107,10 +71,12 @@ export function halfError(q: number, k: number, scale: number): number {
   return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
 }
 
-/** Compute the displayed numbers from a reply. */
-export function tableOf(vectors: Vectors, selection: Table["selection"]): Table {
+/** Compute the displayed numbers from a reply. `selection` has the tokens that they belong to. */
+export function tableOf(vectors: Vectors, selection: Selection & { head: number; token: number }) {
   const rows = rowsOf(vectors);
   const [strongest] = rows.filter((row) => row.allowed).sort((a, b) => b.weight - a.weight);
+  // The row of the pinned key, or otherwise of the strongest key. Null if all keys are masked and
+  // none is pinned.
   const highlighted = rows.find(({ key }) => key === selection.key) ?? strongest ?? null;
   const shareOf = (dimension: number): number => highlighted?.shares[dimension] ?? 0;
   return {
@@ -118,6 +84,7 @@ export function tableOf(vectors: Vectors, selection: Table["selection"]): Table 
     vectors,
     rows,
     highlighted,
+    // Dimensions by decreasing share in the highlighted row.
     ranking: Array.from(vectors.query, (_, dimension) => dimension).sort(
       (a, b) => shareOf(b) - shareOf(a),
     ),
@@ -126,22 +93,21 @@ export function tableOf(vectors: Vectors, selection: Table["selection"]): Table 
   };
 }
 
-/** Dimensions in the order of their cells. */
-export interface Dimensions {
-  /** Whether dimensions are ordered by share instead of number. */
-  sorted: boolean;
-  /** Dimensions with a separate cell. */
-  shown: number[];
-  /** Dimensions whose products are summed in the shared cell. */
-  others: number[];
-}
+export type Table = ReturnType<typeof tableOf>;
 
-/** Select the `count` dimensions with the largest shares for separate cells. */
-export function dimensionsOf({ ranking }: Table, sorted: boolean, count: number): Dimensions {
+/**
+ * Select the `count` dimensions with the largest shares for separate cells. The products of the
+ * other dimensions are summed in the shared cell.
+ *
+ * @param sorted whether dimensions are ordered by share instead of number.
+ */
+export function dimensionsOf({ ranking }: Table, sorted: boolean, count: number) {
   const [shown, others] = [ranking.slice(0, count), ranking.slice(count)];
   if (!sorted) for (const dimensions of [shown, others]) dimensions.sort((a, b) => a - b);
   return { sorted, shown, others };
 }
+
+export type Dimensions = ReturnType<typeof dimensionsOf>;
 
 /** Return the sum of the cells or shares of the given dimensions. */
 export function sumOf(values: Float64Array, dimensions: readonly number[]): number {
