@@ -56,8 +56,8 @@ def extract(
 ) -> list[AttentionRecord]: ...
 
 
-# The type of other inputs, such as an encoded batch, does not show whether they are one example
-# or several. For one example the result is a record, for several it is a list of records.
+# Inputs of any other type, such as an encoded batch, may be one example or several, which a type
+# checker cannot know. The result is a record or a list of records, so its type is Any.
 @overload
 def extract(
     model: Any,
@@ -174,7 +174,8 @@ def extract(
     MemoryError
         If the queries and keys would exceed the free memory of their device. The error is raised
         before the model runs. The message names arguments that reduce the memory. The check counts
-        only attention over the tokens of a text, and counts a layer that runs several times once.
+        only attention over the tokens of a text. A layer that runs several times is counted as if
+        it ran once.
     OSError
         If a hub id or folder cannot be read, or if `spool` is not empty, cannot be written or has
         too little space. If possible, the space is checked before the model runs. An incomplete
@@ -260,6 +261,6 @@ def _record_batch(
     with Cleanup() as undo, undo:
         spools = folders.take(batch.size, undo)
         records = record_batch(loaded, encoder, batch, title=title, options=options, spools=spools)
-        # Some models join all rows of a batch to one example. Then there is only one record, and
-        # only the first spool (the writer to one folder) is used.
+        # A spool writes to one folder. Some models join all rows of a batch to one example. Then
+        # there is only one record, which the first spool writes.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]

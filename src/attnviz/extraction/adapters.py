@@ -57,11 +57,12 @@ class VirtualTokens:
         )
 
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
-        """Return a model's token sequences, by name, with the virtual tokens before ``"input"``.
+        """Return token sequences with the virtual tokens, from `sequences` without them.
 
-        `sequences` has the token sequences without virtual tokens. If the virtual tokens are only
-        keys, ``"input"`` does not change, and the longer sequence of keys is added as
-        ``"input keys"``. If there is no sequence ``"input"``, nothing changes.
+        Both have the sequences of a model by name. The result has the virtual tokens before the
+        other tokens of ``"input"``. If the virtual tokens are only keys, ``"input"`` does not
+        change, and the result has a further sequence ``"input keys"``: the virtual tokens, then the
+        tokens of ``"input"``. If `sequences` has no ``"input"``, the result equals `sequences`.
         """
         if "input" not in sequences:
             return dict(sequences)
@@ -97,7 +98,8 @@ def base_of(model: Any) -> Any:
 def check_adapter(model: Any) -> None:
     """Raise NotImplementedError if attention with the model's adapter cannot be shown.
 
-    These adapters are those in `_REFUSED`, aLoRA, and virtual tokens of encoder-decoder models.
+    The error is raised for the kinds of adapters in `_REFUSED`, for aLoRA, and for adapters that
+    put virtual tokens before the text of an encoder-decoder model.
     """
     config = _config(model)
     if config is None:

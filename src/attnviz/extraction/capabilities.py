@@ -56,7 +56,8 @@ _accepted: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 def accepted_arguments(model: Any) -> frozenset[str]:
     """Return the names of the arguments of a model's forward.
 
-    If an adapter puts virtual tokens before the text, these are the arguments of the model inside.
+    If the model is an adapter with virtual tokens, the arguments are those of the model inside of
+    the adapter.
     """
     forward = base_of(model).forward
     function = getattr(forward, "__func__", forward)
@@ -126,8 +127,8 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
 def check_length(model: PreTrainedModel, length: int, argument: str, bound: int | None) -> None:
     """Raise TooManyTokensError if `length` (with padding) is larger than `bound`.
 
-    `bound` is the result of `num_positions`. It is None for rotary and relative positions, which
-    have no limit. `argument` is the name of the caller's argument with the text, for the error.
+    `bound` is the result of `num_positions`. If it is None, every length is valid. `argument` is
+    the name of the caller's argument with the text, for the error.
     """
     if bound is not None and length > bound:
         raise TooManyTokensError(

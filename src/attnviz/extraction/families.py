@@ -23,8 +23,8 @@ from transformers import PreTrainedConfig
 IMAGES = ("pixel_values", "flattened_patches")
 #: Names, or beginnings of names, of arguments with sounds.
 SOUNDS = ("input_values", "input_features", "audio_values")
-#: Arguments with the number of patches of each image or film: (along time, rows, columns), or
-#: (rows, columns) if the name contains ``_hw``.
+#: Arguments with the numbers of patches of each image or film along time, height and width, or
+#: along height and width if the name contains ``_hw``.
 IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
 #: Arguments with the merge size n of each image: n x n patches become one token of the text.
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
@@ -211,7 +211,10 @@ def frames_per_patch(config: Any) -> int:
 
 
 def frames_in_pixels(config: Any) -> int:
-    """Return the number of frames of a film in one row of ``pixel_values``, a flattened patch."""
+    """Return the number of consecutive frames of a film whose pixels are in one flattened patch.
+
+    Flattened patches are the rows of ``pixel_values`` in models such as Qwen2-VL.
+    """
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
@@ -254,8 +257,8 @@ class AttentionSize:
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     """Return the size of the attention module at path `name`, or None if it is not known.
 
-    The numbers are attributes of the module, or of the configuration of the innermost module around
-    it that has a configuration.
+    The numbers are attributes of the module or of a configuration. The configuration is that of the
+    innermost module that has one and that is or contains the attention module.
     """
     module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first_size(_NUM_HEADS, module, config)
@@ -301,10 +304,11 @@ def tower_of(model: nn.Module, name: str) -> Any:
 
 
 def shifted_windows(model: nn.Module, name: str) -> tuple[Any, tuple[int, int]]:
-    """Return the size and shift of the windows in which the module at path `name` attends.
+    """Return the window size and the shift of an attention module with windows (Swin, SAM).
 
-    Such modules are those of Swin and SAM. The size is a number of patches for square windows, a
-    pair (rows, columns), or None if it is not known. The shift is (rows, columns) of patches.
+    `name` is the path of the module. The window size is (rows, columns), or one number for both, or
+    None if it is not known. The shift is (rows, columns), and (0, 0) for windows that are not
+    shifted. The unit is patches.
     """
     # The size and the shift are attributes of the attention module or of a module around it. If no
     # module has a shift, the windows are not shifted (SAM).
@@ -316,12 +320,13 @@ def shifted_windows(model: nn.Module, name: str) -> tuple[Any, tuple[int, int]]:
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """Return the indices of blocks of patches in the order in which an image encoder computes them.
+    """Return the order in which an image encoder processes blocks of patches: (blocks,).
 
-    `tower` is the encoder, which computes the blocks window by window (Qwen2.5-VL). A block has
-    `size` x `size` patches. Its index counts the blocks of all images, row by row. `grid` has the
-    numbers of patches of each image along time, height and width. Return None if the encoder has no
-    windows, or if their order is not known.
+    `tower` is the encoder, or None. An encoder with windows sorts the blocks window by window
+    (Qwen2.5-VL). A block has `size` x `size` patches. The result has the indices of the blocks in
+    this order. Indices count the blocks of all images, image by image and row by row. `grid` has
+    the numbers of patches of each image along time, height and width. Return None if the encoder
+    has no windows, or if their order is not known.
     """
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:

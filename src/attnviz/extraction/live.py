@@ -44,10 +44,10 @@ def extract_live(
 
     The function `show` is called with a record of the text so far, and the maximum number of new
     tokens (None if only the total length is limited). After each extraction of such a record, the
-    model generates for at least one second, and for at least 2.5 times the duration of the
-    extraction, before the next one. `is_stopped` is called after each token. If it returns True,
-    the generation ends. With beam search, neither function is called, because the text is known
-    only at the end.
+    model generates for at least one second, and for at least 2.5 times the duration of that
+    extraction, before the next extraction starts. The function `is_stopped` is called after each
+    token. If it returns True, the generation ends. With beam search, neither function is called,
+    because the text is known only at the end.
 
     The other arguments are those of `attnviz.extract`. Return the record of the complete text.
     Raise ValueError if `inputs` has several prompts.
@@ -79,8 +79,9 @@ def extract_live(
         nonlocal latest, next_time
         now = time.monotonic()
         if next_time is None:
-            # Before the first extraction, pause as if an extraction had taken as long as the first
-            # token. Both include a forward of the prompt.
+            # The time to the first extraction depends on the duration of an extraction, which is
+            # not known yet. Use the duration of the first token, which also needs a forward of the
+            # prompt.
             next_time = now + max(_MIN_PAUSE, (now - started) / _MAX_SHARE)
         if now >= next_time:
             latest = generated.ids, record_of(generated)

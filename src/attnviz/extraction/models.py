@@ -242,8 +242,8 @@ def name_of(model: PreTrainedModel) -> str:
     return parts[-1] or type(model).__name__
 
 
-# Modules that `evaluate` switched from training to evaluation mode. Each has a set with one object
-# per call of `evaluate` whose ``with`` block has not ended yet.
+# Modules that `evaluate` switched from training to evaluation mode. The value of a module has one
+# object for each call of `evaluate` that uses the module and whose ``with`` block has not ended.
 _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 
@@ -258,8 +258,8 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     Returns
     -------
     bool
-        Whether any module of the model was in training mode, either now or when another call of
-        `evaluate`, whose block has not ended yet, switched it.
+        Whether any module of the model was in training mode at this call, or was switched to
+        evaluation mode by another call of `evaluate` whose ``with`` block has not ended yet.
     """
     undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
     torch.set_grad_enabled(False)

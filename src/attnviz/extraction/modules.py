@@ -88,8 +88,8 @@ class ModuleScan:
 class _Known:
     """Earlier scan of a model, with weak references to its modules.
 
-    `names` and `facts` are as in `ModuleScan`. `code` has the code of the ``forward`` method of
-    each module class. `attending` has, for each attention module, its index in `modules`,
+    `modules`, `names` and `facts` are as in `ModuleScan`. `code` has the code of the ``forward``
+    method of each module class. `attending` has, for each attention module, its index in `modules`,
     `dispatches` and `softmax`.
     """
 
@@ -145,12 +145,12 @@ def scan_modules(model: nn.Module) -> ModuleScan:
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
     """Return the attention modules of a model, in the order of `named_modules`.
 
-    These modules are attention modules:
+    There are two kinds of attention modules:
 
-    - all modules whose code calls the attention dispatcher of transformers;
-    - outside of these modules, ``nn.MultiheadAttention`` of torch, and modules with parameters and
-      with "attention" or "attn" in the name of their class. These modules do not count if they
-      contain another module of either kind.
+    - modules whose code calls the attention dispatcher of transformers;
+    - other modules that are ``nn.MultiheadAttention`` of torch, or that have parameters and
+      "attention" or "attn" in the name of their class. Such a module does not count if it is inside
+      of a module of the first kind, or if it contains a module of either kind.
     """
     return scan_modules(model).attending
 
@@ -228,11 +228,12 @@ def stack_of(
 
     The result is ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``,
     ``"connector"`` (turns patches or frames into tokens of a text), ``"pooling"`` (in an image or
-    sound encoder, but not in one of its layers) or ``"self"``.
+    sound encoder, but not in one of its layers) or ``"self"`` (other modules, such as those of a
+    language model without an encoder).
 
     `encoder_decoder` is whether the model has an encoder and a decoder, and `vision` whether its
-    main input is an image. If one part of the model is a language model, `beside_text` is the stack
-    of modules outside of this part whose path does not show their stack.
+    main input is an image. If the model contains a language model and other parts, `beside_text` is
+    the stack of modules in the other parts whose path does not show their stack.
 
     Examples
     --------
@@ -241,7 +242,7 @@ def stack_of(
     """
     parts = name.split(".")
     number = next((index for index, part in enumerate(parts) if part.isdigit()), None)
-    # Sections of the path before the layer number, or all of them if there is no number.
+    # Names in the path before the layer number, or all names if the path has no number.
     before = parts[:number]
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"

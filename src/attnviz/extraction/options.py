@@ -17,7 +17,7 @@ Layers = int | Iterable[int] | Literal["all"] | None
 
 
 class RecordOptions(TypedDict, total=False):
-    """Arguments of `attnviz.extract` that functions over the texts of a corpus also take."""
+    """Arguments of `attnviz.extract` that functions for a corpus of many texts take, too."""
 
     tokenizer: Any
     processor: Any

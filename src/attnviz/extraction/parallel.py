@@ -20,7 +20,8 @@ def check_parallel(model: nn.Module) -> None:
     if not distributed.is_available() or not distributed.is_initialized():
         return
     # Two functions of torch split tokens. `context_parallel` replaces torch's attention function,
-    # and `parallelize_module` adds hooks to modules.
+    # and `parallelize_module` adds hooks to modules. The new function and the hooks are defined in
+    # the ring attention of torch, which `_is_ring` recognises.
     hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
     if any(map(_is_ring, [functional.scaled_dot_product_attention, *hooks])):
         raise NotImplementedError(
@@ -65,9 +66,9 @@ def _has_split_heads(model: nn.Module) -> bool:
             if isinstance(parameter, DTensor):
                 placements = enumerate(parameter.placements)
                 divided = [axis for axis, placed in placements if not placed.is_replicate()]
-                # The processes form a grid with one or more axes (the mesh). FSDP splits parameters
-                # along the first split axis, but gathers them before use. Therefore this axis does
-                # not count for parameters of FSDP.
+                # The processes form a grid with one or more axes (the mesh). `divided` has the axes
+                # along which the parameter is split. For a parameter of FSDP, the first of these
+                # axes does not count, because FSDP gathers the parameter along it before use.
                 divided = divided[id(parameter) in gathered :]
                 if any(parameter.device_mesh.size(axis) > 1 for axis in divided):
                     return True

@@ -64,8 +64,8 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     for index, produced in enumerate(batch.produced):
         if produced is None:
             continue
-        # Number of positions at the start that have no logits. A model may compute logits only for
-        # the final positions.
+        # Number of positions without logits. They come before all others, because a model may
+        # compute logits only for the final positions.
         skipped = batch.sequences[sequence].length - logits.shape[1]
         positions = torch.tensor(
             [
@@ -90,10 +90,10 @@ _Step = tuple[list[int], list[float], float]
 def _probabilities_of(
     ids: Sequence[int], logits: torch.Tensor, positions: torch.Tensor
 ) -> list[_Step] | None:
-    """Return the probabilities at each step of a produced text, or None if logits are not finite.
+    """Return the prediction of each token of a produced text, or None if a probability is NaN.
 
-    `ids` are the produced ids. A step is the prediction of one of them. `positions` are the rows of
-    `logits` that predict the ids.
+    `ids` are the ids of the produced text, and `logits` are (positions, vocabulary). `positions`
+    has, for each of the ids, the row of `logits` that predicts it.
     """
     steps: list[_Step] = []
     produced_ids = torch.tensor(ids)[:, None]
@@ -136,9 +136,10 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Return the index, counting padding, of a token in the example with the given `index`.
+    """Return the index of a token in its row of the batch, counting padding.
 
-    `position` is the index of the token without padding.
+    `index` is the index of the example, and `position` the index of the token in the example, not
+    counting padding.
     """
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

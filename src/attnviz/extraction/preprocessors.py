@@ -39,8 +39,8 @@ def find_processor(
 ) -> Any:
     """Return the processor that the caller passed, or else the one saved with the model's weights.
 
-    `of` is the kind of saved processor to look for: for images, for sounds, or for images or sounds
-    with texts ("of both"). A saved processor is read once per model object. If it is not on this
+    `of` selects the kind of saved processor: for images, for sounds, or for texts with images or
+    sounds ("of both"). A saved processor is read once per model object. If it is not on this
     machine, the hub is queried. Return None if no processor is found.
     """
     if loaded.processor is not None:

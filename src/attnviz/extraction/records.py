@@ -27,7 +27,8 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
-# For each stack of layers over a text, the token sequence of the batch that has its queries.
+# Stacks that attend over a text. The value is the name of the token sequence (see `Batch.tokens`)
+# whose tokens are the queries of the stack.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -43,10 +44,11 @@ def record_batch(
 ) -> list[AttentionRecord]:
     """Run one forward and return a record for each example of `batch`.
 
-    The arguments are as in `records_of_forward`. If there are `spools` (writers to a folder), one
-    for each example, queries and keys are written to them. If `options` request the outputs of
-    heads, `outputs` reads them. It is created if it is None. To read output projections only once,
-    pass the same `outputs` for several batches.
+    The arguments are as in `records_of_forward`. `spools` has a writer to a folder for each
+    example, which writes the queries and keys. If `spools` is empty, queries and keys stay in
+    memory. If `options` request the outputs of heads, `outputs` computes them. If `outputs` is
+    None, a new object is created. An object that is passed for several batches reads the output
+    projections of the model only once.
     """
     if options.outputs and outputs is None:
         outputs = HeadOutputs(loaded.model)

@@ -74,11 +74,12 @@ class Batch:
     notes : list of str
         Notes for the records of all examples.
     produced : list of (ProducedText or None)
-        For each example, the text that the model produces, or None. Empty if there are no texts.
+        For each example, the text that the model produces, or None. Empty if the model produces no
+        text for any example.
     processor : object or None
         Processor that computed the pixel values of images, or the features of a sound.
     example_notes : list of list of str
-        Notes for the record of each example. Empty if all notes are in `notes`.
+        Further notes for the record of each single example. Empty if there are none.
     """
 
     arguments: dict[str, Any]
@@ -154,9 +155,9 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# For each token sequence, the arguments with one number per token: first the ids, then the mask,
-# then others. The value is the number that the argument has for padding, or None for the id of the
-# padding token.
+# For each token sequence, the arguments of the model with one number per token: first the ids, then
+# the mask, then others. The value of an argument is its number for a padding token. None stands for
+# the id of the padding token.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -167,9 +168,15 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
     """Return the kind of the example in `batch`, or None if it must run alone in a forward.
 
     Examples of the same kind may share a forward. The kind consists of the names and dtypes of the
-    arguments. An example must run alone if it has no input ids, arguments other than those in
-    `_OF_TOKENS` (such as images), or padding, or if `accepted`, the names of the model's arguments,
-    lacks an attention mask. Return None if `batch` has several examples, too.
+    arguments. `accepted` has the names of the arguments that the model takes. An example must run
+    alone in any of these cases:
+
+    - It has no input ids.
+    - It has padding.
+    - It has other arguments than those in `_OF_TOKENS`, such as images.
+    - The model takes no attention mask for one of the example's token sequences.
+
+    Return None, too, if `batch` has several examples.
     """
     if batch.size != 1 or "input" not in batch.sequences:
         return None
@@ -189,9 +196,9 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     """Join batches of one example, all of the same kind (see `kind_of_example`), into one batch.
 
-    Texts are padded at the end with the id `padding`. There, padding does not change the positions
-    of the tokens of a text. In a causal model, these tokens do not attend to the padding, even
-    without the attention mask that is always added.
+    Texts are padded at the end with the id `padding`. The joined batch always has an attention
+    mask. Padding at the end does not change the positions of the tokens before it. In a causal
+    model, these tokens would not attend to it even without a mask.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}

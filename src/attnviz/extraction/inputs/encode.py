@@ -154,7 +154,8 @@ class Encoder:
         added = generated.ids[generated.prefix :]
         tokenizer = self.tokenizer(required=False)
         if self._encoder_decoder:
-            # The decoder predicts the last token but does not read it, so leave it out.
+            # The decoder predicts the last token but does not read it, so its input has all ids
+            # except the last one.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
             batch.arguments.pop("decoder_attention_mask", None)
             self._add_sequence(batch, "decoder", "generate", None)
@@ -226,9 +227,10 @@ class Encoder:
         )
 
     def _batch_of_text(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
-        """Return a batch of the text that `encode` encodes.
+        """Return a batch of one text or pair of texts.
 
-        If `truncation` was set and the text is too long, it is truncated, and leaves room for
+        `encode` encodes the text, and passes its keyword arguments to the tokenizer. If
+        `truncation` was set, a text that is too long is truncated, and leaves room for
         `num_new_tokens` tokens. Entries of the result of `encode` that the model does not take are
         dropped, except the ids and the attention mask.
         """
@@ -269,9 +271,9 @@ class Encoder:
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         check_media(arguments)
         # Some models get the patches of all images in one tensor without an axis of examples, and
-        # the sizes of the images in another argument.
+        # the numbers of patches of each image in another argument.
         in_a_row = grid_of(arguments) is not None
-        # Features of a sound with two axes have no axis of examples, either.
+        # Features of a sound have no axis of examples if they have only two axes.
         joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
         batch = Batch(
             arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
@@ -333,7 +335,7 @@ class Encoder:
         ids = batch.arguments[f"{prefix}input_ids"]
         has_several_ids = ids.dim() == 3 or ids.shape[0] != batch.size
         if has_several_ids and has_codebooks(self._model.config):
-            # The ids have a third axis, or more rows than the batch has examples.
+            # Several ids per token are a third axis, or several rows of the ids per example.
             batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
         if ids.dim() != 2:
@@ -403,7 +405,8 @@ class Encoder:
             and "decoder_input_ids" not in batch.arguments
             and not self._model.can_generate()
         ):
-            # Such a model computes the ids of its decoder from those of its encoder.
+            # An encoder-decoder model that cannot generate, such as a classifier, computes the ids
+            # of its decoder from those of its encoder.
             batch.arguments["decoder_input_ids"] = default_decoder_ids(self._model, batch.arguments)
             batch.notes.append("The decoder's ids are those that this class makes by default.")
         else:

@@ -73,7 +73,7 @@ class Generated:
     Attributes
     ----------
     ids : Tensor
-        Initial and generated ids of the prompt or of the decoder: (tokens,), int64, on the CPU.
+        Initial ids, followed by the generated ids: (tokens,), int64, on the CPU.
     prefix : int
         Number of initial ids: the ids of the prompt, or those with which the decoder starts.
     """
@@ -164,9 +164,9 @@ def generate_text(
     Raises
     ------
     ValueError
-        If `settings.max_new_tokens` tokens would exceed the model's positions.
+        If `settings.max_new_tokens` new tokens would need more positions than the model has.
     NotImplementedError
-        If the generated tokens cannot be observed, or are not a single text.
+        If the model generates something other than one text of tokens.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -238,7 +238,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         """
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:
-            # The generation starts, or starts again: Whisper may reject an answer and restart.
+            # The generation starts, or starts again: Whisper may reject its text and generate
+            # another one.
             self.prefix = width - 1 if self._before is None else self._before
         self.ids = input_ids
         if self._bar is not None:
@@ -266,9 +267,9 @@ def _check_positions(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress what transformers logs on generations below the level of errors, in this thread.
+    """Suppress warnings and other log messages of transformers on generations, but not errors.
 
-    The suppression ends with the ``with`` block of `undo`.
+    Only messages of this thread are suppressed, until the ``with`` block of `undo` ends.
     """
     current_thread = threading.get_ident()
 

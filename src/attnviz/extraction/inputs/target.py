@@ -33,11 +33,15 @@ _GENERATED_TYPE = 1
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
-    """Raise ValueError if the text to produce is missing or passed twice, or not possible.
+    """Raise ValueError if the caller's arguments for the text to produce do not fit the model.
 
-    It is not possible if the model cannot produce text, or takes no decoder input ids. `target` and
-    `decoder_input_ids` are None if the caller did not pass them. `generating` is whether the model
-    will generate the text itself.
+    `target` and `decoder_input_ids` are None if the caller did not pass them. `generating` is
+    whether the model will generate the text itself. The error is raised in these cases:
+
+    - The text is set twice, for example by `target` and by `decoder_input_ids`.
+    - `decoder_input_ids` are passed for a model without a decoder after an encoder.
+    - A text is to be produced by a model whose attention is bidirectional.
+    - The decoder of an encoder-decoder model that can generate needs a text, and none is set.
     """
     name = type(model).__name__
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -164,7 +168,7 @@ def append_target(
 ) -> None:
     """Append the ids of the target, (1, tokens), to the prompt in `batch`, with a note.
 
-    Raise ValueError if `batch` is not one prompt without padding.
+    Raise ValueError if `batch` is not one prompt of ids without padding.
     """
     if (
         batch.size != 1
@@ -188,8 +192,8 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        # Each argument with one number per token gets numbers for the appended tokens. Unless the
-        # lines below set others, they are the number of the prompt's last token (1 in a mask).
+        # Each argument with one number per token gets numbers for the appended tokens. For most
+        # arguments, repeat the number of the prompt's last token, such as 1 in a mask.
         if isinstance(value, torch.Tensor) and value.shape == ids.shape:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":

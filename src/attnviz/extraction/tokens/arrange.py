@@ -78,8 +78,8 @@ def arrange_patches(
 def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
     """Return the layout of one image with padding up to `length` patches (SigLIP 2).
 
-    `shapes` has the number of rows and columns of patches of each image. Return None if there are
-    several images, or if the layers do not have `length` queries and keys.
+    `shapes` has the numbers of rows and columns of patches of each image. Return None if there are
+    several images, or if the number of queries or of keys is not `length`.
     """
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
@@ -92,9 +92,10 @@ def _layout_in_pages(
 ) -> ImageLayout | None:
     """Return the layout of images that are padded to a common size (Pixtral).
 
-    Each image is at the top left of its padded picture ("page"). `sizes` has the height and width
-    in pixels of each image, or is None if images fill their pages. Return None if there are
-    several examples, an image exceeds its page, or no patch size gives the number of tokens.
+    Each image is at the top left of its padded picture ("page"). `sizes` is a tensor with the
+    height and width in pixels of each image. If it is None, each image fills its page. Return None
+    if there are several examples, if an image is larger than its page, or if no patch size of the
+    model gives the number of queries and keys.
     """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
@@ -131,11 +132,12 @@ def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
 def _arrange_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
 ) -> ImageLayout | None:
-    """Reorder attention over patches that are in the order of square blocks (Qwen2-VL).
+    """Sort patches row by row that are in the order of square blocks (Qwen2-VL).
 
-    A block has `size` x `size` patches. If `size` is None, it is read from the model. `grid` is the
-    result of `grid_of`. Return None if `grid` does not give the number of queries and keys, or if
-    the blocks do not divide an image.
+    The layers are changed in place, and the new layout is returned. A block has `size` x `size`
+    patches. If `size` is None, it is read from the model. `grid` is the result of `grid_of`. Return
+    None, without a change, if the number of queries or keys is not the number of patches in `grid`,
+    or if an image cannot be divided into whole blocks.
     """
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
@@ -160,7 +162,10 @@ def _arrange_blocks(
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
-    """Return the index, counted row by row, of each patch of an image in the order of blocks."""
+    """Return the indices of an image's patches in the order of blocks: int64, (patches,).
+
+    An index counts the patches of the image row by row.
+    """
     numbers = torch.arange(height * width)
     blocks = numbers.reshape(height // size, size, width // size, size)
     return blocks.transpose(1, 2).flatten()
@@ -169,9 +174,10 @@ def _block_order(height: int, width: int, size: int) -> torch.Tensor:
 def _arrange_windows(
     model: Any, layers: StackLayers, image_size: tuple[int, int]
 ) -> ImageLayout | None:
-    """Reorder attention over patches that are in the order of square windows (Swin, SAM).
+    """Sort patches row by row that are in the order of square windows (Swin, SAM).
 
-    Return None, without a change, if the windows of a layer are not known.
+    The layers are changed in place, and the new layout is returned. Return None, without a change,
+    if queries and keys differ in number, or if the windows of a layer are not known.
     """
     queries, keys = layers.shape()
     if queries != keys:
@@ -183,8 +189,8 @@ def _arrange_windows(
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
         size, shift = shifted_windows(model, name)
-        # Some models form windows differently, so require that the module states the window size
-        # that follows from the number of queries in a window.
+        # Some models form windows in another way. So require that the module states the same window
+        # size as follows from the number of queries in a window.
         if stage is None or (windows and size not in (side, (side, side), [side, side])):
             return None
         layout = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
@@ -198,11 +204,11 @@ def _arrange_windows(
 def _window_order(
     shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
-    """Return for each patch, row by row, its index in the order of windows.
+    """Return the index of each patch in the order of windows: int64, (patches with padding,).
 
-    The indices of padding come last.
-    `shape` and `padded` are the numbers of rows and columns of patches, without and with padding. A
-    window has `side` x `side` patches, and is shifted by `shift` (rows, columns) of patches.
+    The entries of the result are in the order of the patches, row by row. The entries for padding
+    come last. `shape` and `padded` are (rows, columns) of patches, without and with padding. A
+    window has `side` x `side` patches, and is shifted by `shift`, (rows, columns) of patches.
     """
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)
@@ -217,11 +223,11 @@ def _window_order(
 def _stage_shape(
     config: Any, side: int, image_size: tuple[int, int], count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return the numbers of rows and columns of patches in the stage with `count` tokens.
+    """Return (rows, columns) of patches in the stage with `count` tokens, without and with padding.
 
-    The first pair of numbers is without padding. The second pair is with the padding that completes
-    windows of `side` x `side` patches. A `side` of 0 means that there are no windows. Return None
-    if no stage has `count` tokens.
+    The padding completes windows of `side` x `side` patches, and is included in `count`. If `side`
+    is 0, there are neither windows nor padding, and both pairs are equal. `image_size` is
+    (height, width) in pixels. Return None if no stage has `count` tokens.
     """
     for shape in stage_grids(image_size, patch_sizes(config)):
         padded = shape

@@ -29,11 +29,12 @@ _HOP_LENGTH = 160
 
 @dataclass(frozen=True)
 class _Sound:
-    """Lengths of the sounds in a model's arguments, as numbers of feature vectors or samples.
+    """Lengths of the sounds in a model's arguments.
 
+    A length is a number of feature vectors if the model gets these, else a number of samples.
     `lengths` has the length of each sound, without padding if the padding is known. `longest` is
-    the length with padding. `seconds` is the duration of one feature vector or sample, and `rate`
-    the number of samples per second.
+    the length that all sounds have with padding. `seconds` is the duration of one feature vector or
+    sample, and `rate` the number of samples per second.
     """
 
     lengths: tuple[int, ...]
@@ -72,7 +73,7 @@ def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
     fitting = [axis for axis in (1, 2) if features.shape[axis] in widths]
     if len(fitting) == 1:
         return 3 - fitting[0]
-    # If the sizes do not decide, assume that the longer axis is the time.
+    # If both axes or neither may be the axis of bins, assume that the longer axis is the time.
     return 1 if features.shape[1] > features.shape[2] else 2
 
 
@@ -113,9 +114,9 @@ def with_sound_runs(
     """Rename tokens that stand for parts of a sound. A name is the start time: ``0.04s``.
 
     Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
-    number of the sound, counted from 1: ``2: 0.04s``. If `arguments` have no sounds, or not as many
-    as the text, all tokens of the first sound are named ``sound 1``, and so on. Return `tokens`
-    itself if no token stands for a part of a sound.
+    number of the sound, counted from 1: ``2: 0.04s``. If the number of sounds in `arguments` is
+    another one, times are not known. Then all tokens of the first sound are named ``sound 1``, and
+    so on. Return `tokens` itself if no token stands for a part of a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:

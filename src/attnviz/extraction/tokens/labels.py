@@ -120,7 +120,8 @@ class RecordTokens:
     def _own_text(self, name: str, index: int) -> Tokens | None:
         """Return the tokens of the text if they are the queries of a stack, else None.
 
-        They are its queries if the kind of the stack and the number of queries fit.
+        The text is the input of the model or of its decoder. It is assumed to be the queries if the
+        kind of the stack is in `_READING` and the number of queries is the number of tokens.
         """
         layers = self._stacks[name]
         if layers.stack not in _READING:
@@ -150,9 +151,10 @@ class RecordTokens:
         return _numbered_tokens(count) if tokens is None else tokens
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
-        """Return the tokens of a stack whose queries are the tokens of an image and of the text.
+        """Return the query tokens of a stack that attends over an image and the text together.
 
-        Return None if the queries are other tokens, or if the order of image and text is not known.
+        Return None if the queries are other tokens, or if it is not known whether the image or the
+        text comes first.
         """
         layers = self._stacks[name]
         text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
@@ -168,7 +170,8 @@ class RecordTokens:
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
-            # If the layers attend in windows, it is not known to which picture a key belongs.
+            # If the layers attend in windows, it is not known to which picture a key belongs, so
+            # keys are named by their index.
             return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
@@ -208,8 +211,8 @@ class RecordTokens:
     ) -> list[tuple[int, int]] | None:
         """Return the numbers of rows and columns of patches of each image in a text, or None.
 
-        `runs` has the positions of each image's tokens in the text. `named` has the query tokens of
-        other stacks. The result is None if the numbers are not known.
+        `runs` has one list of consecutive positions for each image in the text. `named` has the
+        query tokens of other stacks. The result is None if the numbers are not known.
         """
         grid = grid_of(self._batch.arguments)
         if grid is not None:
@@ -248,7 +251,8 @@ class RecordTokens:
             return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
         if are_queries and windows != {()}:
-            # If layers have different windows, their tokens are in different orders.
+            # If layers have different windows, their tokens are in different orders, so a token has
+            # no name that fits all layers.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
@@ -278,9 +282,10 @@ class RecordTokens:
     def _pictures_of_grids(self, pixels: torch.Tensor) -> list[int | None]:
         """Return, for each grid of patches, the index of its picture in the record.
 
-        An image has one grid. In a film, a patch covers the same pixels in several consecutive
-        frames. These frames have one grid, and its picture is the first of the frames. All indices
-        are None if the record does not have one picture for each image or frame.
+        `pixels` are the pixel values that the model gets. An image has one grid. In a film, a patch
+        covers the same pixels in several consecutive frames. Such a group of frames has one grid,
+        and the picture of the grid is the first frame. All indices are None if the record does not
+        have one picture for each image or frame.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
@@ -321,8 +326,8 @@ def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
 def _is_resampler(layers: StackLayers, index: int) -> bool:
     """Whether the queries of a stack are a few tokens that summarise all patches of an image."""
     num_queries, num_keys = layers.shape(index)
-    # If a layer that pools patches has windows, each window is a separate image, so count the
-    # queries of one window.
+    # If a layer that pools patches has windows, each window has the patches of one image. Then the
+    # queries that summarise an image are those of one window.
     window_size = max(layers.windows[0] or (num_queries,))
     return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)
 

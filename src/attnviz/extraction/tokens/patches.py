@@ -260,11 +260,12 @@ def with_image_runs(
     """Rename the tokens of a text that stand for patches of images.
 
     `runs` has the positions of these tokens (see `runs_of`). `shapes` has the number of rows and
-    columns of patches of each image, or is None if unknown. A token stands for a block of n x n
-    patches, with one n for all images. If an n gives the number of tokens, tokens are named by row
-    and column as in `grid_tokens`, and each image whose tokens are consecutive gets a `PatchGrid`.
-    If no n fits, or `shapes` is None, all tokens of the first run are named ``image 1``, all tokens
-    of the second run ``image 2``, and so on. If `runs` is empty, return `tokens` itself.
+    columns of patches of each image, or is None if unknown. A token is assumed to stand for a block
+    of n x n patches, with the same n in all images. If such an n gives the number of tokens in
+    `runs`, tokens are named by row and column as in `grid_tokens`, and each image whose tokens are
+    consecutive gets a `PatchGrid`. If no n fits, or if `shapes` is None, all tokens of the first
+    run are named ``image 1``, all tokens of the second run ``image 2``, and so on. If `runs` is
+    empty, return `tokens` itself.
 
     Examples
     --------
@@ -291,10 +292,11 @@ def with_image_runs(
 
 
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
-    """Return the rows and columns of tokens of each image, if a token stands for n x n patches.
+    """Return the numbers of rows and columns of tokens of each image, or None if they are unknown.
 
-    `shapes` has the rows and columns of patches of each image. All images have the same n and
-    together `count` tokens. Return None if no such n exists.
+    A token stands for n x n patches, with the same n in all images. `shapes` has the numbers of
+    rows and columns of patches of each image, and `count` is the number of tokens of all images
+    together. Return None if no n fits these numbers.
     """
     block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
     if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
@@ -324,7 +326,7 @@ def renamed(
         before = (sequence[index] for index in range(position, -1, -1))
         sequence[position] = next((number for number in before if number is not None), 0)
         if words is not None:
-            # No other word has this number.
+            # Words have numbers below len(tokens), so no other word has this number.
             words[position] = len(tokens) + position
     return replace(
         tokens,
@@ -347,11 +349,11 @@ def pictures(
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
-    are either pictures, (..., colours, height, width), or patches. In the second case, another
-    argument has the numbers of rows and columns of patches. If `grid_of` finds these numbers, the
-    patches are in the order of blocks of `block` x `block` patches. The image processor in
-    `processor` defines how colours were converted. If it does not, a note says so. Both lists are
-    empty if the pictures cannot be rebuilt.
+    are either pictures, (..., colours, height, width), or patches. For patches, another argument
+    has the numbers of rows and columns of patches. If `grid_of` finds these numbers, the patches
+    are in the order of blocks of `block` x `block` patches. Otherwise they are in the order of
+    rows. The image processor in `processor` defines how colours were converted. If it does not, a
+    note says so. Both lists are empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -369,7 +371,7 @@ def pictures(
             colours_last=family_of(config).colours_last,
         )
     elif pixels.dim() == 3 and isinstance(shapes, torch.Tensor):
-        # Patches are sorted row by row, and followed by padding (SigLIP 2).
+        # The patches of each image are sorted row by row. Drop the padding after them (SigLIP 2).
         images = _from_patches(
             torch.cat([row[: shape.prod()] for row, shape in zip(pixels, shapes, strict=True)]),
             [[1, *shape] for shape in shapes.tolist()],
@@ -433,11 +435,11 @@ def _from_patches(
 ) -> list[torch.Tensor]:
     """Rebuild pictures, (3, height, width), from the pixel values of patches, (patches, values).
 
-    For each image or film, `grid` has the number of patches along time, rows and columns. Patches
+    For each image or film, `grid` has the numbers of patches along time, height and width. Patches
     are in the order of blocks of `block` x `block` patches (Qwen2-VL), and row by row in a block. A
-    patch is a square of pixels with three colours. It covers `frames` frames of a film, or as many
-    copies of an image. `colours_last` is whether the colours are the last axis of its values.
-    Return one picture for each patch along time, or an empty list if `grid` does not fit.
+    patch is a square of pixels with three colours. It covers `frames` frames of a film, or `frames`
+    copies of an image. `colours_last` is whether the colours are the last axis of the values of a
+    patch. Return one picture for each patch along time, or an empty list if `grid` does not fit.
     """
     side = isqrt(pixels.shape[1] // (3 * frames))
     sizes = [prod(shape) for shape in grid]
