@@ -32,10 +32,11 @@ from attnviz.views.widget_code import WidgetCode, loader, shared_code
 if TYPE_CHECKING:
     from attnviz.pages.image import PictureKind
 
-# Other names of traits, which BertViz or other functions of attnviz use. The error message for such
-# a name suggests the trait.
+# Names that BertViz or other functions of attnviz use for traits of views, with the names of these
+# traits. If a user passes such a name, the error message suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Names of the traits that the browser needs to create any widget of ipywidgets, with its layout.
+# Names of the traits that every displayed widget of ipywidgets shares with the browser, such as
+# `layout`. Without them, the browser cannot create a widget.
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
 ]
@@ -62,11 +63,11 @@ class View(anywidget.AnyWidget):
     theme : {"auto", "light", "dark"}
         Theme of the view. ``"auto"`` uses the theme of the notebook or page.
     controls : {"auto", "full", "compact", "none"}
-        Controls that the view shows. ``"full"`` shows all controls in rows. ``"compact"`` shows one
-        row with layer and heads, and a button that opens the other controls. ``"none"`` (or False)
-        shows only title, picture, legend and captions. ``"auto"`` (or True) is ``"compact"`` on a
-        page whose window or frame is lower than 600 pixels or narrower than 480 pixels, and
-        ``"full"`` otherwise. Keyboard shortcuts always work.
+        Controls that the view shows. ``"full"`` shows all controls in rows. ``"compact"`` shows the
+        controls of the layer and of the heads in one row, and a button that opens all others.
+        ``"none"`` (or False) shows only title, picture, legend and captions. ``"auto"`` (or True)
+        is ``"compact"`` on a page whose window or frame is lower than 600 pixels or narrower than
+        480 pixels, and ``"full"`` otherwise. Keyboard shortcuts always work.
     """
 
     name: ClassVar[str]
@@ -88,18 +89,18 @@ class View(anywidget.AnyWidget):
         [traitlets.Instance(WidgetCode), traitlets.Unicode()], read_only=True
     ).tag(sync=True, **ipywidgets.widget_serialization)
 
-    # The default is read when a view is created, not when the class is defined. Therefore only the
-    # creation of a view fails if its bundle is missing, and a rebuilt bundle is used without a
-    # restart.
+    # JavaScript module of the widget. Its default is computed when a view is created, not when the
+    # class is defined. Therefore a missing bundle does not prevent the import of attnviz, and a
+    # bundle that was built again is used without a restart of the kernel.
     _esm = traitlets.Unicode(read_only=True).tag(sync=True)
 
     # If the class did not have this trait, anywidget would add it to each view, which is slow (see
     # `add_traits`).
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: Description of the record, or None. The browser needs it first. Therefore the message that
-    #: opens the widget contains it, if possible (see `_describe_now`). The browser then removes it
-    #: from the state of the widget.
+    #: None in Python. In the message that opens the widget, the value is the description of the
+    #: record, if possible (see `_describe_now`), because the browser needs the description first.
+    #: The browser then removes the description from the state of the widget.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     # Store this function in the class for `__del__`. At shutdown, Python may delete the global name
@@ -281,10 +282,10 @@ class View(anywidget.AnyWidget):
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
-        """Return the page for a state. It is written to a file or drawn as a picture.
+        """Return the page that `save` and `to_svg` write to a file or draw as a picture.
 
-        A subclass whose data can take minutes to compute waits for the data here, but not in
-        `_page`.
+        Computing the data of a view can take minutes. A subclass of such a view waits for the data
+        in this method. Its method `_page` does not wait.
         """
         return self._page(state)
 
@@ -333,7 +334,7 @@ class View(anywidget.AnyWidget):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. If a public name does not exist, raise AttributeError."""
+        """Set an attribute. Raise AttributeError if its name is public and not in the class."""
         if not name.startswith("_") and not hasattr(type(self), name):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r}"
@@ -347,9 +348,10 @@ class View(anywidget.AnyWidget):
         return {name: getattr(self, name) for name in self.state_names()}
 
     def _controls_in_a_frame(self) -> str:
-        """Return the controls of a page in a frame that adapts its height to the page.
+        """Return the value of the trait `controls` for a page in a frame.
 
-        Such a frame has space for all controls, so "auto" is replaced by "full".
+        The frame adapts its height to the page. Therefore it has space for all controls, and "auto"
+        is replaced by "full".
         """
         return "full" if self.controls == "auto" else str(self.controls)
 

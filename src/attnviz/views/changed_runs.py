@@ -63,15 +63,17 @@ from attnviz.utils.progress import report
 _MAX_OUTCOMES = 50
 # Maximum number of runs whose weights are cached.
 _MAX_RUNS = 2
-# The name of a changed stack describes at most this many changes. For more changes, it states only
-# their number.
+# Maximum number of changes that the name of a stack with changed attention describes. For more
+# changes, the name states only their number.
 _MAX_NAMED_CHANGES = 2
-# Maximum number of characters of this description in the name.
+# Maximum number of characters of the description. If the description of several changes is longer,
+# the name states only their number. A longer description of one change is cut.
 _MAX_NAME_LENGTH = 160
-# Maximum number of queries whose outputs are computed again to measure the noise (see
+# Maximum number of queries per layer whose outputs are computed again to measure the noise (see
 # `ChangedRuns`).
 _NOISE_ROWS = 256
-# Maximum total size in bytes of the stored value vectors, from which norms are computed.
+# Maximum total size in bytes of the stored value vectors. The norm shares of query-key pairs are
+# computed from them (see `ChangedRuns.edge`).
 _VALUE_BYTES = 1 << 30
 
 Changes = tuple[Change, ...]
@@ -91,9 +93,10 @@ class ChangedWeights:
         Record of the changed run. In each layer, it has the weights before the changes of this
         layer are applied to them. It has the layers of the record that the view shows.
     after, difference : dict
-        Stacks of the changed run, with the changes applied, and their differences from the
-        unchanged run. Both have unique names. The keys are the names of the stacks in the unchanged
-        run.
+        `after` contains the stacks of the changed run, with the changes of all layers applied.
+        `difference` contains stacks with these weights minus the weights of the unchanged run. The
+        keys of both dicts are the names of the stacks in the unchanged run. Each stack itself has a
+        name that no other stack has.
     """
 
     record: AttentionRecord
@@ -126,9 +129,9 @@ class ChangedRuns:
 
     A change replaces outputs of heads by recomputed outputs, which causes rounding errors. The
     noise of an effect is the change of the answer that rounding errors alone cause. To measure it,
-    the outputs of all heads are computed again from the unchanged weights, at up to 256 queries. If
-    an attention module does not support this, the noise of each list of changes is measured in a
-    separate run.
+    the outputs of all heads are computed again from the unchanged weights, at up to 256 queries of
+    each layer. If an attention module does not support this, the noise of each list of changes is
+    measured in a separate run.
 
     Parameters
     ----------
@@ -188,7 +191,7 @@ class ChangedRuns:
         }
 
     def runner_for(self, answer: Measured) -> Runner:
-        """Return the object that runs the model with changes, for measuring `answer`.
+        """Return the object that runs the model, after checking that it can measure `answer`.
 
         The first call runs the model twice: without changes, and to measure the noise. If a later
         answer needs logits of more tokens than are stored, both runs are repeated, and cached runs
@@ -235,7 +238,10 @@ class ChangedRuns:
         return changed_record(self.runner_for(self.measured), record, changes, outcome.effect)
 
     def changed(self, changes: Sequence[Mapping[str, Any]]) -> ChangedHeader:
-        """Describe the stacks of the run with `changes`, which have JSON form, for the browser."""
+        """Describe the stacks of the run with `changes` for the browser.
+
+        The changes are in their JSON form. Raise ValueError if there are none.
+        """
         if not changes:
             raise ValueError("changes is empty. Pass at least one change.")
         weights = self.weights(self._read(changes))
@@ -252,9 +258,10 @@ class ChangedRuns:
         )
 
     def stack(self, name: str) -> AttentionStack | None:
-        """Return the stack of a changed run, or the difference, that has the unique name `name`.
+        """Return the stack with the unique name `name` from the cached runs.
 
-        Return None if no cached run has it.
+        The stack contains the weights of a changed run, or their difference from the unchanged run
+        (see `ChangedWeights`). Return None if no cached run has a stack with this name.
         """
         for weights in filter(None, (run.weights for run in self._runs.values())):
             for stack in (*weights.after.values(), *weights.difference.values()):
@@ -284,7 +291,11 @@ class ChangedRuns:
         return header
 
     def page_state(self) -> dict[str, Any]:
-        """Return the cached effects and descriptions of pairs as entries of a page's state."""
+        """Return entries for the state of an exported page, without empty ones.
+
+        The entry "outcomes" has the cached effects. The entry "known_edges" has the cached
+        descriptions of query-key pairs.
+        """
         outcomes = [
             {
                 "changes": list(map(change_to_json, changes)),
@@ -372,7 +383,8 @@ class ChangedRuns:
     def _unchanged_sentence(self, answer: Answer, effect: Effect, *, named: bool) -> str:
         """Describe the unchanged run in a sentence for the reader of the view.
 
-        If `named`, the reader chose the answer, and its value is added.
+        If `named`, the reader chose the answer, and the sentence states its value, except for a
+        model without logits.
         """
         if answer.of_hidden_states:
             return "The model has no logits: its last hidden states are compared."
@@ -472,9 +484,10 @@ class ChangedRuns:
         return float(norms[pair.key] / norms.sum())
 
     def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
-        """Return the cached effects of cutting a pair in its head, and the largest noise of them.
+        """Return the cached effects of cutting a pair, and the largest noise of these effects.
 
-        The noise is text, which is empty without effects.
+        The effects are of runs with one change, which cut the pair in its head, and possibly in
+        other heads or layers. The noise is a string, which is empty if there are no effects.
         """
         cuts: list[Cut] = []
         noise = 0.0
@@ -505,11 +518,11 @@ def _answer_tokens(candidates: Iterable[Candidate]) -> list[AnswerToken]:
 
 
 def _masked_token(runner: Runner) -> int | None:
-    """Return the position of the mask token, after which the answer is read.
+    """Return the position of the mask token, at which the answer is read.
 
-    Return None if the text does not have exactly one mask token, or if its tokens are not exactly
-    the queries of the record's first stack. The default position is then used, which for language
-    models is the last token.
+    Return None if the text does not have exactly one mask token, or if the number of its tokens is
+    not the number of queries in the record's first stack. The answer is then read at the default
+    position, which for language models is the last token.
     """
     example = runner.example
     ids = example.batch.arguments.get("input_ids")

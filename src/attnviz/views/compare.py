@@ -197,9 +197,9 @@ class CompareView(TokenWindows, RecordView):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.
 
-        `heads` is the head of the layer that differs most between the two shown members, or head 0
-        if no distance exceeds its rounding error. For texts of up to 32 tokens, all keys are drawn,
-        for longer texts the 3 strongest keys per query.
+        `heads` contains the most different head of `layer` (see `_most_different`), or head 0 if no
+        distance exceeds its rounding error. `top_k` is None for texts of up to 32 tokens, which
+        draws all keys. For longer texts, it is 3.
         """
         has_layer = layer in stack.layers
         most_different = (
@@ -212,7 +212,7 @@ class CompareView(TokenWindows, RecordView):
         }
 
     def _clip_heads(self) -> None:
-        """If the layer has none of the chosen heads, choose its head that differs most."""
+        """Replace the chosen heads by the default if the current layer has none of them."""
         stack = self._stack_named(self.stack)
         if not set(self.heads) & set(range(stack.num_heads(self.layer))):
             self.heads = self._default_traits(stack, self.layer)["heads"]
@@ -258,8 +258,9 @@ def _first_member(values: Mapping[str, Any]) -> int:
 def _model_of(comparison: Comparison) -> str:
     """Return the names of the compared models as one string, each name once.
 
-    The names of the members, which `align_records` added to the names of their models, are removed.
-    If there are more than `_MAX_NAMED_MODELS` models, only the number of the others is stated.
+    `align_records` adds the name of a member to the name of its model. The names of members are
+    removed here. The string contains at most `_MAX_NAMED_MODELS` names, and the number of further
+    models.
     """
     bare = [
         member.model.removesuffix(name).removesuffix(f" ({name})")
@@ -283,10 +284,12 @@ def _check_comparison(comparison: object) -> None:
 
 
 def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
-    """Return the queries and keys of a stack that each member lacks, as rows and columns.
+    """Return the queries and keys of a stack that each member lacks.
 
-    Entry 0 has the tokens that the first member lacks and member 1 has. Each other entry has the
-    tokens that this member lacks and the first member has.
+    The list has one dict per member. Its entry "queries" has row numbers of the compared weights,
+    and its entry "keys" has column numbers. For the first member, these are the tokens that it
+    lacks and member 1 has. For each other member, they are the tokens that the member lacks and the
+    first member has.
     """
     pairs = [comparison.pair(member) for member in range(1, len(comparison.names))]
     sides = [dict(zip(("queries", "keys"), pair.alignment(stack), strict=True)) for pair in pairs]

@@ -53,7 +53,7 @@ def note_of(value: Any, of: _Of) -> str | None:
 def notes_of(scores: Any, of: _Of) -> dict[str, str]:
     """Return the note of each score that is a `HeadEffects` or `TokenEffects`, by name.
 
-    A score may also be a mapping of such values by stack. Its note is that of the first of them.
+    A score may also be a mapping of such values by stack. Its note is the note of the first value.
     """
     notes: dict[str, str] = {}
     for name, value in by_name(scores).items():
@@ -67,12 +67,13 @@ def notes_of(scores: Any, of: _Of) -> dict[str, str]:
 def about_scores(
     change: Mapping[str, Any], before: Mapping[str, _Numbers], new: Mapping[str, _Numbers]
 ) -> dict[str, _Numbers]:
-    """Return the notes or the standard errors of scores after the scores of a view changed.
+    """Return the notes or the standard errors of a view's scores after the scores changed.
 
-    `before` has the notes or errors from before the change, by name of the score, and `new` has
-    those of the new scores. The result has both, without the notes or errors in `before` of scores
-    that were replaced or removed. `change` is the change of the trait with the scores, as traitlets
-    passes it to observers.
+    `before` has the notes or errors from before the change, by name of the score. `new` has the
+    notes or errors that the new scores contain. The result has all entries of `new`, and the
+    entries of `before` whose scores were neither replaced nor removed. If a name has an entry in
+    both, the entry of `before` is kept. `change` is the change of the trait with the scores, as
+    traitlets passes it to observers.
     """
     old = change["old"] or {}
     replaced = {name for name in old if old[name] != change["new"].get(name)}

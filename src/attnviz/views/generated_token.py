@@ -67,7 +67,11 @@ class GeneratedToken(PositionedView):
         return prediction
 
     def notify_change(self, change: Any) -> None:
-        """Notify the observers of a changed trait, then make the three traits consistent."""
+        """Notify the observers of a changed trait.
+
+        If the trait is `stack`, `token`, `prediction` or `as_query`, then make the last three
+        consistent.
+        """
         super().notify_change(change)
         # Notify the observers first. If the three traits are linked to those of another view, the
         # other view must receive `as_query` before it receives the `token` that results from it.
@@ -100,7 +104,8 @@ def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> C
     `before` is the previous cursor, and `now` has the new values. The values that were not set are
     adapted to the value that was set. If both `token` and `prediction` were set and disagree,
     `prediction` is adapted to `token`. If only `prediction` was set, to None, `token` also becomes
-    None. A consistent cursor is returned unchanged.
+    None. If the cursor shows a generated token that is not a query, `as_query` becomes False. A
+    consistent cursor is returned unchanged.
     """
     prediction = None
     if now.prediction is not None and 0 <= now.prediction < len(predictions):

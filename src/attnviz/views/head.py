@@ -94,8 +94,9 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.
 
-        In a layer with at most 4 heads, all heads are chosen, in a larger layer no head. In a text
-        of up to 32 tokens, all keys are drawn, in a longer text the 3 strongest keys per query.
+        `heads` contains all heads of a layer with at most 4 heads. For a layer with more heads, it
+        is empty. `top_k` is None for texts of up to 32 tokens, which draws all keys. For longer
+        texts, it is 3.
         """
         heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))

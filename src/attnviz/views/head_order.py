@@ -1,4 +1,6 @@
-"""The order in which a view offers heads: by number, by pinned weight, by a score, or by role.
+"""The order in which a view offers heads: by number, weight, score, or role.
+
+The weight is that of the pinned query, which is a token that the reader chose with a click.
 
 A role is a pattern that a head has over a corpus, such as "induction".
 """
@@ -183,10 +185,11 @@ def _read(trait: str, scores: Any, view: HeadOrder) -> _ScoresByName:
 
 
 def _rows(what: str, rows: Any, stack: AttentionStack | None) -> _Scores:
-    """Convert numbers of heads to one list per layer, with one number or None per head.
+    """Convert scores or standard errors to one list per layer, with one number or None per head.
 
-    Raise TraitError if they do not fit the layers and heads of `stack`. `stack` is None if the
-    record does not have the stack of the numbers. `what` names the numbers in errors.
+    Raise TraitError if `rows` does not have the layers and heads of `stack`. If `stack` is None,
+    the record does not have the stack of the scores, and the numbers of layers and heads are not
+    checked. `what` names the scores in errors.
     """
     shape = "(layers, heads)"
     if not isinstance(rows, Iterable):

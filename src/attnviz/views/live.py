@@ -115,7 +115,7 @@ class LiveGeneration:
     def _stop_if_ended(self, change: Mapping[str, Any]) -> None:
         """Stop the generation if `_generating` was set to None.
 
-        The stop button of the view and `RecordView.stop` do this.
+        The stop button of the view and `RecordView.stop` set it to None.
         """
         if change["new"] is None:
             self.stop()
@@ -136,9 +136,10 @@ class LiveGeneration:
             view._generating = self._state(record)
 
     def _state(self, record: AttentionRecord) -> dict[str, Any] | None:
-        """Return the progress of the generation for the browser, or its error.
+        """Return the progress of the generation for the browser.
 
-        Return None if the generation ended without an error or was stopped.
+        If the model raised an error, add the error message. Otherwise return None if the generation
+        has ended or was stopped.
         """
         predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
         state: dict[str, Any] = {"came": max(map(len, predictions)), "most": self._max_tokens}

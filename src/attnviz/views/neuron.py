@@ -17,10 +17,10 @@ from attnviz.views.record_view import RecordView
 class NeuronView(HeadOrder, GeneratedToken, RecordView):
     """Computation of the weights of one query: q, k, q x k, their sum, the logit and the weight.
 
-    The view has one row per key and one cell per dimension. The cells q x k x scale of a row add up
-    to the number beside them. The logit is this number, with the soft cap and the bias of the model
-    if it has them. The weight is the softmax of the logits of all rows, and of the sink if the head
-    has one.
+    The view has one row per key and one cell per dimension. In a row, the products q x k x scale of
+    all dimensions add up to the number beside the cells. The logit is this sum, with the soft cap
+    and the bias of the model if it has them. The weight is the softmax of the logits of all rows,
+    and of the sink if the head has one.
 
     Parameters
     ----------

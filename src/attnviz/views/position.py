@@ -1,9 +1,9 @@
-"""Position of a view: its stack, layer and heads, and in a record the pinned query and key.
+"""Position of a view: its stack, layer and heads, and in some views a pinned query and key.
 
 A stack is the attention of one kind in all layers, such as "self" or "cross". A pinned query or key
 is a token that the reader chose with a click.
 
-The traits can be set to the text of a token, to negative numbers, to one head, or to "all" heads.
+These traits can be set to the text of a token, a negative number, one head, or "all" heads.
 Such a value is replaced by non-negative numbers when the trait is set. Therefore a trait can be
 linked to the same trait of another view.
 """

@@ -83,7 +83,8 @@ class RecordView(PositionedView):
     #: Whether the picture that a notebook stores with the view (`attnviz.options.snapshot`) shows
     #: the chosen heads. For a very long text, it always shows them.
     saves_chosen_heads: ClassVar[bool] = True
-    #: Whether this picture shows all heads, unless the text is very long.
+    #: Whether the picture that a notebook stores with the view shows all heads. For a very long
+    #: text, it never shows all heads.
     saves_all_heads: ClassVar[bool] = False
 
     _record: AttentionRecord
@@ -120,8 +121,9 @@ class RecordView(PositionedView):
     def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the value of the trait `opening`: the head with the most distinct pattern.
 
-        `values` has the traits that the caller passed. Return None if they choose heads, a token
-        or an order of heads, if the stack has only one head, or if no head has a distinct pattern.
+        `values` has the traits that the caller passed. Return None if `opens_at_pattern` is False,
+        if the caller chose a layer, heads, a token or an order of heads, if the stack has only one
+        head, if no head with a distinct pattern was found, or if the weights cannot be computed.
         """
         named = {name for name, value in values.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
@@ -340,8 +342,8 @@ class RecordView(PositionedView):
 
     def _describe_now(self) -> Mapping[str, Any] | None:
         described = super()._describe_now()
-        # Add the number of the described record. The record may be replaced before the browser
-        # reads the description, which the browser then ignores.
+        # Add the number of the described record. If the record is replaced before the browser reads
+        # the description, the browser sees that the number is old and ignores the description.
         return described and {**described, "record": self._record_number}
 
     @property

@@ -1,7 +1,8 @@
-"""Trait types for views, which accept other values than the types of traitlets.
+"""Trait types for views.
 
-The types for numbers also accept numpy numbers, and the types for lists also accept ranges, sets
-and arrays. Some types also accept values such as ``token="it"`` or ``layer=-1``. The view converts
+The values that these types accept differ from those of the types in traitlets. The types for
+numbers also accept numpy numbers, and the types for lists also accept ranges, sets and arrays. Some
+types also accept values such as ``token="it"`` or ``layer=-1``. The view converts
 these values to non-negative numbers (`attnviz.views.position.PositionedView`), and the trait
 contains the result.
 """
@@ -109,9 +110,9 @@ def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict
 
 
 class Numbers(traitlets.List):  # type: ignore[type-arg]
-    """List trait for numbers of heads, or of points of the embedding view.
+    """Trait for a list of integers that identify heads, or points of the embedding view.
 
-    It also accepts tuples, ranges, sets and arrays.
+    The trait also accepts tuples, ranges, sets and arrays.
     """
 
     def validate(self, obj: Any, value: Any) -> Any:

@@ -119,7 +119,7 @@ class WhatIf(RecordView):
     def changed_record(self) -> ChangedRecord | None:
         """Record of the run with `changes`, or None if `changes` is empty.
 
-        If these changes were not run before, reading the attribute runs the model.
+        If the results of this run are not cached, reading the attribute runs the model.
 
         Raises
         ------
