@@ -84,9 +84,10 @@ def _work(model_type: str, answer: Connection) -> None:
 
 
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
-    """Check model types in parallel processes. Yield a row for each case when it is ready.
+    """Check each model type in a process. Yield a row for each case when it is ready.
 
-    If a process dies or is too slow, its last row says so, and its remaining cases are skipped.
+    If a process dies, or needs more than `_MAX_SECONDS` for a case, the row of this case says so,
+    and the remaining cases of the model type are skipped.
     """
     # Fork the processes. A spawned process would import transformers again, which takes longer
     # than most checks.

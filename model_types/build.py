@@ -81,8 +81,9 @@ def _modeling_modules(kind: type[PretrainedConfig]) -> Iterator[Any]:
 
 
 def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedModel]]:
-    """Yield the model classes with the configuration `kind`, from its file ``modeling_*.py``.
+    """Yield the model classes whose configuration class is `kind`.
 
+    The classes are defined in the file ``modeling_*.py`` beside the file that defines `kind`.
     Classes with "For" in their names, which are for special tasks, come last.
     """
     for module in _modeling_modules(kind):
@@ -104,7 +105,8 @@ def tiny_model(
 ) -> PreTrainedModel:
     """Return a tiny random model in evaluation mode. Equal arguments give equal models.
 
-    Raise MemoryError if the model is not tiny.
+    `class_name` is None for the base model. `changes` contains settings of the configuration (see
+    `tiny_config`). Raise MemoryError if the model has more than `_MAX_PARAMETERS` parameters.
     """
     kind = class_of(model_type, class_name)
     config = _of_kind(kind, tiny_config(model_type, changes))

@@ -88,9 +88,9 @@ def override_of(case: Case) -> dict[str, Any]:
 
 
 def _classes(model_type: str) -> dict[str, list[str]]:
-    """Return the classes that `AUTO_CLASSES` load for a model type.
+    """Return the names of the auto classes that load each class with a head of a model type.
 
-    The values are the names of the auto classes that load each of them.
+    The keys are the names of the classes with a head.
     """
     auto_classes: dict[str, list[str]] = {}
     for auto, mapping in AUTO_CLASSES.items():

@@ -156,16 +156,17 @@ def _compared(
 
 
 def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
-    """Raise `_EndedError` if the record has wrong weights, or too few stacks or rows.
+    """Raise `_EndedError` if the record has wrong weights, lacks weights, or has a wrong shape.
 
-    If weights are only missing, and a warning of the extraction says so, the result of the check is
-    "partly" instead of "wrong".
+    The result of the check is then "wrong". It is "partly" if the record only lacks weights, and
+    the extraction gave a warning.
     """
     if not comparison.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
         only_missing = warned and comparison.error <= TOLERANCE and comparison.matches
         raise _EndedError("partly" if only_missing else "wrong", _differences(comparison))
-    # Stacks that could not be compared must at least have one row for each token of their text.
+    # Stacks without own weights cannot be compared, but must have one row for each token of their
+    # text.
     short = [
         f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
         for layers in comparison.unverified.values()

@@ -2,7 +2,7 @@
 
 A class with a head is a class for a task, such as `BertForMaskedLM`. An auto class of transformers,
 such as `AutoModelForMaskedLM`, loads these classes. A `Row` is the result of the check of one
-model. It is right if its `result` is "ok".
+model. A row, its class and its model are called right if `Row.result` is "ok".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _heads(rows: Iterable[Row]) -> list[Row]:
 
 
 def _flagged(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows with an unusual setting whose model has known weights (see `REFERENCED`)."""
+    """Return the rows of models with an unusual setting and known weights (see `REFERENCED`)."""
     return [row for row in rows if row.flag and row.result in REFERENCED]
 
 
@@ -85,7 +85,10 @@ def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
-    """Return `title` and a list of reasons with their classes, or "" if there are no rows."""
+    """Return `title` and a list of reasons, each with the classes (and settings) of its rows.
+
+    Return "" if there are no rows.
+    """
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(reason(row), []).append(_name(row))

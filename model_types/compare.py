@@ -84,7 +84,11 @@ class Pair:
 
 @dataclass
 class Match:
-    """A field of a model's output, or a name of modules, and the layers that fit it best."""
+    """Own weights in one field of the output, or of one group of modules, and the matching layers.
+
+    Modules whose names differ only in numbers are a group. The layers are those layers of the
+    record that fit the own weights best.
+    """
 
     field: str
     stack: str
@@ -92,7 +96,7 @@ class Match:
 
     @property
     def error(self) -> float:
-        """Largest difference of these layers from the own weights."""
+        """Largest difference between the weights of the matching layers and the own weights."""
         return max(pair.error for pair in self.pairs)
 
 
@@ -338,7 +342,10 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
 
 
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
-    """Find an equal tensor for each layer, or return None. Both keep their order."""
+    """Find an equal tensor for each layer. Return None if a layer has none.
+
+    The tensors of later layers must come later in `tensors`. Some tensors may belong to no layer.
+    """
     pairs: list[Pair] = []
     remaining = iter(tensors)
     for layer in layers:

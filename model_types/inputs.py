@@ -267,14 +267,17 @@ class _Maker:
             yield {"input_values": self._normal(1, frames, bins)}
 
     def _part(self, names: tuple[str, ...]) -> Any:
-        """Return the nested configuration with the first of these names, or the whole if none."""
+        """Return the first nested configuration whose name is in `names`.
+
+        If there is none, return the whole configuration.
+        """
         whole = getattr(self.config, "thinker_config", self.config)
         parts = (getattr(whole, name, None) for name in names)
         return next((part for part in parts if isinstance(part, PretrainedConfig)), whole)
 
 
 def _number(config: Any, names: tuple[str, ...], otherwise: int) -> int:
-    """Return the first of some settings that is an integer, or a list that starts with an integer.
+    """Return the value of the first setting in `names` that is an integer or a list of integers.
 
     For a list, return its first entry. Return `otherwise` if there is no such setting.
     """

@@ -159,7 +159,8 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
 def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
     """Convert logits to weights for the model types in `_SCORES`.
 
-    Replace other tensors that are not weights by None, and remove fields without weights.
+    In other model types, replace tensors that are not weights by None. Remove fields without
+    weights, and tensors of cross-attention from other fields (see `_without_cross`).
     """
     weights: Weights = {}
     for path, tensors in by_path.items():

@@ -84,7 +84,8 @@ class Row:
         Median of the largest weights of the queries. If it is near 1 / number of keys, attention is
         nearly uniform, and equal weights prove nothing.
     unnoticed : list of str
-        Wrong inputs of the weights that the comparison would not have noticed (see `control`).
+        Corruptions of queries, masks or other inputs of a layer's weights that the comparison would
+        not have noticed (see `control`).
     unverified : list of str
         Stacks without own weights to compare with.
     changes : dict of str to StackChange

@@ -50,10 +50,10 @@ def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
 
 
 def _row_by_row(values: Array) -> Iterator[Array]:
-    """Yield the weights with the patches of an image in row order, for blocks of 2 x 2 (Qwen2-VL).
+    """Yield the weights with the patches of an image in row order.
 
-    Such models order the patches block by block. There is one array for each possible size of the
-    image.
+    Some models, such as Qwen2-VL, return weights of patches in the order of blocks of 2 x 2
+    patches. Yield one array for each possible size of the image.
     """
     tokens = np.arange(values.shape[1])
     for rows, columns in _factors(len(tokens)):

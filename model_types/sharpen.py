@@ -48,7 +48,7 @@ class _Group:
     Attributes
     ----------
     parameters : list of Tensor
-        Weights and biases of the module's query and key projections.
+        Weights of the module's query and key projections, and of norms of queries and keys.
     step : float
         Factor by which the next scaling multiplies or divides the parameters.
     below : bool or None
@@ -63,8 +63,9 @@ class _Group:
     def adapt(self, current: float) -> bool:
         """Scale the parameters if `current`, the peak of the weights, is outside the target range.
 
-        If the last scaling moved the peak to the other side of the range, the step becomes its
-        square root. Return whether the parameters were scaled.
+        If the last scaling moved the peak to the other side of the range, first replace `step` by
+        its square root. Return whether the parameters were scaled. They are not scaled if `current`
+        is not finite.
         """
         if not np.isfinite(current) or _AIM[0] <= current <= _AIM[1]:
             return False

@@ -183,9 +183,10 @@ def _settings_that_belong_together(
 
 
 def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
-    """Return rotary parameters whose "mrope_section" fits a small head, or None if it has none.
+    """Return rotary parameters whose "mrope_section" fits a small head.
 
-    "mrope_section" divides the pairs of dimensions among time, height and width.
+    "mrope_section" divides the pairs of dimensions among time, height and width. Return None if the
+    configuration does not use it.
     """
     parameters = vars(default).get("rope_parameters")
     rope_names = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()

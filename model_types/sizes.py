@@ -1,7 +1,7 @@
 """Sizes of tiny models, by the names of settings in configurations.
 
-Most settings that are not in these tables keep their defaults. `model_types.shrink` changes the
-others, such as ids of tokens, and lists with an entry for each layer.
+Most settings that are not in these tables keep their defaults. `model_types.shrink` changes some of
+them, such as ids of tokens, and lists with an entry for each layer.
 """
 
 from __future__ import annotations

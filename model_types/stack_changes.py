@@ -176,9 +176,11 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
 
 
 def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
-    """Return the columns that became 0, if they can be those of the last head.
+    """Return the columns in the input of a matrix that became 0 through the ablation of a head.
 
-    Otherwise return None. The columns must be the last ones, and the same in every call.
+    `plain` and `now` state which columns are 0 without and with the ablation, with one tensor per
+    call of the matrix. Return None if the columns cannot be those of the last head. They must be
+    the last columns, the same in every call, and their number must divide that of all columns.
     """
     if len(plain) != len(now) or not now:
         return None
@@ -197,7 +199,10 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
-    """Within the context, set the entries of matrices that multiply some input columns to 0."""
+    """Within the context, set the entries of matrices that multiply the inputs `columns` to 0.
+
+    The keys of both arguments are the names of the matrices.
+    """
     with ExitStack() as stack, torch.no_grad():
         for name, zeroed in columns.items():
             module: Any = matrices[name]

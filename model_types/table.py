@@ -1,6 +1,7 @@
 """Write docs/coverage.md from the results of all checks.
 
-A `Row` is the result of the check of one model. It is right if its `result` is "ok".
+A `Row` is the result of the check of one model. A row and its model type are called right if
+`Row.result` is "ok".
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 
-# The page lists stacks whose `StackChange.noise` is larger.
+# Limit of `StackChange.noise`. The page lists the stacks with a larger noise.
 _NOISY = 1e-4
 _NOT_YET = ("refused", "partly", "wrong", "died", "too slow")
 _HEAD = """\

@@ -6,7 +6,8 @@ config : settings of the tiny configuration. A part, such as "text_config", has 
     If the part has a model type with an entry here, this entry also applies
 class : class to build instead of the base model
 inputs : arguments of the model to add or replace. None removes an argument
-left_out : fields of the output with "attentions" in their name that contain no attention weights
+left_out : fields of the output with "attentions" in their name that are not compared, because they
+    contain no attention weights, or only a part of the weights
 sharpen : False if sharpening would only increase rounding errors
 skip : reason why the model type is not built
 heads : entries for single classes by name
