@@ -27,14 +27,17 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    A call without weights is returned unchanged, because its tensors have four axes already. In a
-    call with weights, which were observed in a module's own code, the tensors except the output are
-    reshaped. Instead of the axes of batch and heads, they may have one axis of size batch * heads,
-    or three axes: (batch, groups of heads, heads of a group) or, in Hiera, (batch, heads, image
-    windows). Each image window becomes an example.
+    A call without weights is returned unchanged, because its tensors have four axes already. The
+    weights of a call were observed in a module's own code. There, the axes before the last two may
+    be:
 
-    `num_tokens` are the possible numbers of tokens of an example. The third of five axes is the
-    axis of windows if its size times the number of keys is one of these numbers.
+    - (batch * heads,);
+    - (batch, groups of heads, heads of a group);
+    - (batch, heads, image windows) in Hiera. Each image window becomes an example.
+
+    All tensors of such a call are reshaped except its output. `num_tokens` are the possible numbers
+    of tokens of an example. The third of five axes is the axis of windows if its size times the
+    number of keys is one of these numbers.
     """
     if call.weights is None:
         return call
@@ -114,9 +117,10 @@ def read_attention(
     compared with weights computed from the queries and keys. The result has the call's weights
     instead if the comparison fails, if queries or keys are unknown, or if the mask cannot be read.
 
-    If the weights of the call are not known, its output is compared, perhaps in a later call (see
-    `SelfCheck.compare_output`). Raise NotImplementedError if this comparison fails, or if the mask
-    or the sinks of such a call cannot be read.
+    If the weights of the call are not known, its output is compared with an output computed from
+    the queries and keys. `SelfCheck.compare_output` may postpone this comparison. Raise
+    NotImplementedError if the comparison fails, or if the mask or the sinks of the call cannot be
+    read. Raise ValueError if a compared output contains NaN.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]

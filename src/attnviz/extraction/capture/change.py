@@ -97,15 +97,17 @@ ForwardChange = Mapping[ModuleRun, LayerChange]
 
 @dataclass(frozen=True)
 class Block:
-    """Part of the attention matrix of a text that one attention call computes.
+    """Location of the weights of one attention call in the attention matrix of a text.
 
-    The rows of the matrix are queries, and the columns are keys. In a step of a generation, the
-    text is the prompt and all tokens so far.
+    The rows of the matrix are the queries of the text, and the columns are its keys. One call may
+    compute only a part of the matrix. In a step of a generation, the text is the prompt and all
+    tokens so far.
 
     Attributes
     ----------
     first_query, first_key : int
-        Index of the call's first query, and index of its first key, both in the text.
+        Index of the call's first query among the queries of the text, and index of its first key
+        among the keys of the text.
     num_queries, num_keys : int
         Number of queries and number of keys of the whole text so far.
     """
@@ -118,7 +120,7 @@ class Block:
     def in_text(self, attention: Captured) -> LayerAttention:
         """Extend the attention of a call to all queries and keys of the text so far.
 
-        Queries and keys that are not part of the call have no weight.
+        The weights of other queries, and of other keys, are 0.
         """
         attention = _filled_keys(attention, self.num_keys)
         rows, columns = attention.num_queries, attention.num_keys
@@ -153,8 +155,8 @@ def change_outputs(
     `read` returns the model's own attention of each example, and compares it with the output.
     `positions` has the queries and keys of each example that are not padding. `name` is the path of
     the module. `edited` is whether `edit_weights` has already changed the weights of this call. If
-    so, only heads with a replaced output are overwritten. In a step of a generation, `block` has
-    the indices of the call's queries and keys in the text.
+    so, only heads with a replaced output are overwritten. `block` is the location of the call in
+    the text. It is None outside of a generation, where a call has all queries and keys.
 
     Raise NotImplementedError if the output of the call cannot be changed.
     """
@@ -180,8 +182,9 @@ def change_outputs(
 def _replace_outputs(output: torch.Tensor, change: LayerChange, *, edited: bool) -> None:
     """Replace outputs of heads, and multiply outputs of heads by factors.
 
-    `output` is (queries, heads, value_dim). If `edited` is True, the weights already contain the
-    factors of the heads whose output is not replaced, so only the other factors are applied.
+    `output` is (queries, heads, value_dim). If `edited` is True, `edit_weights` has multiplied the
+    weights of those heads whose output is not replaced by their factors. Then only the factors of
+    heads with a replaced output are applied.
     """
     for head, vector in change.outputs.items():
         output[:, head] = vector.to(output)
@@ -228,7 +231,7 @@ def _change_rows(
     unpadded: Positions,
     changed: _ChangedWeights,
 ) -> None:
-    """Overwrite the outputs of the changed rows of one example."""
+    """Compute the outputs of one example from `changed` weights, and overwrite them in the call."""
     output, value, vectors = call.output[example], call.value, attention.vectors
     if value is None or vectors is None:
         raise TypeError("attention without queries, keys and values cannot be changed")
@@ -293,8 +296,8 @@ def edit_weights(
 ) -> None:
     """Overwrite the weights of a module right after its softmax.
 
-    The module computes attention in its own code, and multiplies the weights by the values after
-    this function has changed them. `weights` are (examples, heads, queries, keys) or
+    The module computes attention in its own code. Afterwards it multiplies the changed weights by
+    the values. `weights` are (examples, heads, queries, keys) or
     (examples * heads, queries, keys). `name` is the path and class of the module, for errors. The
     other arguments are as for `change_outputs`.
     """

@@ -15,8 +15,9 @@ head are wrong, of n rows in total, at least one of the wrong rows is compared.
 
 A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`).
 
-A model has many layers of the same shape. Their rows of outputs are collected and compared
-together. For few numbers, the number of torch calls determines the time of a comparison.
+A model has many layers of the same shape. Their compared outputs are collected and compared
+together: a comparison of small tensors takes a time that depends on the number of torch calls, not
+on the number of entries.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _MIN_ROWS_OF_EXAMPLE = 4
 # the function. In a larger call, as many rows are compared as have this number of weights, but at
 # least as many rows as for other functions.
 _MAX_FOREIGN_ENTRIES = 1 << 22
-# Maximum number of weights computed at once (512 KiB of float32). If one query has more weights in
-# the heads that share a key head, these are computed at once. Rows of several calls are collected
-# until they have this number of weights together.
+# Maximum number of weights computed at once (512 KiB of float32). The weights of one query in all
+# heads that share a key head are always computed at once, even if they are more. Rows of several
+# calls are collected until they have this number of weights together.
 _MAX_ENTRIES_AT_ONCE = 1 << 17
 
 # Limit of the error of a row whose output is compared. The error is the smallest c for which the
@@ -97,8 +98,8 @@ class _Sample:
     attention : QueryKeyAttention
         The captured attention of the example.
     rows : Tensor
-        Indices of the compared rows, int64: (heads, rows), or (1, rows) if all heads have the same.
-        Rows of padding do not count.
+        Indices of the compared rows, int64: (heads, rows), or (1, rows) if all heads have the same
+        indices. Indices do not count the queries that are padding.
     actual : Tensor
         The model's output vectors of the rows, (heads, rows, value_dim), or its weights,
         (heads, rows, keys).
@@ -236,8 +237,8 @@ class SelfCheck:
     ) -> bool:
         """Whether weights computed from the call's queries and keys agree with `call.weights`.
 
-        Only some rows of each head are compared. False if the call has no weights, or if their
-        numbers of heads, queries and keys are not those of the queries and keys.
+        Only some rows of each head are compared. False if the call has no weights, or if the shape
+        of the weights does not fit the queries and keys.
         """
         weights = call.weights
         expected = (call.num_heads, call.num_queries, call.num_keys)
@@ -256,7 +257,7 @@ class SelfCheck:
         own: torch.Tensor,
         name: str,
     ) -> Iterator[_Sample]:
-        """Yield the sample of each example that has queries and keys.
+        """Yield the sample of each example. Examples without queries or without keys have none.
 
         `own` are the model's own weights or outputs: (examples, heads, queries, ...).
         """
@@ -320,7 +321,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     Both tensors are (samples, heads, rows). The absolute error of a row is the length of the
     difference between the computed and the model's output vector or, if weights are compared, the
     largest absolute difference of a weight. The relative error is the smallest c for which the
-    inequality above `_MAX_ROW_ERROR` holds, or 0 if the query of the row has no allowed keys.
+    inequality for outputs or for weights holds (see `_MAX_ROW_ERROR`), or 0 if the query of the row
+    has no allowed keys.
     """
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit
@@ -447,7 +449,7 @@ def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def _smallest(dtype: torch.dtype) -> float:
-    """Return the smallest positive number of a dtype. Rounding errors near 0 have this size."""
+    """Return the smallest positive number of a dtype: the size of rounding errors close to 0."""
     limits = torch.finfo(dtype)
     return limits.smallest_normal * limits.eps
 
@@ -502,8 +504,8 @@ def sinks_of(call: AttentionCall) -> torch.Tensor | None:
 def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
     """Return the output of a call as (batch, queries, heads, value_dim).
 
-    Return None if the output is not a floating-point tensor of this size, or if the values of the
-    call are not known.
+    Return None if the output is not a floating-point tensor with this number of entries, or if the
+    values of the call are not known.
     """
     output, value = call.output, call.value
     if not isinstance(output, torch.Tensor) or value is None or not output.is_floating_point():

@@ -93,8 +93,8 @@ class Run:
     num_heads : int
         Number of heads.
     positions : sequence of Positions or None
-        Queries and keys of each example that are not padding. None if the run made several calls,
-        or if its call has windows.
+        Queries and keys of each example that are not padding. None if the run made no call or
+        several calls, or if its call has windows.
     """
 
     name: str
@@ -258,10 +258,11 @@ class Collector:
         self._previous = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
-        """Return the possible numbers of tokens per example in the input of a module.
+        """Return the possible numbers of tokens per example in the input `tensor` of a module.
 
-        The axis with the features of a token may be the last one or, as in images, the second one.
-        Return an empty set if `tensor` is None or empty, or if it has fewer than two axes.
+        The features of a token may be the last axis or, as in images, the second axis. Each of
+        these two cases gives a number. Return an empty set if `tensor` is None or empty, or if it
+        has fewer than two axes.
         """
         if tensor is None or tensor.dim() < 2 or not tensor.numel():
             return frozenset()
@@ -409,7 +410,7 @@ class Collector:
         if all(entry.name in captured for entry in self._modules if entry.softmax):
             return []
         # The forward may have replaced modules: BigBird replaces its attention modules for short
-        # texts. Then list only the replacement at the same path.
+        # texts. Then list only the module that is at the path after the forward.
         modules = {entry.name: entry for entry in [*self._modules, *attention_modules(self.model)]}
         ran = {run.name for run in self.runs}
         return [
@@ -432,10 +433,10 @@ class Collector:
         )
 
     def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Positions]:
-        """Return the queries and keys of each example that are not padding, in a call of a stack.
+        """Return, for each example of a call, the queries and keys that are not padding.
 
-        Equal arguments give the same list object, because `MaskReader` finds its earlier results by
-        the id of this list.
+        `stack` is the stack of the module that made the call. Equal arguments give the same list
+        object, because `MaskReader` finds its earlier results by the id of this list.
         """
         key = (stack, num_queries, num_keys)
         if key not in self._unpadded:
@@ -447,12 +448,14 @@ class Collector:
         return self._unpadded[key]
 
     def _unpadded_of(self, stack: str, length: int, *names: str) -> list[torch.Tensor | None]:
-        """Return the positions of each example that are not padding, or None for each example.
+        """Return, for each example, the positions that are not padding. None means all positions.
 
-        They are those of the first token sequence in `names` that has `length` positions.
+        The padding is that of the first token sequence in `names` with `length` positions. If there
+        is no such sequence, no position counts as padding.
         """
         if stack in _WITHOUT_TEXT:
-            # The number of patches may equal the length of a text by chance, so ignore texts.
+            # The number of patches may equal the length of a text by chance, so ignore the padding
+            # of texts.
             names = ()
         for name in names:
             sequence = self.sequences.get(name)
@@ -488,7 +491,8 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
 def joined_windows(parts: Sequence[Captured]) -> Captured:
     """Join the attention of windows, or of several calls, into one attention over all their tokens.
 
-    Tokens are in the order of the windows. Tokens of different windows do not attend to each other.
+    Queries and keys are in the order of the windows or calls. A query does not attend to keys of
+    another window or call.
     """
     if len(parts) == 1:
         return parts[0]
@@ -496,7 +500,8 @@ def joined_windows(parts: Sequence[Captured]) -> Captured:
     if len(vectors) < len(parts):
         blocks = [part.stored_weights for part in parts if part.stored_weights is not None]
         num_queries, num_keys = (sum(block.shape[axis] for block in blocks) for axis in (1, 2))
-        # The attention of layers that are not copied has no heads, and `stack` needs at least one.
+        # The attention of a layer that is not copied has no heads, and `torch.stack` needs at least
+        # one tensor.
         values = torch.empty(0, num_queries, num_keys)
         if len(blocks[0]):
             values = torch.stack([torch.block_diag(*head) for head in zip(*blocks, strict=True)])

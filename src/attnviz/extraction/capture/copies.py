@@ -92,9 +92,10 @@ class Copier:
 
 
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Set numbers that rounding changed to zero to the smallest positive number of the dtype.
+    """Replace each zero of `rounded` that is not zero in `exact` by a tiny positive number.
 
-    Sparse attention is recognised by zeros in its weights, so rounding must not create zeros.
+    The number is the smallest positive number of the dtype. Sparse attention is recognised by zeros
+    in its weights, so rounding must not create zeros.
     """
     vanished = (rounded == 0) & (exact != 0).to(rounded.device)
     if not bool(vanished.any()):

@@ -1,11 +1,12 @@
 """Wrapper of transformers' attention dispatcher. The wrapper exists only during a capture.
 
 Every model that uses the dispatcher calls ``AttentionInterface.get_interface`` to get the function
-that computes its attention. Only this method is wrapped. The function is called with the same
-arguments as without the wrapper. Then the observed call is passed to a function of the capture,
-which is called a sink. The model's outputs are bit-identical, unless the sink overwrites the output
-of a call. Queries and keys are observed as the function receives them: after rotary position
-embedding and normalisation, and before key heads are repeated for the query heads of their group.
+that computes its attention. Only this method is wrapped. The attention function is called with the
+same arguments as without the wrapper. Afterwards the call is passed to another function, the sink,
+which stores or changes the attention. The model's outputs are bit-identical, unless the sink
+overwrites the output of a call. Queries and keys are observed as the attention function receives
+them: after rotary position embedding and normalisation, and before key heads are repeated for the
+query heads of their group.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class AttentionCall:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples. A tensor that all examples share may have a batch axis of size 1."""
+        """Number of examples: the largest batch axis, because shared tensors may have size 1."""
         sizes = [
             tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
         ]

@@ -72,10 +72,10 @@ def run_forward(
     `Collector`. `observe` gets each attention call after its output was changed. `logits` is the
     minimum number of final positions for which the model computes logits (None means 1).
 
-    `trace_all` is whether all attention modules are traced, which means that their torch functions
-    are observed. A caller knows it from an earlier forward of the same inputs. If `trace_all` is
-    None, modules that use transformers' attention dispatcher are not traced, and the model runs
-    again in two cases:
+    `trace_all` is whether all modules with softmax attention are traced, which means that their
+    torch functions are observed. Pass True or False if an earlier forward of the same inputs has
+    shown which is needed. If `trace_all` is None, modules that use transformers' attention
+    dispatcher are not traced, and the model runs again in two cases:
 
     - An attention module was not captured, because it did not use the dispatcher (although its code
       can), or because it replaced another module during the forward. The next run traces all

@@ -166,7 +166,8 @@ def _band_of(call: AttentionCall) -> BandMask | None:
     if "flash" not in (call.implementation or ""):
         return BandMask(None, 0) if causal and call.mask is None and call.num_queries > 1 else None
     # Flash attention aligns the last query with the last key. Other functions align the first query
-    # with the first key. A window of flash attention includes the key of the query itself.
+    # with the first key. The window of flash attention counts the key of the query itself, and a
+    # `BandMask` counts only the keys before it.
     window = call.options.get("sliding_window")
     before = None if window is None else window - 1
     return BandMask(before, 0, call.num_keys - call.num_queries) if causal else None

@@ -120,9 +120,9 @@ class LayerSize:
     lengths : tuple of (int, int)
         Number of queries and number of keys of each example.
     dtype : dtype
-        Dtype of the queries and keys.
+        Dtype of the queries and keys in the model.
     device : device
-        Device of the queries and keys.
+        Device of the queries and keys in the model.
     as_weights : bool
         Whether the weights are captured instead of queries and keys.
     """
@@ -136,7 +136,7 @@ class LayerSize:
     as_weights: bool = False
 
     def size(self, options: CaptureOptions) -> int:
-        """Return the number of bytes of the layer's copies."""
+        """Return the number of bytes that the copies of the layer's attention need."""
         if self.as_weights:
             entries = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
             return entries * (options.dtype or torch.float32).itemsize
@@ -245,9 +245,10 @@ def check_runs(
     """Raise MemoryError if a forward of several copies of a text does not fit into free memory.
 
     `sizes` are the layers of the model, and `doing` describes the computation in the error.
-    `copies` and `num_kept` are functions of the number of tokens. `copies` returns the number of
-    copies in the forward, and `num_kept` the number of vectors of the model's width that are kept
-    per token and layer. `eager` is whether a layer has all its attention weights in memory.
+    `copies` and `num_kept` are functions of the number of tokens of the text. `copies` returns the
+    number of copies of the text in the forward. `num_kept` returns the number of vectors of the
+    model's width that are kept per token and layer. `eager` is whether a layer has all its
+    attention weights in memory at once.
 
     The needed memory is a lower bound, so a text that passes the check may still need too much. If
     `sizes` is empty or the free memory is not known, nothing is checked.

@@ -72,7 +72,7 @@ class FollowedOutputs(Generic[_Kept]):
     def observe(self, call: AttentionCall, module_run: ModuleRun) -> None:
         """Look for the output projection of a call in the modules that run next.
 
-        Attention that does not use transformers' attention dispatcher is ignored.
+        A call that did not use transformers' attention dispatcher is ignored.
         """
         if call.function is not None:
             self._waiting = module_run, call
@@ -103,9 +103,10 @@ def _is_same(inputs: torch.Tensor, output: torch.Tensor) -> bool:
 class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
     """Observer that reads what each head adds to the residual stream at each query.
 
-    For weights A, values V and the rows W of the output projection that belong to the head, this is
-    the vector A V W. It is returned in an orthonormal basis of the rows of W. So norms and inner
-    products of the vectors of one head are those of A V W.
+    A head with weights A and values V adds the vectors A V W, one per query, where W are the rows
+    of the output projection that belong to the head. The observer returns the coordinates of these
+    vectors in an orthonormal basis of the rows of W. So norms of the returned vectors, and inner
+    products of two vectors of the same head, are those of A V W.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -138,10 +139,10 @@ class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
 def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tensor | None:
     """Return the rows of an output projection that belong to each head, (heads, value_dim, axes).
 
-    The rows of a head are given in an orthonormal basis of these rows, which has at most
-    `value_dim` axes. `example` is the output of each head for one query, (heads, value_dim), in the
-    dtype that the projection takes. Return None if the projection is not the product with a matrix,
-    plus a bias.
+    Each head has a separate orthonormal basis: that of the space of its rows. The result has the
+    coordinates of the rows in this basis, which has at most `value_dim` axes. `example` is the
+    output of each head for one query, (heads, value_dim), in the dtype that the projection takes.
+    Return None if the projection is not the product with a matrix, plus a bias.
     """
     inputs = torch.zeros(1, 2, example.numel(), dtype=example.dtype, device=example.device)
     inputs[0, 1] = torch.linspace(-1, 1, example.numel())
@@ -162,10 +163,14 @@ def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tenso
 def _possible_matrices(
     projection: nn.Module, example: torch.Tensor, bias: torch.Tensor
 ) -> Iterator[torch.Tensor]:
-    """Yield matrices, (inputs, outputs). One of them is the matrix of a linear projection."""
+    """Yield candidates for the matrix of a projection, (inputs, outputs).
+
+    If the projection is linear, one of the candidates is its matrix.
+    """
     weight: Any = projection.weight
     if weight.device == example.device:
-        # Linear stores (outputs, inputs), and Conv1D of transformers (inputs, outputs).
+        # Linear stores its weight as (outputs, inputs), and Conv1D of transformers as
+        # (inputs, outputs).
         yield weight.float().T
         yield weight.float()
     # The tensor of a quantized weight is not the matrix, so project unit vectors.

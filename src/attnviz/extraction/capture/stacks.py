@@ -19,8 +19,8 @@ from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.utils.arguments import format_numbers
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Sections between the dots of module paths that do not name a part of a model. "*" stands for a
-# number.
+# Sections of a module path (the texts between its dots) that do not name a part of a model. "*"
+# stands for a number.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -86,9 +86,10 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     """Group the collected runs into stacks. Stacks are returned in the order of `_ORDER`.
 
     If the layers of a stack attend over different numbers of tokens, the stack is split into
-    stages, which are numbered in the order in which they ran. Raise ValueError if the model has no
-    attention. Raise NotImplementedError if none of its attention was captured, or if the calls of a
-    module overlap or omit tokens of its input (see `_check_covers_input`).
+    stages: groups of layers with the same numbers. Stages are numbered in the order in which they
+    ran. Raise ValueError if the model has no attention. Raise NotImplementedError if none of its
+    attention was captured, or if the calls of a module overlap or omit tokens of its input (see
+    `_check_covers_input`).
     """
     _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]
@@ -135,10 +136,10 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """Return a different short name for each module path. A path is a tuple of its sections.
 
-    A name consists of the sections at some consecutive positions, without those in `_GENERIC`. The
-    positions are the same for all paths: as few positions as give each path a different name that
-    is not empty. If no positions do, the names are numbers. The first path gets an empty string
-    instead of a name.
+    A name consists of the sections at some consecutive positions of the path, without the sections
+    in `_GENERIC`. The positions are the same for all paths. They are the shortest range that gives
+    each path a different name that is not empty. If no range does, the names are numbers. The first
+    path gets an empty string instead of a name.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):
@@ -178,10 +179,10 @@ def _check_any_captured(collector: Collector) -> None:
 def _check_covers_input(run: Run) -> None:
     """Raise NotImplementedError if the calls of a run overlap, or omit tokens of its input.
 
-    This is assumed if neither the total number of queries nor that of keys in all calls equals the
-    number of tokens. A run with a single call is not checked if the call used transformers'
-    attention dispatcher or torch's `scaled_dot_product_attention`. Neither is a run whose number of
-    tokens is unknown.
+    The error is raised if neither the total number of queries in all calls nor the total number of
+    keys is a possible number of tokens of the input. Two kinds of runs are not checked: runs whose
+    number of tokens is not known, and runs with a single call that used transformers' attention
+    dispatcher or torch's `scaled_dot_product_attention`.
     """
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return

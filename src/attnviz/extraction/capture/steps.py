@@ -102,7 +102,10 @@ class ChangedSteps:
         self._masks = MaskReader()
 
     def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:
-        """Return the queries (rows) and keys (columns) of the text for which a call has weights."""
+        """Return the location of a call's weights in the attention matrix of the text so far.
+
+        The call was made by a module of `stack`, and has `num_queries` queries and `num_keys` keys.
+        """
         first = self._offset if stack in MORE_QUERIES else 0
         queries = first + num_queries
         if stack not in MORE_KEYS:
@@ -150,6 +153,6 @@ class ChangedSteps:
 def _num_examples(step_change: StepChange, weights: torch.Tensor) -> int:
     """Return the number of continuations (examples) in a tensor of weights.
 
-    Weights with three axes have examples and heads as one axis.
+    If the weights have three axes, the first axis has the heads of all examples.
     """
     return len(weights) if weights.dim() == 4 else max(1, len(weights) // step_change.num_heads)

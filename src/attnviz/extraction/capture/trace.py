@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.utils.cleanup import Cleanup
 
-# Each of the following sets has the names of torch functions and tensor methods with one effect.
+# Names of torch functions and tensor methods. The functions of a set have the same effect.
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
 _TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 _OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide", "divide"}
@@ -131,17 +131,18 @@ class _Call:
 class _ModuleTrace:
     """Tensors that one run of a module computed, identified by their `id`.
 
-    `logits` has the operations that led to each tensor of logits. `weights` has, for the result of
-    a softmax and each tensor computed from it, this result before it was edited, and the logits
-    before the softmax (None if they are not known). The tensors are kept alive, because Python may
-    reuse the id of a freed object.
+    The keys of `logits` and `weights` are ids. In `logits`, the value of a tensor of logits states
+    the operations that led to it. `weights` has an entry for the result of each softmax, and for
+    each tensor computed from this result. The value of all these tensors is the same pair: the
+    result before it was edited, and the logits of the softmax (None if they are not known). The
+    tensors are kept alive, because Python may reuse the id of a freed object.
     """
 
     module: nn.Module
     logits: dict[int, Logits] = field(default_factory=dict)
     weights: dict[int, tuple[torch.Tensor, Logits | None]] = field(default_factory=dict)
-    # Names of functions with which the module changed weights after the softmax, by the id of the
-    # tensor in the value of `weights`.
+    # Names of functions with which the module changed weights after the softmax. A key is the id of
+    # the first entry of the pair in `weights`.
     changed: dict[int, str] = field(default_factory=dict)
     # Ids of weights that were already multiplied by values.
     multiplied: set[int] = field(default_factory=set)
@@ -185,7 +186,7 @@ class FunctionWatch(TorchFunctionMode):
 
     def _stop(self) -> None:
         _end_interrupted(sys.exception())
-        # An interrupt may have left other modes above this one. Remove them, too.
+        # An interrupt may have left other modes above this mode. So remove all of them, too.
         while self in overrides._get_current_function_mode_stack():
             overrides._pop_mode()
 
@@ -422,7 +423,7 @@ def _is_blocking(value: Any) -> bool:
 def _call_of_sdpa(module: nn.Module, call: _Call) -> AttentionCall:
     """Convert a call of torch's `scaled_dot_product_attention` into an `AttentionCall`.
 
-    Tensors without an axis of heads get such an axis, of size 1.
+    Tensors with three axes have no axis of heads. They get such an axis, of size 1.
     """
     tensors = [call.argument(index, name) for index, name in enumerate(("query", "key", "value"))]
     tensors.append(call.result)
@@ -482,10 +483,11 @@ def _call_of_softmax(
 
 
 def _output_of(call: _Call, multiplied: Collection[int]) -> torch.Tensor | None:
-    """Return the product of weights and values as a view of the result: (..., queries, value_dim).
+    """Return the result of `call`, the product of weights and values: (..., queries, value_dim).
 
-    The axes before the last two are in the order of the weights' axes. `multiplied` has the ids of
-    the tensors of weights. Return None if the order of the result's axes is not known.
+    The returned tensor is the result or a view of it. Its axes before the last two are in the order
+    of the weights' axes. `multiplied` has the ids of the tensors of weights. Return None if the
+    order of the result's axes is not known.
     """
     if call.name == "einsum":
         letters, operands, of_result = _read_einsum(call.args)
