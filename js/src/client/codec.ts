@@ -5,44 +5,29 @@
  * `tests/fixtures/codec.json`.
  */
 
-import type { EncodedHeader, Encoding } from "./protocol";
-
-function isCoded(encoding: Encoding): boolean {
-  return encoding === "uint8-sqrt" || encoding === "int8-sqrt";
-}
-
-export function bytesPerValue(encoding: Encoding): number {
-  return isCoded(encoding) ? 1 : 4;
-}
+import type { EncodedHeader } from "./protocol";
 
 /** Largest code of "uint8-sqrt" (`TOP_CODE`) and of the signed "int8-sqrt" (`TOP_SIGNED_CODE`). */
 export const TOP_CODE = 255;
 export const TOP_SIGNED_CODE = 127;
 
-/** Return the signed number that a byte stands for (two's complement). */
-function signedCode(byte: number): number {
-  return byte < 128 ? byte : byte - 256;
-}
-
 /**
  * Return the values of the bytes 0 to 255. In "uint8-sqrt", a byte has the value maximum * (byte /
- * 255)^2. In "int8-sqrt" (`signed`), the byte is a signed code and has the value sign(code) *
- * maximum * (code / 127)^2.
+ * 255)^2. In "int8-sqrt" (`signed`), the byte is a signed code (two's complement) and has the value
+ * sign(code) * maximum * (code / 127)^2.
  */
 export function codeValues(maximum: number, signed = false): Float32Array {
-  const values = new Float32Array(256);
-  for (let byte = 0; byte < 256; byte++) {
-    const share = signed ? signedCode(byte) / TOP_SIGNED_CODE : byte / TOP_CODE;
-    values[byte] = maximum * share * Math.abs(share);
-  }
-  return values;
+  return Float32Array.from({ length: 256 }, (_, byte) => {
+    const signedCode = byte < 128 ? byte : byte - 256;
+    const share = signed ? signedCode / TOP_SIGNED_CODE : byte / TOP_CODE;
+    return maximum * share * Math.abs(share);
+  });
 }
 
 /** Return the bytes of a buffer, or only those that the view `data` covers. */
-export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
-  return data instanceof ArrayBuffer
-    ? new Uint8Array(data)
-    : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array<ArrayBuffer> {
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
+  return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
 }
 
 /**
@@ -65,7 +50,7 @@ export async function decodeReply(
   data: ArrayBufferView | ArrayBuffer,
 ): Promise<Float32Array> {
   if (header.encoding !== "float32-deflated") return decode(header, data);
-  const planes = await inflate(asBytes(data) as Uint8Array<ArrayBuffer>);
+  const planes = await inflate(asBytes(data));
   return decode({ ...header, encoding: "float32" }, fromPlanes(planes));
 }
 
@@ -76,24 +61,26 @@ export async function decodeReply(
  */
 export function decode(header: EncodedHeader, data: ArrayBufferView | ArrayBuffer): Float32Array {
   const bytes = asBytes(data);
+  const { encoding } = header;
   const count = header.shape[0] * header.shape[1] * header.shape[2];
-  if (!isCoded(header.encoding) && header.encoding !== "float32") {
-    throw new Error(`The reply has the unknown encoding ${String(header.encoding)}.`);
+  const isCoded = encoding === "uint8-sqrt" || encoding === "int8-sqrt";
+  if (!isCoded && encoding !== "float32") {
+    throw new Error(`The reply has the unknown encoding ${String(encoding)}.`);
   }
-  const expected = count * bytesPerValue(header.encoding);
+  const expected = count * (isCoded ? 1 : 4);
   if (bytes.byteLength !== expected) {
     throw new Error(
       `The reply has ${bytes.byteLength} bytes, but its shape ${header.shape.join(" x ")} needs ${expected}.`,
     );
   }
-  if (header.encoding === "float32") {
+  if (!isCoded) {
     // A page computes this array for this reply only, so no copy is needed.
     if (data instanceof Float32Array) return data;
     // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a
     // message may start anywhere.
     return new Float32Array(bytes.slice().buffer);
   }
-  const values = codeValues(header.maximum, header.encoding === "int8-sqrt");
+  const values = codeValues(header.maximum, encoding === "int8-sqrt");
   const out = new Float32Array(count);
   for (let i = 0; i < count; i++) out[i] = values[bytes[i] as number] as number;
   return out;
@@ -106,16 +93,14 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
     Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }
   ).fromBase64;
   try {
-    return native ? native.call(Uint8Array, text) : fromBinary(atob(text));
+    if (native) return native.call(Uint8Array, text);
+    const binary = atob(text);
+    const bytes = new Uint8Array(binary.length);
+    for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+    return bytes;
   } catch (error) {
     throw error instanceof RangeError ? error : damagedError();
   }
-}
-
-function fromBinary(binary: string): Uint8Array<ArrayBuffer> {
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
-  return bytes;
 }
 
 /**

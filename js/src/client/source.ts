@@ -6,7 +6,7 @@
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
-import { bytesPerValue, decodeReply, inflate } from "./codec";
+import { decodeReply, inflate } from "./codec";
 import { LruCache } from "./lru-cache";
 import type {
   BlockRequest,
@@ -99,6 +99,9 @@ const CACHE_BYTES = 128_000_000;
  */
 const MAX_POOLED_WEIGHTS = 1 << 24;
 
+/** Maximum number of row ranges that are cached for one head and one range of columns. */
+const MAX_RANGES = 8;
+
 /** Weights of some rows of one head. */
 interface HeadRows {
   rows: Range;
@@ -190,7 +193,6 @@ export class Source {
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
   readonly #cache: LruCache<unknown>;
-  readonly #maxBytesOfHead: number;
   /**
    * Pending answers, by the key of the request. A second caller with the same request waits for the
    * answer to the first request.
@@ -208,7 +210,6 @@ export class Source {
     this.record = transport.record ?? signal(0);
     this.#toDescription = toDescription;
     this.#cache = new LruCache(cacheBytes);
-    this.#maxBytesOfHead = cacheBytes / 4;
   }
 
   /**
@@ -217,23 +218,20 @@ export class Source {
    */
   async describe(signal?: AbortSignal): Promise<Description> {
     const number = this.record.peek();
-    const description = await this.#describe(signal);
-    if (number === 0) return description;
+    const reply = await this.transport.request("describe", {}, signal);
+    let answer = reply.header;
+    if (reply.data !== null) {
+      // The description of a long text is deflated and comes in parts.
+      const requestPart = (part: number) => this.transport.request("describe", { part }, signal);
+      const bytes = await inflate(await joinParts(reply, requestPart));
+      answer = JSON.parse(new TextDecoder().decode(bytes));
+    }
+    const description = this.#toDescription(answer);
     const stacks = description.stacks.map((stack) => ({
       ...stack,
       name: withNumber(stack.name, number),
     }));
     return { ...description, stacks };
-  }
-
-  async #describe(signal?: AbortSignal): Promise<Description> {
-    const reply = await this.transport.request("describe", {}, signal);
-    if (reply.data === null) return this.#toDescription(reply.header);
-    // The description of a long text is deflated and comes in parts.
-    const requestPart = async (part: number): Promise<Reply> =>
-      this.transport.request("describe", { part }, signal);
-    const bytes = await inflate(await joinParts(reply, requestPart));
-    return this.#toDescription(JSON.parse(new TextDecoder().decode(bytes)));
   }
 
   /** Return the weights of the requested heads, rows and columns of a layer. */
@@ -328,7 +326,7 @@ export class Source {
   async #requestBlock(request: BlockRequest, signal: AbortSignal): Promise<Map<number, HeadRows>> {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
-    const rowBytes = Math.max(1, columns * bytesPerValue("float32"));
+    const rowBytes = Math.max(1, 4 * columns);
     // The replies of a page have no size limit, so the rows of a head are not split.
     const largest = this.transport.live ? MAX_REPLY_BYTES : Math.max(MAX_REPLY_BYTES, 4 * length);
     const received = new Map<number, HeadRows>();
@@ -364,17 +362,10 @@ export class Source {
 
   /** Cache rows of a head beside its other rows of the same columns, of which the oldest are dropped. */
   #cacheRows(key: string, newest: HeadRows): void {
-    let bytes = 0;
     const others = (this.#cache.get(key) as HeadRows[] | undefined) ?? [];
-    const kept = [newest, ...others].filter(({ matrix }, i) => {
-      bytes += matrix.byteLength;
-      return i === 0 || bytes <= this.#maxBytesOfHead;
-    });
-    this.#cache.set(
-      key,
-      kept,
-      kept.reduce((sum, { matrix }) => sum + matrix.byteLength, 0),
-    );
+    const kept = [newest, ...others].slice(0, MAX_RANGES);
+    const bytes = kept.reduce((sum, { matrix }) => sum + matrix.byteLength, 0);
+    this.#cache.set(key, kept, bytes);
   }
 
   /**
@@ -494,12 +485,10 @@ export class Source {
     signal?: AbortSignal,
     report?: (progress: ReplyProgress) => void,
   ): Promise<ExportedFile> {
-    const requestPart = async (part: number): Promise<Reply> =>
+    const requestPart = (part: number) =>
       this.transport.request("page", { part, state }, signal, report);
     const first = await requestPart(0);
-    const { name } = first.header as PageHeader;
-    const bytes = await joinParts(first, requestPart);
-    return { name, bytes };
+    return { name: (first.header as PageHeader).name, bytes: await joinParts(first, requestPart) };
   }
 }
 

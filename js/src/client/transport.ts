@@ -5,6 +5,7 @@
  */
 
 import type { ReadonlySignal } from "@preact/signals";
+import { asBytes } from "./codec";
 import type {
   AtlasRequests,
   CorpusRequests,
@@ -81,12 +82,6 @@ export async function joinParts(
   const { parts } = first.header as PartHeader;
   const replies = [first];
   while (replies.length < parts) replies.push(await requestPart(replies.length));
-  if (replies.length === 1) return bytesOf(first);
-  return new Uint8Array(await new Blob(replies.map(bytesOf)).arrayBuffer());
-}
-
-function bytesOf(reply: Reply): Uint8Array<ArrayBuffer> {
-  const data = dataOf(reply);
-  if (data instanceof ArrayBuffer) return new Uint8Array(data);
-  return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+  const pieces = replies.map((reply) => asBytes(dataOf(reply)));
+  return new Uint8Array(await new Blob(pieces).arrayBuffer());
 }

@@ -3,7 +3,7 @@
 import { asBytes } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
 import type { Source } from "../source";
-import { MAX_REPLY_BYTES, type Reply } from "../transport";
+import type { Reply } from "../transport";
 
 /** A query vector, the vectors of a range of keys, and the query's logits and weights for them. */
 export interface Vectors {
@@ -26,25 +26,6 @@ export interface Vectors {
 
 /** Number of values for each key in addition to its vector: bias, allowed, logit, weight. */
 const NUMBERS_PER_KEY = 4;
-
-/**
- * Split a request by keys, so that each reply has at most `largest` bytes. Every part has at least
- * one key.
- */
-export function splitVectors(
-  request: VectorsRequest,
-  headDim: number,
-  largest: number,
-): VectorsRequest[] {
-  const maxFloats = largest / 4 - headDim;
-  const keysPerPart = Math.max(1, Math.floor(maxFloats / (headDim + NUMBERS_PER_KEY)));
-  const [start, stop] = request.keys;
-  const parts: VectorsRequest[] = [];
-  for (let first = start; first < stop; first += keysPerPart) {
-    parts.push({ ...request, keys: [first, Math.min(stop, first + keysPerPart)] });
-  }
-  return parts;
-}
 
 /** Decode a reply. @throws Error if the buffer does not fit the number of keys. */
 export function readVectors(reply: Reply, keys: Range): Vectors {
@@ -77,54 +58,17 @@ export function readVectors(reply: Reply, keys: Range): Vectors {
   };
 }
 
-function concatenate(parts: Float32Array[]): Float32Array {
-  const joined = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let offset = 0;
-  for (const part of parts) {
-    joined.set(part, offset);
-    offset += part.length;
-  }
-  return joined;
-}
-
-/** Join the replies for adjacent ranges of keys, which must be in ascending order. */
-export function joinVectors(parts: Vectors[]): Vectors {
-  const [first, last] = [parts[0], parts[parts.length - 1]];
-  if (!first || !last) throw new Error("There are no replies to join.");
-  if (parts.length === 1) return first;
-  const joined = (name: "keyVectors" | "bias" | "allowed" | "logits" | "weights"): Float32Array =>
-    concatenate(parts.map((part) => part[name]));
-  return {
-    ...first,
-    keys: [first.keys[0], last.keys[1]],
-    keyVectors: joined("keyVectors"),
-    bias: joined("bias"),
-    allowed: joined("allowed"),
-    logits: joined("logits"),
-    weights: joined("weights"),
-    weightInRange: parts.reduce((sum, part) => sum + part.weightInRange, 0),
-  };
-}
-
-export function bytesOfVectors(vectors: Vectors): number {
-  return 4 * (vectors.query.length + vectors.keyVectors.length + 4 * vectors.weights.length);
-}
-
-/** Upper bound of head_dim. Requests are split by this bound, because head_dim is not known yet. */
-const MAX_HEAD_DIM = 1024;
-
 /**
  * Request a query vector, the vectors of a range of keys, and the query's logits and weights for
- * these keys.
+ * these keys. A reply has enough space for a few hundred keys.
  */
-export async function requestVectors(
+export function requestVectors(
   source: Source,
   request: VectorsRequest,
   signal?: AbortSignal,
 ): Promise<Vectors> {
-  const parts = splitVectors(request, MAX_HEAD_DIM, MAX_REPLY_BYTES).map((part) => {
-    const read = (reply: Reply): Vectors => readVectors(reply, part.keys);
-    return source.fetch("vectors", part, read, bytesOfVectors, signal);
-  });
-  return joinVectors(await Promise.all(parts));
+  const read = (reply: Reply): Vectors => readVectors(reply, request.keys);
+  const bytesOf = ({ query, keyVectors, weights }: Vectors): number =>
+    4 * (query.length + keyVectors.length + NUMBERS_PER_KEY * weights.length);
+  return source.fetch("vectors", request, read, bytesOf, signal);
 }

@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import type { RowHeader } from "../../../src/client/protocol";
 import type { Vectors } from "../../../src/client/requests/vectors";
-import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
+import { readVectors } from "../../../src/client/requests/vectors";
 import type { Selection } from "../../../src/ui/view/record";
 import {
   additionOf,
@@ -153,22 +153,6 @@ describe("the request", () => {
     expect(all.flatMap((part) => [...part])).toEqual(numbers);
     const short = { header, data: new DataView(message.buffer, 3, 28) };
     expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers, which do not fit 1 keys/);
-  });
-
-  it("is split by keys, and its replies are assembled", () => {
-    const keys: [number, number] = [10, 1010];
-    const request = { stack: "self", layer: 0, head: 0, token: 0, keys };
-    const parts = splitVectors(request, 256, 1_000_000);
-    expect(parts.map((part) => part.keys)).toEqual([
-      [10, 970],
-      [970, 1010],
-    ]);
-    const [first, second] = [vectors(), vectors({}, { keys: [3, 6], weightInRange: 0.5 })];
-    const whole = joinVectors([first, second]);
-    expect(whole.keys).toEqual([0, 6]);
-    expect([...whole.weights]).toEqual([...first.weights, ...second.weights]);
-    expect([...whole.keyVectors]).toEqual([...first.keyVectors, ...second.keyVectors]);
-    expect(whole.weightInRange).toBe(1.5);
   });
 });
 
