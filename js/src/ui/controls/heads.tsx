@@ -7,53 +7,19 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { HeadMap } from "../../client/source";
 import { type Ink, inkColor } from "../colors/color-scales";
-import { headColor, type Palette, rgbOf } from "../colors/palette";
+import { headColor, rgbOf } from "../colors/palette";
 import { EffectBar, EffectNote } from "../effects/bar";
-import { type EffectScale, effectText, errorText, shortEffectText } from "../effects/effects";
-import type { HeadRole } from "../head-grid/head-roles";
+import { effectText, errorText, headEffect, headError, shortEffectText } from "../effects/effects";
 import { formatNumber, formatWeight } from "../text/captions";
-import type { HeadOrder } from "../view/record";
+import type { ViewContext } from "../view/define-view";
+import type { RecordState, Selection } from "../view/record";
+import { assign } from "../view/state";
 import { runKey } from "./keys";
 
-export interface HeadStripProps {
-  /** Heads to show, in display order. */
-  order: HeadOrder;
-  /** Whether the reader chooses exactly one head instead of any number. */
-  single: boolean;
-  /** Chosen heads, in the order in which the reader chose them. */
-  chosen: readonly number[];
-  /** Small maps, or null until they are loaded. */
-  maps: ReadonlyMap<number, HeadMap> | null;
-  palette: Palette;
-  /** Whether the maps show signed numbers, which have one colour per sign. */
-  signed?: boolean | undefined;
-  width: number;
-  onToggle: (head: number) => void;
-  onAll: () => void;
-  onNone: () => void;
-  /**
-   * Called on a double click. It chooses only this head or, if only this head is chosen, restores
-   * the earlier choice.
-   */
-  onSolo: (head: number) => void;
-  onHover: (head: number | null) => void;
-  /** Effects of the heads, drawn as bars below the maps. */
-  effects?: {
-    scale: EffectScale;
-    of: (head: number) => number | null;
-    /** Return the standard error of a head's effect, or null if it is unknown. */
-    errorOf: (head: number) => number | null;
-  } | null;
-  /** Name of the score that orders the heads. */
-  orderedBy?: string;
-  /**
-   * Roles of the heads over a corpus, which are written below the maps. `ordered` says whether the
-   * heads are ordered by role.
-   */
-  roles?: { of: (head: number) => HeadRole | null; ordered: boolean } | null;
-  /** Whether the maps are small, in one scrolling row, and without the buttons "all" and "none". */
-  compact?: boolean;
-}
+type StripContext = Pick<
+  ViewContext<RecordState>,
+  "record" | "common" | "palette" | "width" | "controls"
+>;
 
 /** Smallest side of a map, in pixels, that leaves room for the name of a role under the map. */
 const MIN_NAMED_SIZE = 44;
@@ -121,16 +87,17 @@ export function toggleHead(chosen: readonly number[], head: number): number[] {
   return chosen.includes(head) ? chosen.filter((other) => other !== head) : [...chosen, head];
 }
 
-export function HeadTools(props: {
-  heads: readonly number[];
-  chosen: readonly number[];
-  onAll: () => void;
-  onNone: () => void;
-}) {
-  const { heads, chosen } = props;
+/** Render the buttons that choose all heads or none. */
+export function HeadTools({ context, chosen }: { context: StripContext; chosen: number[] }) {
+  const { heads } = context.record.order.value;
   // A disabled button would lose the focus of the reader who has just pressed it.
-  const button = (label: string, useless: boolean, onClick: () => void) => (
-    <button type="button" class="av-plain" aria-disabled={useless} onClick={onClick}>
+  const button = (label: string, useless: boolean, choice: number[]) => (
+    <button
+      type="button"
+      class="av-plain"
+      aria-disabled={useless}
+      onClick={() => assign(context.common, { heads: choice })}
+    >
       {label}
     </button>
   );
@@ -139,25 +106,57 @@ export function HeadTools(props: {
       {button(
         "all",
         heads.every((head) => chosen.includes(head)),
-        props.onAll,
+        [...heads],
       )}
-      {button("none", chosen.length === 0, props.onNone)}
+      {button("none", chosen.length === 0, [])}
     </div>
   );
 }
 
-export function HeadStrip(props: HeadStripProps) {
-  const { chosen, palette, order, effects, roles } = props;
+export function HeadStrip(props: {
+  context: StripContext;
+  selection: Selection;
+  /** Whether the reader chooses exactly one head instead of any number. */
+  single: boolean;
+  onHover?: ((head: number | null) => void) | undefined;
+}) {
+  const { single, onHover } = props;
+  const { record, common } = props.context;
+  const { stack, layer, ...selection } = props.selection;
+  useEffect(record.wantMaps, []);
+  const palette = props.context.palette.value;
+  const compact = props.context.controls.value === "compact";
+  const chosen = single ? selection.heads.slice(0, 1) : selection.chosen;
+  const order = record.order.value;
+  const scale = record.headEffects.value;
+  const effectOf = (head: number) => scale && headEffect(scale, stack, { layer, head });
+  const errorOf = (head: number) => scale && headError(scale, stack, { layer, head });
+  const bySize = scale?.name === common.order.value;
   // Show chosen heads even if `order` lacks them because their scores are below the minimum.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
-  const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
+  const size = compact ? COMPACT_SIZE : mapSize(heads.length, props.context.width.value);
+  // Read the state instead of the rendered heads. A double click is two clicks, and the second may
+  // come before the next rendering.
+  const toggle = (head: number): void =>
+    assign(common, { heads: single ? [head] : toggleHead(common.heads.peek(), head) });
+  const beforeSolo = useRef<number[]>([]);
+  /** Choose only this head or, if only this head is chosen, restore the earlier choice. */
+  const solo = (head: number): void => {
+    const now = common.heads.peek();
+    if (now.length === 1 && now[0] === head) {
+      assign(common, { heads: beforeSolo.current });
+    } else {
+      beforeSolo.current = [...now];
+      assign(common, { heads: [head] });
+    }
+  };
   const strip = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const [row, first] = [strip.current, strip.current?.querySelector('[aria-pressed="true"]')];
-    if (!props.compact || !row || !(first instanceof HTMLElement)) return;
+    if (!compact || !row || !(first instanceof HTMLElement)) return;
     // scrollIntoView would also scroll the page, so set the scroll position of the row.
     row.scrollLeft = first.offsetLeft - row.offsetLeft - row.clientWidth / 2;
-  }, [props.compact]);
+  }, [compact]);
   const onKeyDown = (event: KeyboardEvent): void => {
     const buttons = Array.from(
       strip.current?.querySelectorAll<HTMLButtonElement>(".av-head") ?? [],
@@ -175,10 +174,10 @@ export function HeadStrip(props: HeadStripProps) {
   };
   return (
     <fieldset class="av-row av-heads" aria-label="Heads">
-      {!props.compact && (
+      {!compact && (
         <div class="av-label">
           <div>Heads</div>
-          {!props.single && <HeadTools {...props} heads={heads} />}
+          {!single && <HeadTools context={props.context} chosen={chosen} />}
         </div>
       )}
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside. */}
@@ -186,22 +185,21 @@ export function HeadStrip(props: HeadStripProps) {
         class="av-strip"
         ref={strip}
         onKeyDown={onKeyDown}
-        onPointerLeave={() => props.onHover(null)}
+        onPointerLeave={() => onHover?.(null)}
       >
         {heads.map((head, i) => {
-          const score = roles?.ordered ? undefined : order.scores?.[i];
-          const role = roles?.of(head) ?? null;
+          const score = record.byRole.value ? undefined : order.scores?.[i];
+          const role = record.roleOf({ layer, head });
           const does = role ? `, ${role.label}` : "";
-          const bySize = effects && effects.scale.name === props.orderedBy;
-          const effect = effects
-            ? `, ${effects.scale.name} ${effectText(effects.scale, effects.of(head), effects.errorOf(head))}`
+          const effect = scale
+            ? `, ${scale.name} ${effectText(scale, effectOf(head), errorOf(head))}`
             : "";
           const choiceIndex = chosen.indexOf(head);
-          const map = props.maps?.get(head);
+          const map = record.maps.value?.get(head);
           const from = map?.sampled ? ` (map from a sample of ${map.sampled.length} queries)` : "";
           // If the numbers are signed and one head is chosen, the plot shows the colours of the
           // signs, so the head needs no colour.
-          const hasOwnColor = choiceIndex >= 0 && !(props.signed && chosen.length === 1);
+          const hasOwnColor = choiceIndex >= 0 && !(stack.signed && chosen.length === 1);
           const color = hasOwnColor
             ? headColor(palette, choiceIndex, chosen.length)
             : palette.neutral;
@@ -214,45 +212,43 @@ export function HeadStrip(props: HeadStripProps) {
               aria-label={
                 score === undefined
                   ? `Head ${head}${does}${effect}`
-                  : bySize
+                  : scale && bySize
                     ? // The label contains the score exactly as the button shows it.
-                      `Head ${head}, ${score === null ? "none" : shortEffectText(effects.scale, score) + errorText(effects.errorOf(head))} (${effects.scale.name})${does}`
+                      `Head ${head}, ${score === null ? "none" : shortEffectText(scale, score) + errorText(errorOf(head))} (${scale.name})${does}`
                     : `Head ${head}, score ${scoreText(score)}${does}${effect}`
               }
               title={
-                props.single
+                single
                   ? `Head ${head}${does}${effect}${from}`
                   : `Head ${head}${does}${effect}${from}. Click to choose it, double-click to choose only it.`
               }
               style={{ "--av-head": color, width: `${size + 6}px` }}
-              onClick={() => props.onToggle(head)}
-              onDblClick={() => props.onSolo(head)}
-              onPointerEnter={() => props.onHover(head)}
-              onFocus={() => props.onHover(head)}
-              onBlur={() => props.onHover(null)}
+              onClick={() => toggle(head)}
+              onDblClick={single ? undefined : () => solo(head)}
+              onPointerEnter={() => onHover?.(head)}
+              onFocus={() => onHover?.(head)}
+              onBlur={() => onHover?.(null)}
             >
-              <MapCanvas map={map} ink={props.signed ? palette : color} size={size} />
-              {effects && (
+              <MapCanvas map={map} ink={stack.signed ? palette : color} size={size} />
+              {scale && (
                 <EffectBar
-                  value={effects.of(head)}
-                  error={effects.errorOf(head)}
-                  end={effects.scale.end}
+                  value={effectOf(head)}
+                  error={errorOf(head)}
+                  end={scale.end}
                   palette={palette}
                 />
               )}
               <span>{head}</span>{" "}
               {score !== undefined && (
                 <span class="av-score">
-                  {bySize ? shortEffectText(effects.scale, score) : scoreText(score)}
+                  {scale && bySize ? shortEffectText(scale, score) : scoreText(score)}
                 </span>
               )}
               {role && size >= MIN_NAMED_SIZE && <span class="av-role">{role.name}</span>}
             </button>
           );
         })}
-        {effects && heads.length > 0 && (
-          <EffectNote scale={effects.scale} compact={props.compact} />
-        )}
+        {scale && heads.length > 0 && <EffectNote scale={scale} compact={compact} />}
         {heads.length === 0 && <span class="av-muted">no head reaches this score</span>}
       </div>
     </fieldset>

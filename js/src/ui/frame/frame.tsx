@@ -5,16 +5,15 @@
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
-import { useEffect, useRef } from "preact/hooks";
 import type { StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { Choice } from "../controls/fields";
-import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
+import { HeadStrip, HeadTools } from "../controls/heads";
 import type { Shortcut } from "../controls/keys";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
-import { headEffect, headError, tokenScoreNames } from "../effects/effects";
+import { tokenScoreNames } from "../effects/effects";
 import { OfferedFilePlace } from "../exports/offered-file";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
@@ -147,7 +146,10 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
               <>
                 {stackChoice}
                 {choice && props.choose !== "head" && (
-                  <AllOrNone {...props} selection={selection} />
+                  <div class="av-row">
+                    <span class="av-label">Heads</span>
+                    <HeadTools context={context} chosen={selection.chosen} />
+                  </div>
                 )}
                 {props.options}
                 {cursor}
@@ -218,84 +220,15 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
   );
 }
 
-/** Render the buttons that choose all heads or none, for the box of controls. */
-function AllOrNone<S extends RecordState>({
-  context,
-  selection,
-}: ViewFrameProps<S> & { selection: Selection }) {
-  const { heads } = context.record.order.value;
-  return (
-    <div class="av-row">
-      <span class="av-label">Heads</span>
-      <HeadTools
-        heads={heads}
-        chosen={selection.chosen}
-        onAll={() => assign(context.common, { heads: [...heads] })}
-        onNone={() => assign(context.common, { heads: [] })}
-      />
-    </div>
-  );
-}
-
 function SelectionControls<S extends RecordState>(
   props: ViewFrameProps<S> & { selection: Selection },
 ) {
   const { context, selection } = props;
   const { record, common: state } = context;
-  const compact = context.controls.value === "compact";
-  const beforeSolo = useRef<number[]>([]);
   const single = props.choose === "head";
-  useEffect(record.wantMaps, []);
-  const order = record.order.value;
-  const effects = record.headEffects.value;
-  const shownHeads = single ? selection.heads.slice(0, 1) : selection.heads;
-  const keyOf = (head: number) => ({ layer: selection.layer, head });
-  const solo = (head: number): void => {
-    const chosen = state.heads.peek();
-    if (chosen.length === 1 && chosen[0] === head) {
-      assign(state, { heads: beforeSolo.current });
-    } else {
-      beforeSolo.current = [...chosen];
-      assign(state, { heads: [head] });
-    }
-  };
-  const strip = (
-    <HeadStrip
-      order={order}
-      chosen={single ? shownHeads : selection.chosen}
-      single={single}
-      maps={record.maps.value}
-      palette={context.palette.value}
-      signed={selection.stack.signed}
-      effects={
-        effects && {
-          scale: effects,
-          of: (head) => headEffect(effects, selection.stack, keyOf(head)),
-          errorOf: (head) => headError(effects, selection.stack, keyOf(head)),
-        }
-      }
-      orderedBy={state.order.value}
-      roles={
-        record.roles.value && {
-          of: (head) => record.roleOf(keyOf(head)),
-          ordered: record.byRole.value,
-        }
-      }
-      width={context.width.value}
-      // Read the state instead of the rendered props. A double click is two clicks, and the second
-      // may come before the next rendering.
-      onToggle={(head) =>
-        assign(state, { heads: single ? [head] : toggleHead(state.heads.peek(), head) })
-      }
-      onAll={() => assign(state, { heads: [...order.heads] })}
-      onNone={() => assign(state, { heads: [] })}
-      onSolo={single ? () => {} : solo}
-      onHover={(head) => props.onHover?.(head)}
-      compact={compact}
-    />
-  );
+  const strip = <HeadStrip {...{ context, selection, single, onHover: props.onHover }} />;
   const { layers } = selection.stack;
-  return compact ? (
+  return context.controls.value === "compact" ? (
     <div class="av-row av-compact-place">
       <Choice
         label="Layer"
@@ -317,8 +250,8 @@ function SelectionControls<S extends RecordState>(
       {record.roles.value && (
         <RoleLine
           layer={selection.layer}
-          heads={shownHeads}
-          of={(head) => record.roleOf(keyOf(head))}
+          heads={single ? selection.heads.slice(0, 1) : selection.heads}
+          of={(head) => record.roleOf({ layer: selection.layer, head })}
         />
       )}
     </>
