@@ -49,3 +49,19 @@ export function pool(values: ArrayLike<number>, how: "mean" | "max"): number {
   }
   return cellValue(positive, negative) / (how === "mean" ? values.length || 1 : 1);
 }
+
+/**
+ * Combine the weights of several heads, element by element. "mean" returns the mean. "max" returns
+ * the element with the largest absolute value, with its sign.
+ */
+export function combineHeads(heads: readonly Float32Array[], how: "mean" | "max"): Float32Array {
+  const combined = new Float64Array(heads[0]?.length ?? 0);
+  for (const weights of heads) {
+    for (let i = 0; i < combined.length; i++) {
+      const [before, weight] = [combined[i] as number, weights[i] as number];
+      combined[i] = how === "max" ? larger(before, weight) : before + weight;
+    }
+  }
+  const divisor = how === "mean" ? heads.length : 1;
+  return new Float32Array(combined.map((number) => number / divisor));
+}

@@ -2,12 +2,11 @@
 
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
-import { largestOf } from "../../client/signs";
+import { combineHeads, largestOf } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
-import { combineHeads } from "../image/state";
 import { createImagePanel, type ImagePanel } from "../image/store";
 import { tokenMatcher } from "../text/token-search";
 import type { ViewContext } from "../view/define-view";

@@ -6,7 +6,7 @@
 import { computed, signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
-import { largestOf } from "../../client/signs";
+import { combineHeads } from "../../client/signs";
 import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
 import type { RecordStore, Selection } from "../view/record";
@@ -178,17 +178,6 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
   for (let i = 0; i < matrix.length; i++)
     sums[i % columns] = (sums[i % columns] as number) + (matrix[i] as number);
   return Float32Array.from(sums, (sum) => (sum * columns) / matrix.length);
-}
-
-/** Combine the weights of several heads to their mean, or to the largest absolute value ("max"). */
-export function combineHeads(heads: readonly Float32Array[], how: HeatSeries["how"]): Float32Array {
-  return Float32Array.from(heads[0] ?? [], (_, i) => {
-    if (how === "max") return largestOf(heads.map((weights) => weights[i] as number));
-    // Sum in float64 as the kernel does, so both results are equal.
-    let sum = 0;
-    for (const weights of heads) sum += weights[i] as number;
-    return sum / heads.length;
-  });
 }
 
 /** Load the values of all heat maps of a request. */

@@ -5,15 +5,15 @@
  * the queries or the keys.
  */
 
+import type { WeightBlock } from "../../client/source";
 import { signColor } from "../../ui/colors/color-scales";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
 import type { Focus, Images } from "../../ui/image/state";
-import type { Pair } from "../../ui/pairs";
 import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
 import type { Layout } from "./layout";
-import type { Line, LineOptions, Lines, Weights } from "./lines";
-import type { LeaveOut, Plan, Side } from "./state";
+import type { Line, LineOptions, Lines } from "./lines";
+import type { Plan, Side } from "./state";
 import type { StrongestKeys } from "./strongest";
 
 /** A query or a key. */
@@ -26,8 +26,8 @@ export interface TokenAt {
 export interface LinePlot {
   /** Drawn plan, with the pins that the reader has chosen. */
   plan: Plan;
-  weights: Weights;
-  options: PlotOptions;
+  weights: Pick<WeightBlock, "maximum" | "error">;
+  options: LineOptions;
   lines: Lines;
   layout: Layout;
   palette: Palette;
@@ -56,14 +56,8 @@ export interface LinePlot {
   isFound: ((token: string) => boolean) | null;
 }
 
-/** Options of the drawn lines, and what the reader has chosen to obtain them. */
-export interface PlotOptions extends LineOptions {
-  leaveOut: readonly LeaveOut[];
-  pair: Pair;
-}
-
 /** Return whether the drawn weights differ from the model's own weights. */
-export function isRenormalized({ renormalize, leaveOut, pair }: PlotOptions): boolean {
+export function isRenormalized({ renormalize, leaveOut, pair }: LineOptions): boolean {
   return renormalize && (leaveOut.length > 0 || pair !== "all");
 }
 
@@ -94,12 +88,12 @@ export function focusOf(linePlot: Pick<LinePlot, "hovered" | "cursor" | "token" 
 
 /** Return the weight in a series, or NaN if it is not loaded. */
 export function drawnValue(
-  { weights, lines }: LinePlot,
+  { plan, lines }: LinePlot,
   series: number,
   query: number,
   key: number,
 ): number {
-  const { rows, columns, numReached } = weights;
+  const { rows, columns, numReached } = plan;
   // The causal mask excludes keys from `numReached` on for all loaded queries.
   if (key >= numReached) return 0;
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])

@@ -1,36 +1,22 @@
 /** Selection of the drawn lines, and computation of their share of the weight. Pure functions. */
 
-import type { Range } from "../../client/protocol";
 import { type TokenFilter, topKeys } from "../../client/requests/strongest";
-import { larger } from "../../client/signs";
+import { combineHeads } from "../../client/signs";
 import type { WeightBlock } from "../../client/source";
+import type { Pair } from "../../ui/pairs";
+import type { Combine, LeaveOut, Plan } from "./state";
 
-export type Combine = "separate" | "mean" | "max";
-
-/** Weights of one layer, with one matrix per head in row-major order. */
-export interface Weights extends Pick<WeightBlock, "matrices" | "maximum" | "error"> {
-  heads: number[];
-  /** Queries and keys of the matrices. */
-  rows: Range;
-  columns: Range;
-  /** Number of keys that the queries may attend to, including keys that are not loaded. */
-  numReached: number;
-  /** Whether complete rows sum to 1. */
-  normalized: boolean;
-}
-
-/** Options of `computeLines`. */
+/** Choices of the reader that determine the lines, and the tokens that they select. */
 export interface LineOptions extends TokenFilter {
   combine: Combine;
   /** Number of strongest keys that are drawn per query and series, or null for all keys. */
   topK: number | null;
   /** Smallest absolute value that is drawn. */
   threshold: number;
+  leaveOut: readonly LeaveOut[];
+  pair: Pair;
   /** Whether to divide each row by its sum over the keys that are not left out. */
   renormalize: boolean;
-  /** Queries and keys that the view shows. */
-  queryWindow: Range;
-  keyWindow: Range;
 }
 
 /** Weight of a query on a key. `series` is the index of its head or combination of heads. */
@@ -50,45 +36,22 @@ export const MIN_VISIBLE = 0.002;
 export const MAX_LINES = 20_000;
 
 /**
- * Combine matrices of equal shape element by element. "mean" returns the mean. "max" returns the
- * element with the largest absolute value, with its sign.
+ * Return the matrices to draw: one per head, or one combination of all heads. If no head is chosen,
+ * "separate" stands for "mean".
  */
-function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
-  const [first = new Float32Array(0), ...others] = matrices;
-  if (how === "max") {
-    const out = first.slice();
-    for (const matrix of others) {
-      for (let i = 0; i < out.length; i++) out[i] = larger(out[i] as number, matrix[i] as number);
-    }
-    return out;
-  }
-  const sums = new Float64Array(first);
-  for (const matrix of others) {
-    for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (matrix[i] as number);
-  }
-  return new Float32Array(sums.map((sum) => sum / matrices.length));
-}
-
-/**
- * Return the matrices to draw: one per head, or one combination of all heads.
- *
- * @param noneChosen whether no head is chosen. "separate" then stands for "mean".
- */
-export function shownMatrices(
-  { heads, matrices }: Pick<Weights, "heads" | "matrices">,
+function shownMatrices(
+  { heads, chosen }: Pick<Plan, "heads" | "chosen">,
+  matrices: Float32Array[],
   combine: Combine,
-  noneChosen: boolean,
 ): { head: number | null; name: string; matrix: Float32Array }[] {
-  if (heads.length === 1 || (combine === "separate" && !noneChosen)) {
-    return heads.map((head, i) => ({
-      head,
-      name: `head ${head}`,
-      matrix: matrices[i] as Float32Array,
-    }));
-  }
+  if (heads.length === 1 || (combine === "separate" && chosen.length > 0))
+    return matrices.map((matrix, i) => {
+      const head = heads[i] as number;
+      return { head, name: `head ${head}`, matrix };
+    });
   const how = combine === "max" ? "max" : "mean";
   const name = `${how === "max" ? "maximum" : "mean"} of ${heads.length} heads`;
-  return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
+  return [{ head: null, name, matrix: combineHeads(matrices, how) }];
 }
 
 /** Return the `count` strongest lines, the strongest first. Equal weights keep their order. */
@@ -129,12 +92,18 @@ function collectLines() {
   };
 }
 
+/** Part of a plan that determines the lines. */
+export type LinesPlan = Pick<
+  Plan,
+  "heads" | "chosen" | "rows" | "columns" | "numReached" | "queryWindow" | "keyWindow"
+> & { stack: Pick<Plan["stack"], "normalized"> };
+
 /** Groups of keys: in the window, outside of it, left out, and not in the chosen text of a pair. */
 const [IN_SIGHT, OUTSIDE, LEFT_OUT, OTHER_TEXT] = [0, 1, 2, 3] as const;
 
 /** Return the group of each loaded key. */
-function groupsOf({ columns }: Weights, options: LineOptions): Uint8Array {
-  const [start, stop] = options.keyWindow;
+function groupsOf({ columns, keyWindow }: LinesPlan, options: LineOptions): Uint8Array {
+  const [start, stop] = keyWindow;
   return Uint8Array.from({ length: columns[1] - columns[0] }, (_, column) => {
     const key = columns[0] + column;
     if (options.leftOut[key]) return LEFT_OUT;
@@ -174,25 +143,22 @@ function quotientError(sum: number, error: number, sumError: number): number {
   return minSum > 0 ? Math.min(1, (error + sumError) / minSum) : 1;
 }
 
-/**
- * Select the lines to draw, and compute their share of the weight.
- *
- * @param shown result of `shownMatrices`.
- */
+/** Select the lines to draw, and compute their share of the weight. */
 export function computeLines(
-  weights: Weights,
+  plan: LinesPlan,
+  weights: Pick<WeightBlock, "matrices" | "maximum" | "error">,
   options: LineOptions,
-  shown: ReturnType<typeof shownMatrices>,
 ) {
-  const { rows, columns } = weights;
+  const { rows, columns, queryWindow } = plan;
   const { renormalize, topK, threshold } = options;
-  const groups = groupsOf(weights, options);
+  const shown = shownMatrices(plan, weights.matrices, options.combine);
+  const groups = groupsOf(plan, options);
   const inSight = [...groups.keys()].filter((column) => groups[column] === IN_SIGHT);
   const numExcluded = groups.filter((group) => group > OUTSIDE).length;
   // Whether all keys that may have a weight are loaded.
-  const wholeRows = columns[0] === 0 && columns[1] >= weights.numReached;
+  const wholeRows = columns[0] === 0 && columns[1] >= plan.numReached;
   const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
-  const sumToOne = weights.normalized && !maxima;
+  const sumToOne = plan.stack.normalized && !maxima;
   const faintest = MIN_VISIBLE * weights.maximum;
   const allSums: GroupSums = [0, 0, 0, 0];
   const collected = collectLines();
@@ -202,8 +168,8 @@ export function computeLines(
 
   const series = shown.map((item, index) => {
     const matrix = renormalize ? item.matrix.slice() : item.matrix;
-    const top = Math.max(rows[0], options.queryWindow[0]);
-    const bottom = Math.min(rows[1], options.queryWindow[1]);
+    const top = Math.max(rows[0], queryWindow[0]);
+    const bottom = Math.min(rows[1], queryWindow[1]);
     for (let query = top; query < bottom; query++) {
       if (!options.pairQueries[query]) continue;
       const start = (query - rows[0]) * groups.length;

@@ -1,11 +1,11 @@
 /** Traits of the head view, and the loading of the weights that they require. */
 
 import type { Range } from "../../client/protocol";
-import type { Source } from "../../client/source";
+import type { Source, WeightBlock } from "../../client/source";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
-import type { Combine, Weights } from "./lines";
 
+export type Combine = "separate" | "mean" | "max";
 export type LeaveOut = "special" | "first" | number;
 export type Orientation = "vertical" | "horizontal";
 export const SIDES = ["query", "key"] as const;
@@ -63,12 +63,6 @@ export interface Plan extends Selection {
   columns: Range;
   /** Number of keys that the loaded queries may attend to. A causal mask excludes later keys. */
   numReached: number;
-}
-
-/** Plan with its loaded weights. */
-export interface Loaded {
-  plan: Plan;
-  weights: Weights;
 }
 
 /** Maximum number of weights for which a page loads all heads of a layer at once. */
@@ -187,8 +181,8 @@ export function partOf({ stack, layer, heads, chosen, ...plan }: Plan) {
 }
 
 /** Load the weights of a plan. A page also loads the other heads of the layer if they are small. */
-export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
-  const { layer, rows, columns, numReached, stack, allHeads } = plan;
+export async function load(source: Source, plan: Plan, signal: AbortSignal) {
+  const { layer, rows, columns, stack, allHeads } = plan;
   const numWeights = (rows[1] - rows[0]) * (columns[1] - columns[0]);
   // A page decodes all heads of the layer at once, unless they have too many weights. The reader
   // can then choose another head without delay.
@@ -196,7 +190,6 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
   const heads = all ? allHeads : plan.heads;
   const block = await source.block({ stack: stack.name, layer, heads, rows, columns }, signal);
   const matrices = plan.heads.map((head) => block.matrices[heads.indexOf(head)] as Float32Array);
-  const { maximum, error } = block;
-  const loaded = { heads: plan.heads, matrices, rows, columns, numReached, maximum, error };
-  return { plan, weights: { ...loaded, normalized: stack.normalized } };
+  const weights: WeightBlock = { ...block, matrices };
+  return { plan, weights };
 }

@@ -19,12 +19,11 @@ import {
   isRenormalized,
   type LinePlot,
   NO_HIGHLIGHTS,
-  type PlotOptions,
   seriesColor,
   seriesTextColor,
   type TokenAt,
 } from "./line-plot";
-import { computeLines, shownMatrices } from "./lines";
+import { computeLines, type LineOptions } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
@@ -69,7 +68,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const asQuery = computed(() => plan.value?.asQuery ?? false);
   const strongest = createStrongest(context, plan);
 
-  const options = computed<PlotOptions | null>(() => {
+  const options = computed<LineOptions | null>(() => {
     if (!loaded.value) return null;
     const { plan: drawn } = loaded.value;
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
@@ -80,20 +79,12 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       topK: state.top_k.value,
       threshold: state.threshold.value,
       renormalize: state.renormalize.value && !drawn.stack.signed,
-      queryWindow: drawn.queryWindow,
-      keyWindow: drawn.keyWindow,
     };
   });
 
-  const matrices = computed(() => {
-    if (!loaded.value) return null;
-    const { weights, plan: drawn } = loaded.value;
-    return shownMatrices(weights, state.combine.value, drawn.chosen.length === 0);
-  });
-
   const lines = computed(() => {
-    if (!loaded.value || !options.value || !matrices.value) return null;
-    return computeLines(loaded.value.weights, options.value, matrices.value);
+    if (!loaded.value || !options.value) return null;
+    return computeLines(loaded.value.plan, loaded.value.weights, options.value);
   });
 
   const ownLargest = computed(() => lines.value?.largest ?? 0);

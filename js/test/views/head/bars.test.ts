@@ -22,7 +22,7 @@ const bars = (plot: LinePlot): RectMark[] =>
 
 it("the number of a pair is 0 for a masked key, and NaN for one that is not loaded", () => {
   const plot = plotOf({ heads: [EVEN], window: [3, 7] });
-  plot.weights = { ...plot.weights, columns: [0, 4], numReached: 6 };
+  plot.plan = { ...plot.plan, columns: [0, 4], numReached: 6 };
   expect(drawnValue(plot, 0, 4, 7)).toBe(0);
   expect(drawnValue(plot, 0, 4, 5)).toBeNaN();
 });

@@ -12,8 +12,8 @@ import {
 import { fitLabel } from "../../../src/ui/text/labels";
 import { selectionOf } from "../../../src/ui/view/record";
 import { coverage, sentence } from "../../../src/views/head/captions";
-import type { LinePlot, PlotOptions } from "../../../src/views/head/line-plot";
-import type { Lines } from "../../../src/views/head/lines";
+import type { LinePlot } from "../../../src/views/head/line-plot";
+import type { LineOptions, Lines } from "../../../src/views/head/lines";
 import {
   clipWindow,
   HEAD_DEFAULTS,
@@ -103,7 +103,7 @@ describe("the share of the weight that is drawn", () => {
   };
   /** Return the caption of a plot with the given options, properties of lines, and pins. */
   const drawn = (
-    options: Partial<PlotOptions>,
+    options: Partial<LineOptions>,
     lines: Partial<Lines> = {},
     pins: Partial<Plan> = {},
   ): string => {

@@ -2,15 +2,10 @@
 import { describe, expect, it } from "vitest";
 import type { TokenList } from "../../../src/client/protocol";
 import { leftOutKeys, pairMembers } from "../../../src/client/requests/strongest";
-import {
-  type Combine,
-  type LineOptions,
-  type Lines,
-  MAX_LINES,
-  type Weights,
-} from "../../../src/views/head/lines";
+import { type Lines, MAX_LINES } from "../../../src/views/head/lines";
+import type { Combine } from "../../../src/views/head/state";
 import { randomNumbers } from "../../builders";
-import { linesOf, marked, optionsOf, weightsOf } from "./plots";
+import { linesOf, marked, type Options, optionsOf, type Weights, weightsOf } from "./plots";
 
 // Weights of two heads for four tokens, as [query][key]. Every row sums to 1.
 const HEAD_0 = [
@@ -26,7 +21,7 @@ const HEAD_1 = [
   [0.75, 0.25, 0, 0],
 ];
 
-const lines = (matrices: number[][][], options: Partial<LineOptions>, noneChosen = false): Lines =>
+const lines = (matrices: number[][][], options: Partial<Options>, noneChosen = false): Lines =>
   linesOf(weightsOf(matrices), optionsOf(4, options), noneChosen);
 
 type Line = [query: number, key: number, weight: number];
@@ -56,7 +51,7 @@ function causal(size: number, heads: number): Weights {
  * Compute the lines of each matrix with plain loops. Also compute sums of weights: in each category
  * of `shares`, in all pairs (`total`), and in lines that are too weak to be visible (`faint`).
  */
-function expectedLines({ matrices, rows, maximum }: Weights, options: LineOptions) {
+function expectedLines({ matrices, rows, maximum }: Weights, options: Options) {
   const size = rows[1];
   const shares = { drawn: 0, leftOut: 0, otherPair: 0, outside: 0 };
   let [total, faint] = [0, 0];
@@ -98,7 +93,7 @@ function expectedLines({ matrices, rows, maximum }: Weights, options: LineOption
   return { series, shares, faint, total, numLines: all.length };
 }
 
-function expectLines(weights: Weights, options: LineOptions): void {
+function expectLines(weights: Weights, options: Options): void {
   const result = linesOf(weights, options);
   const expected = expectedLines(weights, options);
   expected.series.forEach((expectedSeries, series) => {
@@ -118,7 +113,7 @@ describe("lines and shares equal those of plain loops", () => {
   const SIZE = 40;
   const half = Uint8Array.from({ length: SIZE }, (_, token) => Number(token < SIZE / 2));
   const leftOut = marked(SIZE, 0, 4);
-  it.each<[string, Partial<LineOptions>]>([
+  it.each<[string, Partial<Options>]>([
     ["all lines", {}],
     ["lines above a threshold", { threshold: 0.05 }],
     ["the strongest keys of each query", { topK: 3 }],
@@ -138,7 +133,7 @@ describe("lines and shares equal those of plain loops", () => {
 
 describe("of more than 20,000 lines, the strongest over all heads are drawn", () => {
   const SIZE = 240;
-  it.each<[string, Partial<LineOptions>]>([
+  it.each<[string, Partial<Options>]>([
     ["all", {}],
     ["the strongest keys of each query", { topK: 200 }],
     ["renormalised", { renormalize: true, leftOut: marked(SIZE, 0) }],

@@ -1,20 +1,30 @@
 /** Functions that make weights, lines and plots of the head view for texts of any size. */
 
 import type { Range, StackDescription } from "../../../src/client/protocol";
+import type { WeightBlock } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { quantityOf } from "../../../src/ui/text/captions";
 import { selectionOf } from "../../../src/ui/view/record";
 import { layOut } from "../../../src/views/head/layout";
-import { type LinePlot, NO_HIGHLIGHTS, type PlotOptions } from "../../../src/views/head/line-plot";
+import { type LinePlot, NO_HIGHLIGHTS } from "../../../src/views/head/line-plot";
 import {
   computeLines,
   type LineOptions,
   type Lines,
-  shownMatrices,
-  type Weights,
+  type LinesPlan,
 } from "../../../src/views/head/lines";
 import { HEAD_DEFAULTS, type Orientation, planOf } from "../../../src/views/head/state";
 import { stackOf, tokensOf } from "../../builders";
+
+type WindowNames = "queryWindow" | "keyWindow";
+
+/** Weights, and the part of a plan that says which ones they are. */
+export type Weights = Pick<WeightBlock, "matrices" | "maximum" | "error"> & {
+  normalized: boolean;
+} & Omit<LinesPlan, "stack" | "chosen" | WindowNames>;
+
+/** Options of the lines, and the windows. */
+export type Options = LineOptions & Pick<LinesPlan, WindowNames>;
 
 /** Return exact weights. `matrices` is indexed by [head][query][key]. */
 export function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): Weights {
@@ -33,17 +43,21 @@ export function marked(size: number, ...indices: number[]): Uint8Array {
 }
 
 /** Return line options. By default, they draw all lines. */
-export function optionsOf(size: number, more: Partial<LineOptions> = {}): LineOptions {
+export function optionsOf(size: number, more: Partial<Options> = {}): Options {
   const all = new Uint8Array(size).fill(1);
   return {
     ...{ combine: "separate", topK: null, threshold: 0, renormalize: false },
     ...{ leftOut: new Uint8Array(size), pairQueries: all, pairKeys: all },
+    ...{ leaveOut: [], pair: "all" },
     ...{ queryWindow: [0, size], keyWindow: [0, size], ...more },
   };
 }
 
-export function linesOf(weights: Weights, options: LineOptions, noneChosen = false): Lines {
-  return computeLines(weights, options, shownMatrices(weights, options.combine, noneChosen));
+export function linesOf(weights: Weights, options: Options, noneChosen = false): Lines {
+  const { queryWindow, keyWindow } = options;
+  const chosen = noneChosen ? [] : weights.heads;
+  const stack = { normalized: weights.normalized };
+  return computeLines({ ...weights, queryWindow, keyWindow, chosen, stack }, weights, options);
 }
 
 interface PlotInput {
@@ -52,7 +66,7 @@ interface PlotInput {
   window?: Range;
   stack?: Partial<StackDescription>;
   orientation?: Orientation;
-  options?: Partial<PlotOptions>;
+  options?: Partial<LineOptions>;
 }
 
 /** Return a plot with the lines of all weights. */
@@ -67,15 +81,11 @@ export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot
   const chosen = { heads: heads.map((_, head) => head) };
   const selection = selectionOf({ model: "", notes: [], stacks: [stack] }, { ...state, ...chosen });
   const plan = planOf(selection, state);
-  const { queryWindow, keyWindow } = plan;
   const { signed = false, maximum } = stack;
   const weights = weightsOf(heads, { normalized: !signed, maximum });
-  const options = {
-    ...optionsOf(tokens.text.length, { queryWindow, keyWindow }),
-    ...{ leaveOut: [], pair: "all" as const, ...input.options },
-  };
+  const options = optionsOf(tokens.text.length, input.options);
   return {
-    ...{ plan, weights, options, lines: linesOf(weights, options) },
+    ...{ plan, weights, options, lines: computeLines(plan, weights, options) },
     layout: layOut({
       ...{ plan, orientation, width: 1000, barSides: ["query", "key"], description: null },
       ...{ effects: false, printed: false },

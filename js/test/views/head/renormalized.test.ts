@@ -4,9 +4,9 @@ import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../../src/client/page";
 import { Source } from "../../../src/client/source";
 import { roundedTo, writtenError } from "../../../src/ui/exports/csv";
-import type { Combine, LineOptions, Weights } from "../../../src/views/head/lines";
+import type { Combine } from "../../../src/views/head/state";
 import { described, pageOf, readFixture, stackOf, tokensOf } from "../../builders";
-import { linesOf, marked, optionsOf, weightsOf } from "./plots";
+import { linesOf, marked, type Options, optionsOf, type Weights, weightsOf } from "./plots";
 
 interface Case {
   name: string;
@@ -45,7 +45,7 @@ async function pageWeights(example: Case, form: string, heads: number[]): Promis
 }
 
 /** Return options that renormalise all rows without key 0. */
-function options(numKeys: number, more: Partial<LineOptions> = {}): LineOptions {
+function options(numKeys: number, more: Partial<Options> = {}): Options {
   return optionsOf(numKeys, { leftOut: marked(numKeys, 0), renormalize: true, ...more });
 }
 
