@@ -145,29 +145,28 @@ export function sentence(plot: LinePlot): string {
   const { weights, anywhere } = strongestWeights(plot, 1);
   const [best] = weights;
   const value = best && weightInWords(plot, best, anywhere ? writtenSmall : written);
+  const choose = (forSigned: string, forWeights: string): string =>
+    `${where} ${signed ? forSigned : forWeights}`;
   if (query !== null) {
     const from = queryInWords(plot, query);
     if (!best)
-      return signed
-        ? `${where} No ${name} from ${from} in sight.`
-        : `${where} ${from} attends to no key in sight.`;
+      return choose(`No ${name} from ${from} in sight.`, `${from} attends to no key in sight.`);
     const outside = isInSight(plan, "key", best.key) ? "" : " outside the window";
     const to = quotedAt(plan.keys.text, best.key) + outside;
-    return signed
-      ? `${where} Largest ${name} from ${from}: to ${to}, ${value}.`
-      : `${where} ${from} attends most to ${to}: ${value}.`;
+    return choose(
+      `Largest ${name} from ${from}: to ${to}, ${value}.`,
+      `${from} attends most to ${to}: ${value}.`,
+    );
   }
   const to = quotedAt(plan.keys.text, key as number);
-  if (!best)
-    return signed
-      ? `${where} No ${name} to ${to} in sight.`
-      : `${where} No query in sight attends to ${to}.`;
+  if (!best) return choose(`No ${name} to ${to} in sight.`, `No query in sight attends to ${to}.`);
   const [start, stop] = plan.queryWindow;
   const scope = stop - start < plan.queries.text.length ? " among the queries in sight" : "";
   const from = quotedAt(plan.queries.text, best.query);
-  return signed
-    ? `${where} Largest ${name} to ${to}${scope}: from ${from}, ${value}.`
-    : `${where} ${to} gets most from ${from}${scope}: ${value}.`;
+  return choose(
+    `Largest ${name} to ${to}${scope}: from ${from}, ${value}.`,
+    `${to} gets most from ${from}${scope}: ${value}.`,
+  );
 }
 
 /** Maximum number of weights that a summary lists. */

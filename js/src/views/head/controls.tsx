@@ -53,11 +53,6 @@ function topKOptions(current: number | null): [string, string][] {
   return [["all", "all"], ...numbers.map((k): [string, string] => [String(k), `top ${k}`])];
 }
 
-/** Return the threshold of a slider position from 0 to 1. It is a multiple of 0.001 * maximum. */
-export function thresholdAt(position: number, maximum: number): number {
-  return Number(((Math.round(position ** 2 * 1000) / 1000) * maximum).toPrecision(4));
-}
-
 /** Controls of the drawn lines. Rarely used controls are in the menu "More". */
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
@@ -110,6 +105,12 @@ function RareControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const quantity = quantityOf(plan.stack);
   const maximum = plan.stack.maximum || 1;
+  // Most weights are small. The square root spreads them over most of the slider.
+  const position = Math.round(Math.sqrt(state.threshold.value / maximum) * 100);
+  const moveTo = (position: number): void => {
+    const share = Math.round((position / 100) ** 2 * 1000) / 1000;
+    assign(state, { threshold: Number((share * maximum).toPrecision(4)) });
+  };
   return (
     <div class="av-row av-options">
       <label class="av-field">
@@ -119,14 +120,8 @@ function RareControls({ context, store, plan }: ControlProps) {
           aria-label={`Smallest ${quantity.name} that is drawn${quantity.signed ? ", by size" : ""}`}
           min={0}
           max={100}
-          step={1}
-          // Most weights are small. The square root spreads them over most of the slider.
-          value={Math.round(Math.sqrt(state.threshold.value / maximum) * 100)}
-          onInput={(event) =>
-            assign(state, {
-              threshold: thresholdAt(Number(event.currentTarget.value) / 100, maximum),
-            })
-          }
+          value={position}
+          onInput={(event) => moveTo(Number(event.currentTarget.value))}
         />
         <output class="av-number">
           {written({ ...quantity, signed: false }, state.threshold.value)}

@@ -4,7 +4,6 @@
  */
 
 import { useComputed } from "@preact/signals";
-import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
@@ -26,25 +25,8 @@ import { HeadPlot, headShortcuts } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore } from "./store";
 
-/** Head view with the controls of interventions. A dashboard embeds `HeadView` without these. */
-export function HeadViewWithWhatIf({ context }: { context: ViewContext<HeadState> }) {
-  return (
-    <HeadView
-      context={context}
-      below={<WhatIf context={context} />}
-      last={<PinnedEdge context={context} />}
-    />
-  );
-}
-
-export function HeadView(props: {
-  context: ViewContext<HeadState>;
-  /** Content below the picture. */
-  below?: ComponentChildren;
-  /** Content below the captions. */
-  last?: ComponentChildren;
-}) {
-  const { context } = props;
+/** Head view. In a dashboard or a comparison, these have the controls of interventions. */
+export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const { state } = context;
   // In a dashboard, the matrix view shows the image, because there is room below its heat map.
   const panelled = !context.embedded;
@@ -95,7 +77,7 @@ export function HeadView(props: {
       footer={
         <>
           <HeadFooter store={store} />
-          {props.last}
+          {!context.embedded && <PinnedEdge context={context} />}
         </>
       }
     >
@@ -103,7 +85,7 @@ export function HeadView(props: {
         <HeadPlot context={inner} store={store} />
       </WithImage>
       <StrongestList context={context} store={store} />
-      {props.below}
+      {!context.embedded && <WhatIf context={context} />}
     </ViewFrame>
   );
 }
@@ -166,7 +148,7 @@ const view = defineView<HeadState>({
   defaults: HEAD_DEFAULTS,
   hash: RECORD_HASH,
   css: whatIfCss,
-  component: HeadViewWithWhatIf,
+  component: HeadView,
   pageTransport: recordTransport,
 });
 

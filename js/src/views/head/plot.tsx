@@ -2,6 +2,7 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import type { Range } from "../../client/protocol";
 import { hitTest } from "../../draw/marks";
 import { actionsOf, runKey, type Shortcut } from "../../ui/controls/keys";
 import { findShortcut, recordShortcuts } from "../../ui/controls/shortcuts";
@@ -10,8 +11,8 @@ import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
-import { drawnValue, focusOf, type LinePlot, valueColor } from "./line-plot";
-import { type HeadState, type Side, tokensOf, windowOf, windowsShowing } from "./state";
+import { drawnValue, focusOf, type LinePlot, type TokenAt, valueColor } from "./line-plot";
+import { type HeadState, type Plan, type Side, tokensOf, windowOf, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 
 /** Maximum number of heads in a tooltip. If there are more, it lists those with most weight. */
@@ -58,79 +59,79 @@ function hintOf(linePlot: LinePlot, { token, line }: Pointed): Omit<Hint, "x" | 
   return { title, rows };
 }
 
-/** Move the keyboard cursor by a number of tokens. The window moves with it. */
-function moveCursor(context: ViewContext<HeadState>, store: HeadStore, by: number): void {
-  const plan = store.loaded.peek()?.plan;
-  if (!plan) return;
-  const { side, index: current } = store.cursor.peek() ?? { side: "query", index: null };
-  const window = windowOf(plan, side);
-  const from = current ?? (by > 0 ? window[0] - 1 : window[1]);
-  // A step of one token may leave the window, which then moves. Home and End stay in the window.
-  const [first, stop] = Math.abs(by) > 1 ? window : [0, tokensOf(plan, side).text.length];
-  const index = Math.max(first, Math.min(stop - 1, from + by));
-  store.cursor.value = { side, index };
-  assign(context.state, windowsShowing(plan, index, side));
-}
-
 /** Return the keyboard shortcuts and gestures of the plot. */
 export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore): Shortcut[] {
   const { state } = context;
-  const move = (by: number) => () => moveCursor(context, store, by);
-  const toSide = (side: Side) => () => {
-    const plan = store.loaded.peek()?.plan;
-    if (!plan) return;
-    const [first, stop] = windowOf(plan, side);
-    const index = store.cursor.peek()?.index ?? first;
-    store.cursor.value = { side, index: Math.max(first, Math.min(stop - 1, index)) };
+  const { cursor, plan } = store;
+  /** Return an action for the side of the cursor, which gets the range of tokens in its window. */
+  const onSide = (act: (plan: Plan, side: Side, window: Range) => void) => () => {
+    const current = plan.peek();
+    const side = cursor.peek()?.side ?? "query";
+    if (current) act(current, side, windowOf(current, side));
   };
-  const turnPage = (by: number) => () => {
-    const plan = store.plan.peek();
-    if (!plan) return;
-    const side = store.cursor.peek()?.side ?? "query";
-    const [first, stop] = windowOf(plan, side);
-    const middle = Math.floor((first + stop) / 2) + by * (stop - first);
-    const last = tokensOf(plan, side).text.length - 1;
-    assign(state, windowsShowing(plan, Math.max(0, Math.min(last, middle)), side));
-    store.cursor.value = null;
-  };
+  const within = (index: number, [first, stop]: Range): number =>
+    Math.max(first, Math.min(stop - 1, index));
+  const move = (by: number) =>
+    onSide((current, side, window) => {
+      const from = cursor.peek()?.index ?? (by > 0 ? window[0] - 1 : window[1]);
+      // A step of one token may leave the window, which then moves. Home and End stay in the window.
+      const all: Range = [0, tokensOf(current, side).text.length];
+      const index = within(from + by, Math.abs(by) > 1 ? window : all);
+      cursor.value = { side, index };
+      assign(state, windowsShowing(current, index, side));
+    });
+  const toSide = (side: Side) =>
+    onSide((current) => {
+      const window = windowOf(current, side);
+      cursor.value = { side, index: within(cursor.peek()?.index ?? 0, window) };
+    });
+  const turnPage = (by: number) =>
+    onSide((current, side, [first, stop]) => {
+      const middle = Math.floor((first + stop) / 2) + by * (stop - first);
+      const index = within(middle, [0, tokensOf(current, side).text.length]);
+      assign(state, windowsShowing(current, index, side));
+      cursor.value = null;
+    });
   const pin = (): void => {
-    const cursor = store.cursor.peek();
-    if (cursor) store.togglePin(cursor);
+    if (cursor.peek()) store.togglePin(cursor.peek() as TokenAt);
   };
   const unpin = (): void => {
-    store.cursor.value = null;
+    cursor.value = null;
     assign(state, { token: null, key: null });
   };
   const leaveOut = (): boolean => {
-    const cursor = store.cursor.peek();
-    if (cursor?.side === "key") store.leaveOut(cursor.index);
-    return cursor?.side === "key";
+    const at = cursor.peek();
+    if (at?.side === "key") store.leaveOut(at.index);
+    return at?.side === "key";
   };
   const [previous, next, toQueries, toKeys] = [move(-1), move(1), toSide("query"), toSide("key")];
-  const vertical = state.orientation.value === "vertical";
-  const tokens = vertical
-    ? { ArrowUp: previous, ArrowDown: next }
-    : { ArrowLeft: previous, ArrowRight: next };
-  const sides = vertical
-    ? { ArrowLeft: toQueries, ArrowRight: toKeys }
-    : { ArrowUp: toQueries, ArrowDown: toKeys };
-  const [alongKeys, acrossKeys] = vertical ? ["↑ ↓", "← →"] : ["← →", "↑ ↓"];
-  const signed = store.plan.value?.stack.signed === true;
+  const arrows: Shortcut[] =
+    state.orientation.value === "vertical"
+      ? [
+          ["↑ ↓", "previous, next token", { ArrowUp: previous, ArrowDown: next }],
+          ["← →", "queries, keys", { ArrowLeft: toQueries, ArrowRight: toKeys }],
+        ]
+      : [
+          ["← →", "previous, next token", { ArrowLeft: previous, ArrowRight: next }],
+          ["↑ ↓", "queries, keys", { ArrowUp: toQueries, ArrowDown: toKeys }],
+        ];
+  // If numbers are signed, keys cannot be left out.
+  const leavingOut: Shortcut[] = plan.value?.stack.signed
+    ? []
+    : [
+        ["x", "leave out the key, or include it again", { x: leaveOut }],
+        ["Alt-click", "on a key: leave it out"],
+      ];
   return [
-    [alongKeys, "previous, next token", tokens],
-    [acrossKeys, "queries, keys", sides],
+    ...arrows,
     ["Home End", "first, last token in sight", { Home: move(-1e9), End: move(1e9) }],
     ["Enter", "pin or unpin the token", { Enter: pin, " ": pin }],
     ["Esc", "clear pins", { Escape: unpin }],
     ...recordShortcuts(context),
-    // If numbers are signed, keys cannot be left out.
-    ...(signed
-      ? []
-      : ([["x", "leave out the key, or include it again", { x: leaveOut }]] as const)),
+    ...leavingOut,
     findShortcut(context),
     ["< >", "previous, next tokens of a long text", { "<": turnPage(-1), ">": turnPage(1) }],
     ["double-click", "on a head: show it alone, or all again"],
-    ...(signed ? [] : ([["Alt-click", "on a key: leave it out"]] as const)),
   ];
 }
 

@@ -162,17 +162,6 @@ export function windowsShowing(
   return { query_window: plan.queryWindow, key_window: plan.keyWindow, [`${side}_window`]: moved };
 }
 
-/**
- * Return the keys to leave out: `leaveOut`, or none if the numbers are signed. Signed numbers are
- * not shares of 1, so they cannot be renormalised over the other keys.
- */
-export function leftOutOf(
-  { stack }: Selection,
-  leaveOut: readonly LeaveOut[],
-): readonly LeaveOut[] {
-  return stack.signed ? [] : leaveOut;
-}
-
 /** Return the fields of a plan that determine the requested weights and the drawn lines. */
 export function partOf({ stack, layer, heads, chosen, ...plan }: Plan) {
   const { rows, columns, queryWindow, keyWindow } = plan;

@@ -13,7 +13,7 @@ import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { coverage, sentence, summaryOf } from "./captions";
-import { type Layout, layOut } from "./layout";
+import { layOut } from "./layout";
 import {
   focusOf,
   isRenormalized,
@@ -29,7 +29,6 @@ import {
   type HeadState,
   isInSight,
   type LeaveOut,
-  leftOutOf,
   load,
   type Plan,
   partOf,
@@ -71,7 +70,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const options = computed<LineOptions | null>(() => {
     if (!loaded.value) return null;
     const { plan: drawn } = loaded.value;
-    const leaveOut = leftOutOf(drawn, state.leave_out.value);
+    const leaveOut = drawn.stack.signed ? [] : state.leave_out.value;
     const pair = pairOf(drawn, state.pair.value);
     return {
       ...{ leaveOut, pair, ...tokenFilter(drawn, leaveOut, pair) },
@@ -90,22 +89,23 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const ownLargest = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(ownLargest) ?? ownLargest;
 
-  const layoutOf = (drawn: Plan, barSides: readonly Side[]): Layout =>
-    layOut({
-      ...{ plan: drawn, barSides, printed: isPrinted(context.figure), measure: measureText },
-      description: record.description.value,
-      orientation: state.orientation.value,
-      width: context.width.value,
-      effects: record.tokenEffects.value !== null,
-    });
-
-  // In a vertical layout, both sides have room for bars, because bars that appear must not move the
-  // tokens under the pointer. In a horizontal layout, the room above the queries would be a blank
-  // band, so it exists only while a key is pinned.
-  const barSidesOf = (drawn: Plan): Side[] => {
-    if (state.orientation.value === "vertical") return ["query", "key"];
-    return key.value !== null && isInSight(drawn, "key", key.value) ? ["query", "key"] : ["key"];
-  };
+  /**
+   * Sides with room for bars. In a vertical layout of the view these are both sides, because bars
+   * that appear must not move the tokens under the pointer. In a horizontal layout, room above the
+   * queries would be a blank band, so it exists only while a key is pinned. A figure of a given
+   * width has room only for the bars of its pins.
+   */
+  const barSides = computed<Side[]>(() => {
+    const printed = isPrinted(context.figure);
+    const vertical = state.orientation.value === "vertical";
+    const drawn = loaded.value?.plan;
+    const isPinned = (side: Side, index: number | null): boolean =>
+      drawn !== undefined && index !== null && isInSight(drawn, side, index);
+    const sides: Side[] = [];
+    if (!printed || isPinned("query", token.value)) sides.push("key");
+    if ((!printed && vertical) || isPinned("key", key.value)) sides.push("query");
+    return sides;
+  });
 
   /** Plot without pins, pointer, cursor and search. */
   const basePlot = computed<LinePlot | null>(() => {
@@ -117,7 +117,14 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       ...{ plan: drawn, weights, ...NO_HIGHLIGHTS },
       options: options.value,
       lines: lines.value,
-      layout: layoutOf(drawn, barSidesOf(drawn)),
+      layout: layOut({
+        ...{ plan: drawn, barSides: barSides.value, measure: measureText },
+        description: record.description.value,
+        orientation: state.orientation.value,
+        width: context.width.value,
+        effects: record.tokenEffects.value !== null,
+        printed: isPrinted(context.figure),
+      }),
       palette: context.palette.value,
       images: context.image?.images.value ?? [],
       quantity: quantityOf(drawn.stack),
@@ -165,19 +172,9 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     strongest,
     basePlot,
     linePlot,
-    /**
-     * Return the plot for an export. It has the pins, but no highlights of pointer and cursor. A
-     * figure of a given width reserves room only for the bars of its pins.
-     */
-    exportPlot: (): LinePlot | null => {
-      if (!pinned.peek()) return null;
-      const plot: LinePlot = { ...(pinned.peek() as LinePlot), cursor: null };
-      if (!isPrinted(context.figure)) return plot;
-      const barSides: Side[] = [];
-      if (plot.token !== null) barSides.push("key");
-      if (plot.key !== null) barSides.push("query");
-      return { ...plot, layout: layoutOf(plot.plan, barSides) };
-    },
+    /** Return the plot for an export. It has the pins, but no highlights of pointer and cursor. */
+    exportPlot: (): LinePlot | null =>
+      pinned.peek() && { ...(pinned.peek() as LinePlot), cursor: null },
     scene: computed(() => {
       const plot = linePlot.value;
       return plot && sceneOf(plot.layout, back.value, frontMarks(plot), backOpacity(plot));

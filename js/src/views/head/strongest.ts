@@ -7,7 +7,7 @@ import { pairOf } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
 import type { Line } from "./lines";
-import { type HeadState, leftOutOf, type Plan } from "./state";
+import type { HeadState, Plan } from "./state";
 
 /** Number of requested keys per head, or per combination of heads. */
 const KEYS_PER_MATRIX = 12;
@@ -41,7 +41,7 @@ export function createStrongest(
       ...{ stack: stack.name, layer, rows: [token, token + 1], k: KEYS_PER_MATRIX },
       heads: combine === "separate" ? heads.slice(0, MAX_LISTS) : heads,
       combine,
-      leave_out: [...leftOutOf(plan.value, state.leave_out.value)],
+      leave_out: stack.signed ? [] : state.leave_out.value,
       pair: pairOf(plan.value, state.pair.value),
     };
   });
