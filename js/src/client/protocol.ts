@@ -565,7 +565,7 @@ export interface TileHeader extends EncodedHeader {
 /**
  * Request for the score of each head of a stack for a measure, such as "previous token".
  *
- * For long texts, scores are estimated from sampled queries.
+ * `pattern` is the name of the measure. For long texts, scores are estimated from sampled queries.
  */
 export interface ScoresRequest {
   stack: string;
@@ -592,9 +592,9 @@ export interface VectorsRequest {
 /**
  * Header of a reply with a query and the requested keys in its buffer.
  *
- * The buffer has the query vector, the key vectors, and four arrays with one entry per key: the
- * bias, whether the mask allows the key (0 or 1), the logit (minus infinity if not allowed) and the
- * weight.
+ * The buffer has the query vector (head_dim,), the key vectors (keys, head_dim), and then four
+ * arrays (keys,): the bias, whether the mask allows the key (0 or 1), the logit (minus infinity if
+ * not allowed) and the weight.
  */
 export interface VectorsHeader extends RowHeader {
   /** Sum of the weights of the requested keys. */

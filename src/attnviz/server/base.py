@@ -48,7 +48,10 @@ class BaseServer:
 
     @property
     def mapped_files(self) -> Collection[MappedFile]:
-        """Memory-mapped files with the data of the replies, which `reply` checks before reading."""
+        """Memory-mapped files with the data from which replies are computed.
+
+        For each request, `reply` first checks that none of them was truncated.
+        """
         return ()
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:

@@ -35,7 +35,10 @@ class ByteCache(Generic[_Value]):
 
     @property
     def num_bytes(self) -> int:
-        """Total size of the cached values in bytes. A larger value counts as `max_bytes`."""
+        """Total size of the cached values in bytes, at most `max_bytes`.
+
+        If a single value is larger than `max_bytes`, its size counts as `max_bytes`.
+        """
         return int(self._values.currsize)
 
     def get(self, key: Hashable) -> _Value | None:

@@ -1,10 +1,9 @@
 """Encoding of weights for the browser, as bytes and a header with their shape and encoding.
 
 A weight is encoded as one byte or as a float32 number. The one byte is called the code of the
-weight. It is relative to a maximum, which is usually the largest possible weight. Weights can also
-be signed numbers, such as differences. ``js/src/client/codec.ts`` decodes the bytes. The tests of
-this module and of that file use the same examples in
-``tests/fixtures/codec.json``.
+weight. A code is relative to a maximum, which is usually the largest possible weight. Weights can
+also be signed numbers, such as differences. ``js/src/client/codec.ts`` decodes the bytes. The tests
+in Python and in TypeScript use the same examples, which are in ``tests/fixtures/codec.json``.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ def encode(
     Parameters
     ----------
     weights : ndarray
-        Weights to encode, float32, (heads, rows, columns). None may exceed `maximum`, except by
+        Weights to encode, float32, (heads, rows, columns). A weight may exceed `maximum` only by
         rounding.
     precision : {"uint8", "float32"}
         "uint8" encodes each weight as one byte. "float32" keeps the exact weights.

@@ -115,14 +115,16 @@ def pool_on_device(
 ) -> NDArray[np.float32]:
     """Compute the map of a head on the device of its queries and keys, for example a GPU.
 
-    Only the map is copied from the device. `size` is the maximum number of rows and columns of
+    Only the map is copied from the device. The weights are not signed, and the map has the largest
+    weight of each cell. `size` is the maximum number of rows and columns of
     cells. The weights are computed in blocks, because all weights of 32,768 queries and keys need
     four gigabytes.
 
     Returns
     -------
     ndarray
-        Map, float32, with the same cells as the result of `attnviz.record.pooling.pool_max`.
+        Map, float32, (rows of cells, columns of cells), with the same cells as the result of
+        `attnviz.record.pooling.pool_max`.
     """
     tops, lefts = (
         [*(side.start + cell_starts(side.stop - side.start, size)).tolist(), side.stop]

@@ -23,8 +23,8 @@ REPLY_SECONDS = 0.2
 #: Maximum number of pending replies of a view. A browser does not send more requests at the same
 #: time. The limit is needed because each pending reply keeps a few megabytes in memory.
 MAX_PENDING = 4
-# If a new reply would exceed `MAX_PENDING`, a pending reply is dropped for it, but only if the
-# request of the pending reply is not among this many last requests.
+# If `MAX_PENDING` replies are pending, a new reply replaces the one whose request arrived longest
+# ago, but only if more than this many other requests have arrived since.
 _MAX_OTHER_REQUESTS = 64
 
 

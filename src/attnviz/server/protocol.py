@@ -157,7 +157,8 @@ def check_reply_size(what: str, size: int, hint: str) -> None:
 def get_part(content: bytes, part: int, label: str) -> tuple[bytes, int]:
     """Return part `part` of `content`, counted from 0, and the number of parts.
 
-    A part has at most `MAX_REPLY_BYTES`. In an error message, `label` names the content.
+    A part has at most `MAX_REPLY_BYTES`. Raise ValueError if the content has no such part. In the
+    error message, `label` names the content.
     """
     parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
     if not 0 <= part < parts:

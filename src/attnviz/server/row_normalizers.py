@@ -81,7 +81,8 @@ class RowNormalizers:
     ) -> torch.Tensor:
         """Return the result of `LayerAttention.normalizers` from the cache.
 
-        If a row lacks a normalizer in one of `heads`, compute and cache the row for all `heads`.
+        If the normalizer of a row is missing for one of `heads`, compute and cache the normalizers
+        of this row for all of `heads`.
         """
         attention = stack.attention(layer)
         cached = []

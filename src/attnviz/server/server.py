@@ -331,7 +331,7 @@ class ScoresHeader(TypedDict):
 class ScoresRequest:
     """Request for the score of each head of a stack for a measure, such as "previous token".
 
-    For long texts, scores are estimated from sampled queries.
+    `pattern` is the name of the measure. For long texts, scores are estimated from sampled queries.
     """
 
     stack: str
@@ -501,7 +501,11 @@ class Interventions(Protocol):
     def outcome(
         self, changes: tuple[Mapping[str, Any], ...], measured: tuple[int | str, ...] | None
     ) -> OutcomeHeader:
-        """Run the model with all `changes` together, and return their effect on the answer."""
+        """Run the model with all `changes` together, and return their effect on the answer.
+
+        `measured` determines the answer, as in `InterveneRequest`. The model does not run if the
+        run is cached.
+        """
         ...
 
     def changed(self, changes: tuple[Mapping[str, Any], ...]) -> ChangedHeader:

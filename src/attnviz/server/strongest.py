@@ -1,8 +1,9 @@
 """Strongest keys of queries: the keys with the largest weights among all keys of a text.
 
-For a long text, a view draws lines only to these keys. For a pinned query, it also lists those that
-are outside the part of the text that it draws. ``js/src/client/requests/strongest.ts`` reads the
-replies. In exported pages, this file computes the same results.
+For a long text, a view draws lines only to these keys. If the reader has pinned a query, the view
+also lists the strongest keys that are outside the part of the text that it draws. The TypeScript
+file ``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, the TypeScript
+file computes the same results.
 """
 
 from __future__ import annotations

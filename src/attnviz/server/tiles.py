@@ -146,7 +146,10 @@ def encode_tile(
 
 
 def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
-    """Whether the complete matrices of `heads` have too many weights to use all queries."""
+    """Whether the complete matrices of `heads` have more than `MAX_EXACT_PAIRS` weights in total.
+
+    Only matrices whose softmax must be computed count (see `_num_matrices`).
+    """
     pairs = len(stack.query_tokens) * len(stack.key_tokens)
     return pairs * _num_matrices(stack, layer, heads) > MAX_EXACT_PAIRS
 

@@ -72,9 +72,9 @@ class RowHeader(TypedDict):
 class VectorsHeader(RowHeader):
     """Header of a reply with a query and the requested keys in its buffer.
 
-    The buffer has the query vector, the key vectors, and four arrays with one entry per key: the
-    bias, whether the mask allows the key (0 or 1), the logit (minus infinity if not allowed) and
-    the weight.
+    The buffer has the query vector (head_dim,), the key vectors (keys, head_dim), and then four
+    arrays (keys,): the bias, whether the mask allows the key (0 or 1), the logit (minus infinity if
+    not allowed) and the weight.
 
     Attributes
     ----------
@@ -102,7 +102,8 @@ def encode_vectors(
     """Return the header and the buffer of a reply about one query and the requested keys.
 
     `token` is the position of the query. The arrays of the buffer are float32 in little endian.
-    Raise ValueError if the buffer does not fit into a reply, or if a number is NaN or infinite.
+    Raise ValueError if the buffer does not fit into a reply, or if the query vector or a weight of
+    the query has NaN or infinite numbers.
     """
     attention = require_vectors(stack, layer)
     head = stack.head_number(layer, head)
