@@ -28,8 +28,8 @@ def with_four_axes(
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
     A call without weights is returned unchanged, because its tensors have four axes already. The
-    weights of a call were observed in a module's own code. There, the axes before the last two may
-    be:
+    tensors of a call with weights were observed in a module's own code. Instead of (batch, heads),
+    the axes before the last two may be:
 
     - (batch * heads,);
     - (batch, groups of heads, heads of a group);

@@ -74,8 +74,8 @@ class LayerChange:
         rows = {**self.rows}
         for head, changed in later.rows.items():
             rows[head] = np.union1d(rows.get(head, changed), changed)
-        # Drop the factor of a head whose output `later` replaces. The new output does not depend on
-        # earlier changes.
+        # Drop the factor of a head whose output `later` replaces, because the new output does not
+        # depend on earlier changes.
         factors = {head: one for head, one in self.factors.items() if head not in later.outputs}
         for head, factor in later.factors.items():
             factors[head] = factors.get(head, 1.0) * factor
@@ -150,7 +150,7 @@ def change_outputs(
     edited: bool = False,
     block: Block | None = None,
 ) -> None:
-    """Overwrite the output of a call for each example, as its entry in `changes` specifies.
+    """Overwrite the output of a call. `changes` has the change of each example, or None.
 
     `read` returns the model's own attention of each example, and compares it with the output.
     `positions` has the queries and keys of each example that are not padding. `name` is the path of
@@ -231,7 +231,7 @@ def _change_rows(
     unpadded: Positions,
     changed: _ChangedWeights,
 ) -> None:
-    """Compute the outputs of one example from `changed` weights, and overwrite them in the call."""
+    """Overwrite the outputs of one example's changed rows by outputs from the `changed` weights."""
     output, value, vectors = call.output[example], call.value, attention.vectors
     if value is None or vectors is None:
         raise TypeError("attention without queries, keys and values cannot be changed")
@@ -254,8 +254,8 @@ def _changed_weights(
     """Yield the changed weights of a call.
 
     The weights of a few rows are computed at a time, because the matrix of all queries and keys may
-    not fit in memory. If `block` is None, the call must have all queries and keys of the layer.
-    Raise NotImplementedError otherwise.
+    not fit in memory. If `block` is None, raise NotImplementedError unless the call has all queries
+    and keys of the layer.
     """
     if block is None:
         shape = attention.num_queries, attention.num_keys

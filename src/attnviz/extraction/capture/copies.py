@@ -1,7 +1,7 @@
 """Functions and a class that copy the queries, keys and weights of a model's attention.
 
-Copies are necessary because a model's tensor may be a view of a larger tensor, or a cache that the
-model overwrites later.
+Copies are necessary because a tensor of the model may be a view, which keeps a larger tensor in
+memory, or a cache, which the model overwrites later.
 """
 
 from __future__ import annotations

@@ -209,17 +209,18 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. If a text will be generated, `max_tokens` is a function that takes the
-    number of tokens before the generation, and returns the maximum number of these and the
-    generated tokens together. In an encoder-decoder model, both are tokens of the decoder, which
-    has one token before the generation by default. Otherwise, `max_tokens` is None.
+    they stay in memory. If no text will be generated, `max_tokens` is None. Otherwise it is a
+    function that takes the number of tokens before the generation, and returns the maximum number
+    of these and the generated tokens together. In an encoder-decoder model, both numbers count the
+    tokens of the decoder, which has one token before the generation by default.
     """
     collector = Collector(loaded, batch, options)
     if max_tokens is not None:
         sequences = dict(collector.sequences)
         name = "decoder" if loaded.is_encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
-        # The decoder of an encoder-decoder model predicts the last token but does not read it.
+        # The decoder of an encoder-decoder model predicts the last token but does not read it, so
+        # its attention has one token less.
         sequences[name] = TokenSequence(max_tokens(before) - loaded.is_encoder_decoder, [None])
         collector.sequences = sequences
     _check_free_space(collector, options, folder)

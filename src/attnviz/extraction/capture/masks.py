@@ -42,11 +42,11 @@ class Positions:
 def without_padding(
     tensor: torch.Tensor, index: int, positions: torch.Tensor | None
 ) -> torch.Tensor:
-    """Return the queries or keys of one example that are not padding: (heads, positions, ...).
+    """Return one example of `tensor`, without the entries of padding: (heads, positions, ...).
 
     `tensor` is (batch, heads, queries or keys, ...), and `index` is the index of the example. The
-    batch axis has size 1 if all examples share the tensor. `positions` are the queries or keys that
-    are not padding. None means that no position is padding.
+    batch axis has size 1 if all examples share the tensor. `positions` are the indices of the
+    queries or keys that are not padding. None means that none is padding.
     """
     block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
     if positions is None:

@@ -79,7 +79,7 @@ class Batch:
     processor : object or None
         Processor that computed the pixel values of images, or the features of a sound.
     example_notes : list of list of str
-        Further notes for the record of each single example. Empty if there are none.
+        For each example, further notes that only its record gets. Empty if no example has any.
     """
 
     arguments: dict[str, Any]
@@ -99,8 +99,8 @@ def moved_to_model(model: Any, value: Any) -> Any:
     """
     if not isinstance(value, torch.Tensor):
         return value
-    # If weights are offloaded to disk, the device is "meta". Then the library accelerate moves the
-    # inputs, so leave them where they are.
+    # If weights are offloaded to disk, the model's device is "meta". Then the library accelerate
+    # moves the inputs to the right device, so do not move them here.
     device = value.device if model.device.type == "meta" else model.device
     if value.is_floating_point():
         return value.to(device=device, dtype=model.dtype)
@@ -196,9 +196,9 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     """Join batches of one example, all of the same kind (see `kind_of_example`), into one batch.
 
-    Texts are padded at the end with the id `padding`. The joined batch always has an attention
-    mask. Padding at the end does not change the positions of the tokens before it. In a causal
-    model, these tokens would not attend to it even without a mask.
+    Texts are padded at the end with the id `padding`. There, padding does not change the positions
+    of the tokens of a text. The joined batch always has an attention mask for the padding. A causal
+    model would need no mask, because its tokens do not attend to later tokens.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}
@@ -269,12 +269,12 @@ def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedTe
 def unpadded_positions(
     ids: torch.Tensor, mask: torch.Tensor | None, argument: str
 ) -> list[torch.Tensor | None]:
-    """Return the positions of each example that are not padding, int64.
+    """Return, for each example, the positions that are not padding: int64, ascending.
 
     The entry of an example without padding is None. `ids` and `mask` are (examples, tokens), and
     `mask` is 0 for padding. If `mask` is None or does not have two axes, no position counts as
-    padding. `argument` is the name of the mask, for errors. Raise ValueError if the shapes differ,
-    or if an example is all padding.
+    padding. `argument` is the name of the argument with the mask, for errors. Raise ValueError if
+    `mask` has two axes but not the shape of `ids`, or if an example is all padding.
     """
     if mask is None or mask.dim() != 2:
         return [None] * ids.shape[0]

@@ -335,7 +335,7 @@ class Encoder:
         ids = batch.arguments[f"{prefix}input_ids"]
         has_several_ids = ids.dim() == 3 or ids.shape[0] != batch.size
         if has_several_ids and has_codebooks(self._model.config):
-            # Several ids per token are a third axis, or several rows of the ids per example.
+            # The ids of a token are on a third axis, or in several rows for each example.
             batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
         if ids.dim() != 2:
@@ -417,10 +417,11 @@ class Encoder:
 
 
 def _is_unused_cache(name: str, value: Any) -> bool:
-    """Whether `name` is an argument for cached tokens or encoder outputs, and `value` is None.
+    """Whether `name` is an argument for results of an earlier forward, and `value` is None.
 
-    Raise ValueError if `name` is such an argument and `value` is not None, because the record would
-    be incomplete.
+    Such results are a cache of earlier tokens, or the outputs of the encoder. Raise ValueError if
+    `name` is such an argument and `value` is not None, because the record would not contain the
+    attention of the earlier forward.
     """
     if name not in (*CACHES, "encoder_outputs"):
         return False

@@ -85,9 +85,9 @@ class Generated:
 def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
     """Convert the argument `generate` into settings.
 
-    Raise TypeError if `generate` has an invalid type. Raise ValueError if it is a number less than
-    1, if neither it nor the model's configuration limits the number of tokens, or if the model
-    cannot generate.
+    Raise TypeError if `generate` has an invalid type. Raise ValueError if `generate` is a number
+    less than 1, if neither `generate` nor the model's configuration limits the number of tokens, or
+    if the model cannot generate text.
     """
     options = _options(generate)
     if not model.can_generate():

@@ -135,9 +135,10 @@ def _encode_with_text(
 ) -> Processed:
     """Encode a text with a sound if `sound` is True, else with an image.
 
-    The text may contain a special token that stands for the image or sound. If it does not, and the
-    processor has a chat template, both are encoded as one chat message. Without a template, the
-    special token is put before the text.
+    The text may contain a special token that stands for the image or sound. If the text does not
+    contain this token, text and image or sound are encoded as one chat message with the chat
+    template of the processor. If the processor has no template, the special token is put before the
+    text instead.
     """
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     kind = "audio" if sound else "image"

@@ -87,7 +87,9 @@ class Truncation:
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit.
 
-        Texts for a decoder are limited by the model, even if the limit of this object is a number.
+        The text leaves room for `num_new_tokens` tokens in the model. If the limit of this object
+        is a number, it is an upper bound, too, but only for `inputs`: a text for the decoder of an
+        encoder-decoder model is limited only by the model.
         """
         if not self:
             return None

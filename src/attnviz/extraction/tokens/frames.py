@@ -1,7 +1,7 @@
 """Functions that return the tokens of a sound, named by their start time, and a note on its end.
 
-A model gets a sound as samples, or as feature vectors, one for about 10 ms. A query or key of its
-encoder is a frame, which covers several of them.
+A model gets a sound as samples, or as feature vectors, one for about 10 ms. A query or key of the
+model's sound encoder is a frame, which covers several samples or feature vectors.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def with_sound_runs(
     """Rename tokens that stand for parts of a sound. A name is the start time: ``0.04s``.
 
     Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
-    number of the sound, counted from 1: ``2: 0.04s``. If the number of sounds in `arguments` is
-    another one, times are not known. Then all tokens of the first sound are named ``sound 1``, and
-    so on. Return `tokens` itself if no token stands for a part of a sound.
+    number of the sound, counted from 1: ``2: 0.04s``. If `arguments` do not contain as many sounds,
+    times are not known. Then all tokens of the first sound are named ``sound 1``, and so on. Return
+    `tokens` itself if no token stands for a part of a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
@@ -134,10 +134,11 @@ def with_sound_runs(
 def length_notes(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> list[str]:
-    """Return a list with a note on the end of a sound if the model's input is longer.
+    """Return a list with a note on when the sound ends, if the model's input is longer.
 
     Otherwise the list is empty. Differences of up to 0.1 seconds do not count. `samples` is the
-    number of samples of the sound at the processor's sampling rate, or 0 if it is not known.
+    number of samples of the sound at the processor's sampling rate. It is 0 if the number is not
+    known. Then the list is empty, too.
     """
     sound = _sound_of(arguments, config, processor)
     if not samples or sound is None:

@@ -1,7 +1,7 @@
 """Functions that find the display text and the word of each token, and whether it is special.
 
-The display text of a token is the text that views show. It differs from the token's entry in the
-vocabulary of a tokenizer, which encodes spaces and other characters in an alphabet.
+The display text of a token is the text that views show. The token's entry in the vocabulary of a
+tokenizer is another text: it encodes spaces and other characters in an alphabet.
 """
 
 from __future__ import annotations
@@ -201,9 +201,9 @@ def _encoded_again(
 ) -> Words | None:
     """Decode the ids, encode the text again, and return the word of each token in this encoding.
 
-    Consecutive tokens of one text, without special tokens, are encoded together. Words of each such
-    encoding are counted from 0. The word of a special token is None. Return None if the new ids
-    differ from `ids`.
+    Consecutive tokens of one text, without special tokens, are encoded together. In each encoding,
+    words are counted from 0. The word of a special token is None. Return None if any new ids differ
+    from `ids`, because then the words are not those of the tokens.
     """
     words: list[int | None] = []
     runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
@@ -221,7 +221,11 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether no word has a space inside. Some tokenizers return phrases with spaces as words."""
+    """Whether no word has a space between two characters.
+
+    Some tokenizers return phrases with spaces as words. These are not words for a reader.
+    `words` has the number of each token's word, and `entries` the vocabulary entry of each token.
+    """
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
