@@ -86,8 +86,8 @@ def _work(model_type: str, answer: Connection) -> None:
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
     """Check each model type in a process. Yield a row for each case when it is ready.
 
-    If a process dies, or needs more than `_MAX_SECONDS` for a case, the row of this case says so,
-    and the remaining cases of the model type are skipped.
+    If a process dies, or needs more than `_MAX_SECONDS` for a case, the last row of the model type
+    says so, and its remaining cases are skipped.
     """
     # Fork the processes. A spawned process would import transformers again, which takes longer
     # than most checks.

@@ -156,7 +156,7 @@ def _compared(
 
 
 def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
-    """Raise `_EndedError` if the record has wrong weights, lacks weights, or has a wrong shape.
+    """Raise `_EndedError` if the record has wrong weights, or lacks weights or queries.
 
     The result of the check is then "wrong". It is "partly" if the record only lacks weights, and
     the extraction gave a warning.

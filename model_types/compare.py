@@ -277,9 +277,11 @@ def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tens
 
 
 def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -> Match | None:
-    """Find the layers for a field that has the weights of several stacks, or return None.
+    """Find the layers for a field that has the weights of several stacks.
 
-    Examples are the local and deep layers of CANINE, and self- and cross-attention of Mllama.
+    For example, a field of CANINE has the weights of local and of deep layers, and a field of
+    Mllama those of self- and of cross-attention. Return None if a tensor of the field fits no
+    layer.
     """
     remaining = list(layers)
     pairs: list[Pair] = []

@@ -52,9 +52,10 @@ def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _swapped_layers(config: PretrainedConfig) -> Any:
-    """Swap layers with sliding-window and with full attention.
+    """Return `layer_types` after swapping sliding-window attention and full attention.
 
-    If only one of the two kinds occurs, change every second layer to the other kind.
+    If only one of the two kinds occurs, change every second layer to the other kind. If neither
+    occurs, leave the setting unchanged.
     """
     now: Sequence[str] = config.layer_types or ()
     other = {_SLIDING: _FULL, _FULL: _SLIDING}
@@ -66,7 +67,11 @@ def _swapped_layers(config: PretrainedConfig) -> Any:
 
 
 def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
-    """Return a function that sets all layers to `kind`, if each has sliding or full attention."""
+    """Return a function that returns `layer_types` with the entry `kind` for all layers.
+
+    If a layer has neither sliding-window nor full attention, the function leaves the setting
+    unchanged.
+    """
 
     def setting(config: PretrainedConfig) -> Any:
         now: Sequence[str] = config.layer_types or ()

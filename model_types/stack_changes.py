@@ -179,8 +179,9 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
     """Return the columns in the input of a matrix that became 0 through the ablation of a head.
 
     `plain` and `now` state which columns are 0 without and with the ablation, with one tensor per
-    call of the matrix. Return None if the columns cannot be those of the last head. They must be
-    the last columns, the same in every call, and their number must divide that of all columns.
+    call of the matrix. Return None if the columns that became 0 cannot be those of the last head.
+    The columns of the last head are the last ones, and the same in every call. Their number divides
+    the number of all columns.
     """
     if len(plain) != len(now) or not now:
         return None

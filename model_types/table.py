@@ -185,7 +185,7 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
 
 
 def _changes(row: Row) -> tuple[str, str, str]:
-    """Return the cells of a row about changes: gate, identity and projection."""
+    """Return three cells of the table, from `StackChange.gate`, `identity` and `projection`."""
     changes = row.changes
     identities = {change.identity for change in changes.values()} - {None}
     return (

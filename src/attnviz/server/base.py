@@ -100,11 +100,15 @@ class PageRequest:
 
     @property
     def key(self) -> str:
-        """The state as a string."""
+        """State of the view as a string. Equal states have equal strings."""
         return json.dumps(self.state, sort_keys=True)
 
     def answer(self, server: BaseServer) -> Reply:
-        """Return a part of the page. Make the page if it is not stored yet."""
+        """Return a part of the page.
+
+        The page is made if it is not stored yet. It is no longer stored after its last part is
+        returned.
+        """
         if server.make_page is None:
             raise ValueError("this view has no HTML export")
         if self.part < 0:

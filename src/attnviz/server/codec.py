@@ -31,10 +31,10 @@ _DEFLATED_ZEROS = 0.25
 # Float32 weights are deflated only if their total size in bytes is at least this.
 _DEFLATED_FROM = 4096
 
-# Largest error of a decoded weight, as a share of the maximum, with the codes up to 255 and with
-# the codes of signed numbers up to 127. A code is proportional to the square root of the weight.
-# Therefore small weights, which are the most frequent, have the smallest errors. The error is
-# largest halfway between the two highest codes, for example (255^2 - 254.5^2) / 255^2.
+# Largest errors of a decoded weight, as shares of the maximum. `UINT8_SQRT_ERROR` is for codes from
+# 0 to 255, and `INT8_SQRT_ERROR` for codes of signed numbers from -127 to 127. A code is
+# proportional to the square root of the weight. Therefore small weights, which are the most
+# frequent, have the smallest errors. The error is largest halfway between the two highest codes.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
 

@@ -111,8 +111,9 @@ def encode_tile(
     numbers = np.arange(rows.start, rows.stop)
     if interval is not None:
         numbers = _sample_queries(rows, interval)
-    # If there are fewer sampled queries than rows of cells, several rows of cells show the same
-    # query. `row_height` is the number of queries that these rows cover together.
+    # `row_height` is the number of queries that a row of cells covers. If there are fewer sampled
+    # queries than rows of cells, several rows of cells show the same query. `row_height` is then
+    # the number of queries that these rows cover together.
     row_height = max(cell, interval or 1)
     row = (numbers - rows.start) // row_height
     pace = Pace("weights", len(heads) * len(row) * attention.num_keys)

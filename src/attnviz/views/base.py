@@ -434,7 +434,7 @@ class View(anywidget.AnyWidget):
             self._show_saved()
 
     def _show_saved(self) -> None:
-        """Add a picture to the outputs, for readers of the notebook who have no kernel.
+        """Add a picture to the outputs of the cell, for readers of the notebook without a kernel.
 
         If ``options.snapshot`` is "page", the interactive page is added, too.
         """
@@ -455,7 +455,10 @@ class View(anywidget.AnyWidget):
             show_saved(still)
 
     def _still(self) -> str:
-        """Return the HTML of the picture that is saved with the view. No browser is needed."""
+        """Return the HTML of the picture that a notebook saves beside the view.
+
+        Drawing this picture needs no browser.
+        """
         raise NotImplementedError
 
     def close(self) -> None:

@@ -445,7 +445,7 @@ class ChangedRuns:
         return weights
 
     def _unique_name(self, changes: Changes, outline: AttentionRecord) -> str:
-        """Return the same short name for the same changes, and different names for others."""
+        """Return a short name of changes. Equal changes get equal names, others different names."""
         if changes not in self._names:
             described = [description_of(change, outline.stack(change.stack)) for change in changes]
             words = "; ".join(sentence[0].lower() + sentence[1:] for sentence in described)
@@ -569,9 +569,10 @@ def _begin(changes: Changes, record: AttentionRecord) -> str:
 
 
 def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
-    """Return the options that capture the layers of the record `shown`, with its dtype.
+    """Return the options that capture the layers of the record `shown`.
 
-    `every` is a record with all layers of the model.
+    Queries and keys are captured with the dtype of those in `shown`, or with the dtype of the model
+    if `shown` has none. `every` is a record with all layers of the model.
     """
     stacks = list(shown.stacks.values())
     whole = all(stack.layers == every.stack(stack.name).layers for stack in stacks)

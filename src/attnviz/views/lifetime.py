@@ -104,9 +104,9 @@ def _shell() -> Any:
 
 @atexit.register
 def _leave_open() -> None:
-    """Remove the comms of all views at shutdown, because a view without a comm is not closed.
+    """Remove the comms of all views at shutdown. Closing a view without a comm does nothing.
 
-    Modules that `close` needs may already be deleted at shutdown.
+    Closing a view with a comm needs modules that may already be deleted at shutdown.
     """
     for views in _views_by_cell.values():
         for view in views:

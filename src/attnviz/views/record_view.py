@@ -158,7 +158,8 @@ class RecordView(PositionedView):
         """Record that is shown. While a generation is running, it has the tokens so far.
 
         Set it to another record to show that record. The view keeps its stack, layer, heads and
-        tokens if they exist in the new record. Traits that do not fit are reset to their defaults.
+        tokens if they exist in the new record. If the value of a trait does not fit the new record,
+        the trait gets its default value.
 
         Examples
         --------

@@ -183,9 +183,10 @@ class WhatIf(RecordView):
         return RecordServer(self.served_record, page=weakly(self._page_of), interventions=runs)
 
     def _page_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:
-        """Add the cached results of changed runs to the page.
+        """Return the record and the state of a page, with the cached results of changed runs.
 
-        If the page shows the changed run or the difference, also add the stacks of both.
+        If the page shows the run with `changes` or the difference, the record also contains the
+        stacks of this run and of the difference.
         """
         record, made = super()._page_content(state)
         if self._source is None:
