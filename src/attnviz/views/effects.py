@@ -53,8 +53,8 @@ def note_of(value: Any, of: _Of) -> str | None:
 def notes_of(scores: Any, of: _Of) -> dict[str, str]:
     """Return the note of each score that is a `HeadEffects` or `TokenEffects`, by name.
 
-    A score may also be a mapping of such values by stack. Its note is that of the first value with a
-    note.
+    A score may also be a mapping of such values by stack. Its note is that of the first value that
+    has a note.
     """
     notes: dict[str, str] = {}
     for name, value in by_name(scores).items():

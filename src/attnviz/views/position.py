@@ -4,9 +4,8 @@ A stack is the attention of one kind in all layers, such as "self" or "cross". A
 is a token that the reader chose with a click.
 
 The traits of the position can also be set to the text of a token, a negative number, one head, or
-"all" heads.
-Such a value is replaced by non-negative numbers when the trait is set. Therefore a trait can be
-linked to the same trait of another view.
+"all" heads. Such a value is replaced by non-negative numbers when the trait is set. Therefore a
+trait can be linked to the same trait of another view.
 """
 
 from __future__ import annotations
