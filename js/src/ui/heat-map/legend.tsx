@@ -24,24 +24,16 @@ interface WeightScale {
 }
 
 /** Return the labels for the lower end, the middle and the upper end of a scale. */
-export function scaleLabels({
-  scale,
-  end,
-  beyond,
-  signs,
-}: Omit<WeightScale, "theme">): [string, string, string] {
-  if (signs) {
-    const endLabel = plainNumber(end);
-    const [low, , high] = aroundZero(endLabel);
-    const zero = scale === "log" ? `±${plainNumber(weightAt(0, end, scale))} and less` : "0";
-    return beyond ? [`≤${low}`, zero, `≥${high}`] : [low, zero, high];
-  }
+export function scaleLabels(weights: Omit<WeightScale, "theme">): [string, string, string] {
+  const { scale, end, beyond, signs } = weights;
   const label = (share: number): string => plainNumber(weightAt(share, end, scale));
-  return [
-    scale === "log" ? `≤${label(0)}` : label(0),
-    label(0.5),
-    beyond ? `≥${label(1)}` : label(1),
-  ];
+  if (!signs) {
+    const low = scale === "log" ? `≤${label(0)}` : label(0);
+    return [low, label(0.5), beyond ? `≥${label(1)}` : label(1)];
+  }
+  const [low, , high] = aroundZero(plainNumber(end));
+  const zero = scale === "log" ? `±${label(0)} and less` : "0";
+  return beyond ? [`≤${low}`, zero, `≥${high}`] : [low, zero, high];
 }
 
 /** Return the legend of a colour scale of weights. */
@@ -56,24 +48,15 @@ export function weightScale(weights: WeightScale, quantity: string): LegendScale
 
 /** Return the legend of the colour scale of a heat map. */
 export function heatMapScale(heatMap: HeatMap): LegendScale {
-  return weightScale({ ...heatMap, signs: signsOf(heatMap) }, quantityInWords(heatMap));
-}
-
-/**
- * Return the title of the colour scale: "weight", or "less ← difference → more" for signed numbers.
- */
-function quantityInWords({ layout }: HeatMap): string {
-  const quantity = quantityOf(layout.viewport.stack);
-  return quantity.signed ? signsInWords(quantity) : quantity.name;
-}
-
-/** Return the switch for the end of the colour scale. */
-export function scaleSwitch(store: HeatMapStore, { end, grid, layout }: HeatMap) {
-  const { name } = quantityOf(layout.viewport.stack);
-  const scale = { end, maximum: grid.maximum };
-  return fitSwitch("scale to the largest in sight", store.scaling, scale, name);
+  const quantity = quantityOf(heatMap.layout.viewport.stack);
+  const title = quantity.signed ? signsInWords(quantity) : quantity.name;
+  return weightScale({ ...heatMap, signs: signsOf(heatMap) }, title);
 }
 
 export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
-  return <ColorLegend scale={heatMapScale(heatMap)} toggle={scaleSwitch(store, heatMap)} />;
+  const { end, grid, layout } = heatMap;
+  const { name } = quantityOf(layout.viewport.stack);
+  const scale = { end, maximum: grid.maximum };
+  const toggle = fitSwitch("scale to the largest in sight", store.scaling, scale, name);
+  return <ColorLegend scale={heatMapScale(heatMap)} toggle={toggle} />;
 }

@@ -200,12 +200,12 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const wheel = useRef(0);
   const pinch = useRef(1);
   const drawnId = useComputed(() => {
-    const drawn = store.heatMap.value?.layout.viewport;
+    const drawn = store.base.value?.layout.viewport;
     return store.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
   });
 
   useSignalEffect(() => {
-    const every = store.heatMap.value?.grid.every;
+    const every = store.base.value?.grid.every;
     if (every === undefined) context.root.removeAttribute("data-attnviz-estimate");
     else context.root.setAttribute("data-attnviz-estimate", `1/${every}`);
   });

@@ -219,10 +219,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     };
   });
 
-  const heatMap = computed<HeatMap | null>(
-    () => pinned.value && { ...pinned.value, hovered: hovered.value, cursor: cursor.value },
-  );
-
   // The cells do not depend on the pointer. This signal colours them only when they change.
   const back = computed(() => (base.value ? backMarks(base.value) : []));
 
@@ -267,11 +263,11 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     base,
     /** Drawn heat map with pins, and without pointer and keyboard cursor. */
     pinned,
-    /** Drawn heat map with pins, pointer and keyboard cursor. */
-    heatMap,
     scene: computed(() => {
-      const now = heatMap.value;
-      return now && sceneOf(now.layout, back.value, frontMarks(now));
+      const now = pinned.value;
+      if (!now) return null;
+      const front = frontMarks({ ...now, hovered: hovered.value, cursor: cursor.value });
+      return sceneOf(now.layout, back.value, front);
     }),
     /** Summary for screen readers, which does not depend on the pointer. */
     summary: computed(() => (pinned.value ? summary(pinned.value) : "")),

@@ -67,21 +67,12 @@ export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
 }
 
 /**
- * Return the tiles to request for a viewport.
- *
- * For a large matrix, a tile of the whole matrix comes first. It fills every part that the reader
- * visits until finer tiles arrive. The visible tiles follow, nearest to the centre first.
+ * Return the tiles to request for a viewport. For a large matrix, a tile of the whole matrix comes
+ * first. It fills every part that the reader visits until finer tiles arrive.
  */
 export function wantedTiles(viewport: Viewport): TileRequest[] {
-  const tiles = tilesOf(viewport);
-  if (!isLarge(viewport)) return tiles;
   const whole = { ...tileSetOf(viewport), level: wholeLevel(viewport), row: 0, column: 0 };
-  const span = TILE * 2 ** tileLevel(viewport);
-  const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
-  const [row, column] = [middle(viewport.axes.query), middle(viewport.axes.key)];
-  const away = (tile: TileRequest): number => Math.hypot(tile.row - row, tile.column - column);
-  tiles.sort((one, other) => away(one) - away(other));
-  return [whole, ...tiles];
+  return [...(isLarge(viewport) ? [whole] : []), ...tilesOf(viewport)];
 }
 
 /** Cells of the visible part of a matrix. */

@@ -50,8 +50,8 @@ export interface Viewport extends Selection {
   pooled: Pooled;
   /** Device pixels per CSS pixel. */
   ratio: number;
-  /** Whether a cell covers several weights if the whole matrix is visible. */
-  poolsWhole: boolean;
+  /** Whether a cell covers several weights at some zoom. */
+  canPool: boolean;
 }
 
 export function pinsOf({ token, key }: Selection): Position {
@@ -155,7 +155,7 @@ export function viewportOf(
     pair,
     pooled: state.pooled,
     ratio,
-    poolsWhole: levelOf(Math.min(wholePixels.query, wholePixels.key)) > 0,
+    canPool: levelOf(Math.min(wholePixels.query, wholePixels.key)) > 0,
     axes: bySide((side) =>
       axisOf(tokens[side], extents[side], windows[side], pixels[side], room[side], ratio),
     ),
@@ -257,18 +257,13 @@ export function pixelOf(axis: Axis, token: number): number {
 function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const { extent } = now;
   const tokensPerCell = 2 ** next.level;
-  const size = Math.min(
-    Math.ceil(sizeOf(next.window) / tokensPerCell) * tokensPerCell,
-    sizeOf(extent),
-  );
-  // Find whole cells first, as `cellAt` does for the pointer, so both give the same token.
-  const cellUnder = (axis: Axis, cells: number): number =>
-    Math.max(0, Math.min(cells - 1, Math.floor(pixel / axis.cell)));
-  const cell = cellUnder(now, now.cells);
-  const nextCell = cellUnder(next, Math.ceil(size / tokensPerCell));
-  const inCell = Math.max(0, Math.min(0.999, pixel / now.cell - cell));
-  const token = now.window[0] + cell * 2 ** now.level + Math.floor(inCell * 2 ** now.level);
-  const start = (Math.floor(token / tokensPerCell) - nextCell) * tokensPerCell;
+  const cells = Math.ceil(sizeOf(next.window) / tokensPerCell);
+  const size = Math.min(cells * tokensPerCell, sizeOf(extent));
+  const position = Math.max(0, Math.min(now.cells - 0.001, pixel / now.cell));
+  const token = now.window[0] + Math.floor(position * 2 ** now.level);
+  const lastCell = Math.ceil(size / tokensPerCell) - 1;
+  const cellsBefore = Math.floor(Math.max(0, Math.min(lastCell, pixel / next.cell)));
+  const start = (Math.floor(token / tokensPerCell) - cellsBefore) * tokensPerCell;
   // The window starts at a whole cell. The last cell of a text may cover fewer tokens.
   const last = Math.ceil((extent[1] - size) / tokensPerCell) * tokensPerCell;
   const first = Math.max(extent[0], Math.min(last, start));

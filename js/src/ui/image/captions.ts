@@ -11,22 +11,21 @@ import {
   capital,
   formatShare,
   pluralOf,
-  type Quantity,
+  quantityOf,
   quoted,
   quotedAt,
   withWay,
   written,
 } from "../text/captions";
+import type { Selection } from "../view/record";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** Heat maps over an image that the captions describe. */
-export interface HeatCaptionInput {
+/** Weights over an image that the captions describe. */
+export interface CaptionedHeat {
   question: HeatQuestion;
   /** Patch grid of the values: a grid of keys or, for weights on a key, a grid of queries. */
   grid: PatchGrid;
-  queries: TokenList;
-  keys: TokenList;
-  quantity: Quantity;
+  selection: Pick<Selection, "stack" | "queries" | "keys">;
 }
 
 /** Smallest share of the weights that the caption names. */
@@ -44,7 +43,8 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
  * Describe how the weights of a query are distributed: "61% on the image, 30% on “[CLS]”, 9%
  * elsewhere".
  */
-export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): string {
+export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): string {
+  const { keys } = selection;
   const sum = (values: Float32Array): number => values.reduce((total, value) => total + value, 0);
   const total = sum(heat.values);
   if (total === 0) return "no weight at all";
@@ -63,8 +63,9 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): str
 }
 
 /** Describe the patch with the largest absolute value of a heat map. */
-function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
-  const { grid, queries, keys, question, quantity } = input;
+function strongestInWords(heat: Heat, { grid, selection, question }: CaptionedHeat): string {
+  const { queries, keys, stack } = selection;
+  const quantity = quantityOf(stack);
   const values = onGrid(heat, grid);
   const best = values.indexOf(largestOf(values));
   const { text } = question.side === "key" ? queries : keys;
@@ -73,8 +74,10 @@ function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
   return `${quoted(text[grid.start + best] ?? "")}, ${number}`;
 }
 
-export function headingOf({ question, grid, queries, keys, quantity }: HeatCaptionInput): string {
+export function headingOf({ question, grid, selection }: CaptionedHeat): string {
   const { side, token } = question;
+  const { queries, keys } = selection;
+  const quantity = quantityOf(selection.stack);
   const numbers = capital(pluralOf(quantity));
   if (side === "query")
     return `${numbers} of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
@@ -86,8 +89,8 @@ export function headingOf({ question, grid, queries, keys, quantity }: HeatCapti
 }
 
 /** Return the caption below one heat map. */
-export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
-  const { quantity } = input;
+export function heatInWords(heat: Heat, input: CaptionedHeat): string {
+  const quantity = quantityOf(input.selection.stack);
   if (quantity.signed) return `Largest ${quantity.name}: ${strongestInWords(heat, input)}.`;
   if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
   // Maxima over heads do not sum to 1, so the caption has no shares.
@@ -96,7 +99,7 @@ export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
 }
 
 /** Describe all heat maps over the image for screen readers. */
-export function heatsInWords(heats: readonly Heat[], input: HeatCaptionInput): string {
+export function heatsInWords(heats: readonly Heat[], input: CaptionedHeat): string {
   const captions = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, input)}`);
   return `${headingOf(input)}. ${captions.join(" ")}`;
 }

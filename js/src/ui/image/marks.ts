@@ -11,41 +11,36 @@ import { fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
 import { type Ink, inkColor, signColor } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
-import { aroundZero, plainNumber, signsInWords } from "../text/captions";
-import { type HeatCaptionInput, headingOf, heatInWords } from "./captions";
-import { type Heat, onGrid } from "./state";
+import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
+import { type CaptionedHeat, headingOf, heatInWords } from "./captions";
+import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** Everything that determines the marks of an image panel. */
-export interface PanelContent {
+/** Frame around a patch. */
+interface Frame {
+  /** Token of the patch. No frame is drawn for null, and for tokens outside the patch grid. */
+  token: number | null;
+  stroke: string;
+  strokeWidth: number;
+}
+
+/** Everything that determines the marks and captions of an image panel. */
+export interface PanelContent extends Omit<CaptionedHeat, "question"> {
+  /** Null until values are loaded. */
+  question: HeatQuestion | null;
   width: number;
   palette: Palette;
   image: RecordImage;
-  /** Patch grid of the values. */
-  grid: PatchGrid;
   /** Heat maps over the image. If empty, the panel shows only the image. */
   heats: readonly Heat[];
-  captionInput: HeatCaptionInput | null;
   /** Absolute value that has the strongest colour. */
   end: number;
-  /**
-   * Highlighted patches, as indices in the grid: the patch of the token that the weights belong to,
-   * and the patch of the other pinned token.
-   */
-  own: number | null;
-  other: number | null;
-  /** Patch under the pointer or the keyboard cursor. */
-  hovered: number | null;
+  frames: readonly Frame[];
   /** Notes below the image: limitations, and the effect of a click. */
   notes: readonly string[];
 }
 
 /** Position and size of an image in the panel, in pixels. */
-interface Tile {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}
+type Tile = Record<"x" | "y" | "width" | "height", number>;
 
 /** Opacity of the largest weight. The image remains visible below it. */
 export const HEAT_OPACITY = 0.82;
@@ -82,54 +77,35 @@ export function heatPixels(
  * Return the frame of a highlighted patch. A second frame in the background colour makes the first
  * visible on every image.
  */
-function frameMarks(
-  content: PanelContent,
-  tile: Tile,
-  index: number | null,
-  stroke: string,
-  strokeWidth: number,
-): Mark[] {
-  const { grid, palette } = content;
-  const patch = index === null ? null : patchIn(grid, grid.start + index);
+function frameMarks({ grid, palette }: PanelContent, tile: Tile, frame: Frame): Mark[] {
+  const { token, stroke, strokeWidth } = frame;
+  const patch = patchIn(grid, token);
   if (!patch) return [];
   const [width, height] = [tile.width / grid.columns, tile.height / grid.rows];
-  const box = {
-    x: tile.x + patch.column * width,
-    y: tile.y + patch.row * height,
-    width,
-    height,
-  };
-  const ground = palette.background;
+  const [x, y] = [tile.x + patch.column * width, tile.y + patch.row * height];
+  const box = { kind: "rect", x, y, width, height } as const;
   return [
-    { kind: "rect", ...box, stroke: ground, strokeWidth: strokeWidth + 2 },
-    { kind: "rect", ...box, stroke, strokeWidth },
+    { ...box, stroke: palette.background, strokeWidth: strokeWidth + 2 },
+    { ...box, stroke, strokeWidth },
   ];
 }
 
 function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[] {
-  const { palette, grid, image } = content;
-  const { own, other, hovered, captionInput } = content;
-  const signed = captionInput?.quantity.signed;
-  const marks: Mark[] = [];
+  const { palette, grid, image, selection, end, frames } = content;
+  const whole = { pixels: image.pixels, columns: image.width, rows: image.height };
+  const marks: Mark[] = [
+    pictureMark(heat ? greyOf(image, rgbOf(palette.background)) : whole, tile),
+  ];
   if (heat) {
-    marks.push(pictureMark(greyOf(image, rgbOf(palette.background)), tile), {
-      kind: "image",
-      ...tile,
-      pixels: heatPixels(onGrid(heat, grid), content.end, signed ? palette : heat.series.color),
-      columns: grid.columns,
-      rows: grid.rows,
-    });
-  } else {
-    const whole = { pixels: image.pixels, columns: image.width, rows: image.height };
-    marks.push(pictureMark(whole, tile));
+    const ink = selection.stack.signed ? palette : heat.series.color;
+    const pixels = heatPixels(onGrid(heat, grid), end, ink);
+    marks.push({ kind: "image", ...tile, pixels, columns: grid.columns, rows: grid.rows });
   }
-  marks.push(
+  return [
+    ...marks,
     { kind: "rect", ...tile, stroke: palette.rule },
-    ...frameMarks(content, tile, other, palette.muted, 1.2),
-    ...frameMarks(content, tile, own, palette.ink, 1.8),
-    ...frameMarks(content, tile, hovered, palette.ink, 1),
-  );
-  return marks;
+    ...frames.flatMap((frame) => frameMarks(content, tile, frame)),
+  ];
 }
 
 /** Marks of a panel, and the position and size of its images. */
@@ -139,12 +115,20 @@ export interface Panel extends Box {
 
 /** Return the marks of a panel: heading, images with captions, colour scale and notes. */
 export function panelMarks(content: PanelContent): Panel {
-  const { palette, heats, captionInput, image, width } = content;
-  const marks: Mark[] = [];
+  const { palette, heats, question, selection, image, width } = content;
+  const captioned = question && { ...content, question };
   const tiles: Tile[] = [];
+  const marks: Mark[] = [];
+  /** Add a text at a position, in lines of at most `most` pixels, and return the position below. */
+  const write = (text: string, x: number, y: number, most = width): number => {
+    const all = lines(text, most, CAPTION);
+    all.forEach((line, i) => {
+      marks.push(textMark(line, x, y + i * LINE, palette.muted, CAPTION));
+    });
+    return y + all.length * LINE;
+  };
   let y = HEADING / 2 + 2;
-  const heading = captionInput ? headingOf(captionInput) : "The image";
-  for (const line of lines(heading, width, HEADING)) {
+  for (const line of lines(captioned ? headingOf(captioned) : "The image", width, HEADING)) {
     marks.push(textMark(line, 0, y, palette.ink, HEADING));
     y += LINE + 2;
   }
@@ -154,50 +138,39 @@ export function panelMarks(content: PanelContent): Panel {
   const wide = Math.min(room, (MAX_HEIGHT * image.width) / image.height);
   const high = (wide * image.height) / image.width;
   for (let first = 0; first < count; first += across) {
-    let below = y;
     const row = heats.length > 0 ? heats.slice(first, first + across) : [null];
-    row.forEach((heat, column) => {
+    const ends = row.map((heat, column) => {
       const x = column * (room + GAP);
-      let top = y;
+      const top = heat ? y + LINE : y;
       if (heat) {
-        const more = { bold: true };
-        marks.push(textMark(heat.series.name, x, top + 3, heat.series.textColor, CAPTION, more));
-        top += LINE;
+        const { name, textColor } = heat.series;
+        marks.push(textMark(name, x, y + 3, textColor, CAPTION, { bold: true }));
       }
       const tile = { x, y: top, width: wide, height: high };
       tiles.push(tile);
       marks.push(...tileMarks(content, heat, tile));
-      top += high + CAPTION + 1;
-      const caption = heat && captionInput ? heatInWords(heat, captionInput) : "";
-      for (const line of lines(caption, room, CAPTION)) {
-        marks.push(textMark(line, x, top, palette.muted, CAPTION));
-        top += LINE;
-      }
-      below = Math.max(below, top);
+      const caption = heat && captioned ? heatInWords(heat, captioned) : "";
+      return write(caption, x, top + high + CAPTION + 1, room);
     });
-    y = below + 6;
+    y = Math.max(...ends) + 6;
   }
-  if (captionInput && heats[0]) {
+  if (heats[0]) {
     const end = plainNumber(Number(content.end.toPrecision(3)));
-    const { quantity } = captionInput;
-    const { name, signed } = quantity;
+    const quantity = quantityOf(selection.stack);
     const only = heats.length === 1 ? heats[0].series.color : palette.neutral;
     const scale = rampBox(palette, {
       color: (position) => {
-        const share = signed ? 2 * position - 1 : position;
-        const color = signed ? signColor(share, palette) : only;
+        const share = quantity.signed ? 2 * position - 1 : position;
+        const color = quantity.signed ? signColor(share, palette) : only;
         return [...rgbOf(color), 255 * HEAT_OPACITY * Math.abs(share)];
       },
-      labels: signed ? aroundZero(end) : ["0", name, end],
-      ...(signed && { quantity: signsInWords(quantity) }),
+      labels: quantity.signed ? aroundZero(end) : ["0", quantity.name, end],
+      ...(quantity.signed && { quantity: signsInWords(quantity) }),
     });
     marks.push(...translate(scale.marks, 0, y));
     y += scale.height + 12;
   }
-  for (const line of content.notes.flatMap((note) => lines(note, width, CAPTION))) {
-    marks.push(textMark(line, 0, y, palette.muted, CAPTION));
-    y += LINE;
-  }
+  for (const note of content.notes) y = write(note, 0, y);
   return { width, height: Math.ceil(y), marks, tiles };
 }
 

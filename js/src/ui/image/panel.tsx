@@ -86,10 +86,10 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const move = (down: number, across: number) => () => {
     const content = panel.content.peek();
     if (!content) return false;
-    const { grid, own } = content;
+    const { grid } = content;
     const now = panel.hovered.peek();
     // The first press of an arrow key only shows the cursor.
-    const from = now?.patch ?? own ?? 0;
+    const from = now?.patch ?? panel.start();
     const step = (index: number, change: number, count: number): number =>
       Math.max(0, Math.min(count - 1, index + (now ? change : 0)));
     const row = step(Math.floor(from / grid.columns), down, grid.rows);

@@ -4,7 +4,7 @@
  */
 
 import { computed, signal } from "@preact/signals";
-import type { PatchGrid } from "../../client/protocol";
+import type { PatchGrid, Range } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { combineHeads } from "../../client/signs";
 import type { Source } from "../../client/source";
@@ -90,11 +90,10 @@ export interface HeatSeries {
   how: "mean" | "max";
 }
 
+type Side = "query" | "key";
+
 /** Tokens whose weights are shown over the image. A field is null without such a token. */
-export interface Focus {
-  query: number | null;
-  key: number | null;
-}
+export type Focus = Record<Side, number | null>;
 
 /**
  * Request for the weights of a query on all keys (`side` is "query"), or of all queries on a key
@@ -103,11 +102,11 @@ export interface Focus {
 export interface HeatQuestion {
   stack: string;
   layer: number;
-  side: "query" | "key" | null;
+  side: Side | null;
   token: number;
-  numQueries: number;
-  numKeys: number;
-  series: HeatSeries[];
+  rows: Range;
+  columns: Range;
+  series: readonly HeatSeries[];
 }
 
 /** Values of one heat map. They include the values of tokens that are not patches. */
@@ -129,47 +128,44 @@ const MAX_HEAT_MAPS = 16;
  * if there is none.
  */
 export function queryGridOf(
-  selection: Pick<Selection, "queries">,
-  grid: PatchGrid,
+  { queries }: Pick<Selection, "queries">,
+  { image, rows, columns, start }: PatchGrid,
 ): PatchGrid | null {
-  const same = (other: PatchGrid): boolean =>
-    other.image === grid.image && other.rows === grid.rows && other.columns === grid.columns;
-  const grids = selection.queries.grids ?? [];
-  // Prefer the grid at the same position, because an image may occur twice among the tokens.
-  return (
-    grids.find((candidate) => same(candidate) && candidate.start === grid.start) ??
-    grids.find(same) ??
-    null
+  const grids = (queries.grids ?? []).filter(
+    (grid) => grid.image === image && grid.rows === rows && grid.columns === columns,
   );
+  // Prefer the grid at the same position, because an image may occur twice among the tokens.
+  return grids.find((grid) => grid.start === start) ?? grids[0] ?? null;
 }
 
 /**
- * Return `series` or, if there are more than `MAX_HEAT_MAPS`, one series with the mean of all their
- * heads.
+ * Return the request for a selection, or null if there are no series or if a mean would need too
+ * many weights. If there are too many series, the mean of all their heads is requested.
  */
-export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
-  const first = series[0];
-  if (!first || series.length <= MAX_HEAT_MAPS) return [...series];
-  const heads = series.flatMap((item) => item.heads);
-  return [{ ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" }];
-}
-
-/** Return the request for a selection, or null if a mean would need too many weights. */
 export function heatQuestion(
   selection: Selection,
   grid: PatchGrid,
-  focus: Focus,
-  series: HeatSeries[],
+  { query, key }: Focus,
+  series: readonly HeatSeries[],
 ): HeatQuestion | null {
-  const numQueries = selection.queries.text.length;
-  const numKeys = selection.keys.text.length;
-  const of = { stack: selection.stack.name, layer: selection.layer, numQueries, numKeys, series };
-  if (focus.query !== null) return { ...of, side: "query", token: focus.query };
-  if (focus.key !== null && queryGridOf(selection, grid))
-    return { ...of, side: "key", token: focus.key };
-  return selection.heads.length * numQueries * numKeys > MAX_VALUES
-    ? null
-    : { ...of, side: null, token: 0 };
+  const heads = series.flatMap((item) => item.heads);
+  const [first] = series;
+  if (!first) return null;
+  const mean: HeatSeries = { ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" };
+  const [numQueries, numKeys] = [selection.queries.text.length, selection.keys.text.length];
+  const question: HeatQuestion = {
+    stack: selection.stack.name,
+    layer: selection.layer,
+    side: null,
+    token: 0,
+    rows: [0, numQueries],
+    columns: [0, numKeys],
+    series: series.length > MAX_HEAT_MAPS ? [mean] : series,
+  };
+  if (query !== null) return { ...question, side: "query", token: query, rows: [query, query + 1] };
+  if (key !== null && queryGridOf(selection, grid))
+    return { ...question, side: "key", token: key, columns: [key, key + 1] };
+  return selection.heads.length * numQueries * numKeys > MAX_VALUES ? null : question;
 }
 
 /** Return the mean over the rows of a matrix. */
@@ -183,15 +179,12 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
 /** Load the values of all heat maps of a request. */
 export async function loadHeat(
   source: Source,
-  { stack, layer, side, token, numQueries, numKeys, series }: HeatQuestion,
+  { stack, layer, side, rows, columns, series }: HeatQuestion,
   ended: AbortSignal,
 ): Promise<Heat[]> {
   const heads = [...new Set(series.flatMap((item) => item.heads))];
-  const one: [number, number] = [token, token + 1];
-  const rows: [number, number] = side === "query" ? one : [0, numQueries];
-  const columns: [number, number] = side === "key" ? one : [0, numKeys];
   const { matrices } = await source.block({ stack, layer, heads, rows, columns }, ended);
-  const values = side === null ? matrices.map((matrix) => meanRow(matrix, numKeys)) : matrices;
+  const values = side === null ? matrices.map((matrix) => meanRow(matrix, columns[1])) : matrices;
   return series.map((item) => {
     const own = item.heads.map((head) => values[heads.indexOf(head)] as Float32Array);
     return { series: item, values: combineHeads(own, item.how) };

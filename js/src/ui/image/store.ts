@@ -6,7 +6,6 @@ import { largestOf } from "../../client/signs";
 import type { Box } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
-import { quantityOf } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
@@ -15,8 +14,6 @@ import { type PanelContent, panelMarks } from "./marks";
 import {
   createImageRoom,
   type Focus,
-  fewSeries,
-  type HeatQuestion,
   type HeatSeries,
   heatQuestion,
   loadHeat,
@@ -95,11 +92,11 @@ export function createImagePanel<S extends RecordState>(
       ? { query: selection.value?.token ?? null, key: selection.value?.key ?? null }
       : options.focus.value,
   );
-  const question = computed<HeatQuestion | null>(() => {
-    const series = fewSeries(options.series.value);
-    if (!shown.value || series.length === 0) return null;
-    return heatQuestion(shown.value.now, shown.value.grid, focus.value, series);
-  });
+  const question = computed(
+    () =>
+      shown.value &&
+      heatQuestion(shown.value.now, shown.value.grid, focus.value, options.series.value),
+  );
   const answered = record.answer(question, (request, ended) =>
     loadHeat(context.source, request, ended),
   );
@@ -116,61 +113,61 @@ export function createImagePanel<S extends RecordState>(
     const isOfKey = of?.side === "key";
     const grid = (isOfKey && queryGrid) || keyGrid;
     const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))));
-    const indexOn = (token: number | null, on: PatchGrid | null): number | null =>
-      token !== null && on && patchIn(on, token) ? token - on.start : null;
+    const palette = context.palette.value;
+    // Values of queries have a frame at the patch of their key. Values of keys have a frame at the
+    // patch of their query, and at the patch of a pinned key.
+    const ownGrid = isOfKey ? keyGrid : queryGrid;
+    const own = of?.side && ownGrid && patchIn(ownGrid, of.token);
+    const ownToken = own ? grid.start + of.token - ownGrid.start : null;
     return {
+      ...{ selection: now, question: of, grid, heats, image, palette },
       width: room.panelWidth.value,
-      palette: context.palette.value,
-      image,
-      grid,
-      heats,
-      captionInput: of && {
-        ...{ question: of, grid, queries: now.queries, keys: now.keys },
-        quantity: quantityOf(now.stack),
-      },
       // Use the largest weight itself as the end. A larger round number would make the heat map
       // paler.
       end: largest || 1,
-      own: isOfKey
-        ? indexOn(of.token, keyGrid)
-        : indexOn(of?.side === "query" ? of.token : null, queryGrid),
-      other: isOfKey ? null : indexOn(focus.value.key, keyGrid),
-      hovered: null,
+      frames: [
+        { token: isOfKey ? null : focus.value.key, stroke: palette.muted, strokeWidth: 1.2 },
+        { token: ownToken, stroke: palette.ink, strokeWidth: 1.8 },
+      ],
       notes: [options.note?.value ?? ""],
     };
   });
-  const advice = computed(() => {
-    if (!shown.value) return "";
-    const role = shown.value.queryGrid ? "query" : "key";
-    return shown.value.now.token === null
-      ? `Click a patch to choose it as the ${role}${role === "query" ? ". You can also choose any other query" : ""}.`
-      : "Click a patch to choose another. Esc clears the choice.";
+  const content = computed<PanelContent | null>(() => {
+    if (!base.value || !shown.value) return null;
+    const { grid, palette, frames, notes } = base.value;
+    const patch = hovered.value?.patch;
+    const token = patch === undefined ? null : grid.start + patch;
+    const as = shown.value.queryGrid ? "query. You can also choose any other query" : "key";
+    const advice =
+      shown.value.now.token === null
+        ? `Click a patch to choose it as the ${as}.`
+        : "Click a patch to choose another. Esc clears the choice.";
+    return {
+      ...base.value,
+      frames: [...frames, { token, stroke: palette.ink, strokeWidth: 1 }],
+      notes: [...notes, advice],
+    };
   });
-  const content = computed<PanelContent | null>(
-    () =>
-      base.value && {
-        ...base.value,
-        hovered: hovered.value?.patch ?? null,
-        notes: [...base.value.notes, advice.value],
-      },
-  );
 
   /** Return the query and the key for a patch of the shown weights. */
   const tokensAt = (patch: number): Focus => {
-    const now = base.peek();
-    const of = now?.captionInput?.question;
-    if (of?.side === "key") return { query: (now?.grid.start ?? 0) + patch, key: of.token };
-    const query = of?.side === "query" ? of.token : null;
-    const grid = shown.peek()?.grid;
-    return { query, key: grid ? grid.start + patch : null };
+    const { question: of = null, grid = null } = base.peek() ?? {};
+    const token = grid && grid.start + patch;
+    if (of?.side === "key") return { query: token, key: of.token };
+    return { query: of?.side === "query" ? of.token : null, key: token };
   };
   return {
     content,
     drawn: computed(() => content.value && panelMarks(content.value)),
+    /** Patch that the keyboard cursor starts at: that of the token whose weights are shown. */
+    start: () => {
+      const [content, frame] = [base.peek(), base.peek()?.frames[1]];
+      return content && frame?.token != null ? frame.token - content.grid.start : 0;
+    },
     /** Caption of the panel for screen readers, or "" without a panel. */
     caption: computed(() => {
       const now = base.value;
-      return now?.captionInput ? heatsInWords(now.heats, now.captionInput) : "";
+      return now?.question ? heatsInWords(now.heats, { ...now, question: now.question }) : "";
     }),
     /** Whether the drawn values are those of the current request. */
     current: computed(() => {
@@ -193,13 +190,16 @@ export function createImagePanel<S extends RecordState>(
       if (!now) return;
       const side = now.queryGrid ? "query" : "key";
       const token = (now.queryGrid ?? now.grid).start + patch;
-      const field = now.queryGrid ? "token" : "key";
-      const isPinned = state[field].peek() === token;
+      const pin = now.queryGrid ? "token" : "key";
+      const isPinned = state[pin].peek() === token;
       if (!isPinned) options.reveal(side, token);
-      assign(state, { [field]: isPinned ? null : token });
+      assign(state, { [pin]: isPinned ? null : token });
     },
     /** Return the panel for an export, or null without a panel. */
-    forExport: (): Box | null => base.peek() && panelMarks(base.peek() as PanelContent),
+    forExport: (): Box | null => {
+      const now = base.peek();
+      return now && panelMarks(now);
+    },
   };
 }
 

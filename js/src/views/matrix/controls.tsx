@@ -6,14 +6,7 @@ import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/fra
 import { PLURALS } from "../../ui/heat-map/captions";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
-import {
-  type Axis,
-  isPooled,
-  isWhole,
-  movedBy,
-  SIDES,
-  type Viewport,
-} from "../../ui/heat-map/viewport";
+import { type Axis, isWhole, SIDES, type Viewport } from "../../ui/heat-map/viewport";
 import { capital, counted } from "../../ui/text/captions";
 import { findTokens, TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -39,7 +32,7 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
           ]}
           onChange={(color_scale) => assign(state, { color_scale })}
         />
-        {(viewport.poolsWhole || isPooled(viewport)) && (
+        {viewport.canPool && (
           <Choice
             label="Cells show"
             value={state.pooled.value}
@@ -148,12 +141,10 @@ function WindowField(props: {
   return (
     <fieldset class="av-field av-range" aria-label={label}>
       <span>{label}</span>
-      {field("first", window[0], (first) => {
-        // The last token stays, unless the new first token is after it. Then the window moves and
-        // keeps its size.
-        const moved = movedBy(axis, window, first - window[0]);
-        set(first, first < window[1] ? window[1] : moved[0] + size);
-      })}
+      {/* The other end stays, unless the new end passes it. Then the window moves. */}
+      {field("first", window[0], (first) =>
+        set(first, first < window[1] ? window[1] : first + size),
+      )}
       <span>to</span>
       {field("last", window[1] - 1, (last) =>
         set(last >= window[0] ? window[0] : last - size + 1, last + 1),

@@ -60,20 +60,20 @@ beforeEach(async () => {
 });
 
 const settled = (): Promise<void> => until(() => expect(store.current.value).toBe(true));
-const drawn = (): number => store.heatMap.value?.grid.values[0] as number;
+const drawn = (): number => store.base.value?.grid.values[0] as number;
 
 it("keeps the picture until new data arrives", async () => {
   kernel.held = (name) => name !== "describe";
   assign(state, { layer: 5 });
   expect(store.current.value).toBe(false);
   expect(drawn()).toBeCloseTo(weightOf(0), 6);
-  expect(store.heatMap.value?.layout.viewport.layer).toBe(0);
+  expect(store.base.value?.layout.viewport.layer).toBe(0);
   await until(() => {
     kernel.release();
     expect(store.current.value).toBe(true);
   });
   expect(drawn()).toBeCloseTo(weightOf(5), 6);
-  expect(store.heatMap.value?.layout.viewport.layer).toBe(5);
+  expect(store.base.value?.layout.viewport.layer).toBe(5);
 });
 
 it("uses exact weights for a pin, and states this", async () => {

@@ -1,9 +1,10 @@
 import { expect, it } from "vitest";
+import type { Range, StackDescription } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import { headingOf, heatInWords, sharesInWords } from "../../../src/ui/image/captions";
 import { panelMarks } from "../../../src/ui/image/marks";
 import type { Heat, HeatSeries } from "../../../src/ui/image/state";
-import { sentences } from "../../builders";
+import { sentences, stackOf } from "../../builders";
 import { GRID, imageOf, series, TOKENS } from "../../images";
 
 const heatOf = (values: number[], more: Partial<HeatSeries> = {}): Heat => ({
@@ -13,11 +14,14 @@ const heatOf = (values: number[], more: Partial<HeatSeries> = {}): Heat => ({
 
 const question = {
   ...{ stack: "self", layer: 0, side: "query" as const, token: 7 },
-  ...{ numQueries: 8, numKeys: 8, series: [] },
+  ...{ rows: [7, 8] as Range, columns: [0, 8] as Range, series: [] },
 };
-const weight = { name: "weight", signed: false, maximum: 1 };
-const input = { question, grid: GRID, queries: TOKENS, keys: TOKENS, quantity: weight };
-const signed = { ...input, quantity: { name: "difference", signed: true, maximum: 0.5 } };
+const inputOf = (more: Partial<StackDescription> = {}) => {
+  const selection = { stack: stackOf(more), queries: TOKENS, keys: TOKENS };
+  return { question, grid: GRID, selection };
+};
+const input = inputOf();
+const signed = inputOf({ measure: "difference", signed: true, maximum: 0.5 });
 const mean = { ...signed, question: { ...question, side: null } };
 const changed = heatOf([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
 // The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. `half` has the same
@@ -39,7 +43,7 @@ it("the panel has one tile per heat map, with the aspect ratio of the image", ()
   const tilesOf = (count: number) =>
     panelMarks({
       ...{ width: 314, palette: PALETTES.light, image: imageOf(12, 4), grid: GRID, end: 0.2 },
-      ...{ captionInput: null, own: null, other: null, hovered: null, notes: [] },
+      ...{ ...input, question: null, frames: [], notes: [] },
       heats: Array.from({ length: count }, () => heatOf(row)),
     }).tiles;
   const [tile] = tilesOf(1);

@@ -4,7 +4,12 @@ import type { BlockRequest } from "../../../src/client/protocol";
 import type { Source } from "../../../src/client/source";
 import { PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { HEAT_OPACITY, heatPixels } from "../../../src/ui/image/marks";
-import { fewSeries, type HeatQuestion, heatQuestion, loadHeat } from "../../../src/ui/image/state";
+import {
+  type HeatQuestion,
+  type HeatSeries,
+  heatQuestion,
+  loadHeat,
+} from "../../../src/ui/image/state";
 import { RECORD_DEFAULTS, selectionOf } from "../../../src/ui/view/record";
 import { described, GRID, series, TOKENS } from "../../images";
 
@@ -20,7 +25,7 @@ describe("the request", () => {
     // The queries of this stack are no patches, so an image cannot show their weights on a key.
     const text = { text: ["a", "b"], special: [], sequence: [0, 0] };
     const cross = selectionOf(described(text, TOKENS), RECORD_DEFAULTS);
-    expect(ask(null, 5, cross)).toMatchObject({ side: null, numQueries: 2, numKeys: 8 });
+    expect(ask(null, 5, cross)).toMatchObject({ side: null, rows: [0, 2], columns: [0, 8] });
   });
 
   it("is absent if a mean needs too many weights", () => {
@@ -33,9 +38,11 @@ describe("the request", () => {
 
   it("is for one mean if there are too many heads", () => {
     const many = Array.from({ length: 17 }, (_, head) => series([head]));
-    expect(fewSeries(many.slice(1))).toHaveLength(16);
+    const seriesOf = (all: HeatSeries[]) =>
+      heatQuestion(selection, GRID, { query: 3, key: null }, all)?.series;
+    expect(seriesOf(many.slice(1))).toHaveLength(16);
     const heads = many.map((_, head) => head);
-    expect(fewSeries(many)).toMatchObject([{ name: "mean of 17 heads", how: "mean", heads }]);
+    expect(seriesOf(many)).toMatchObject([{ name: "mean of 17 heads", how: "mean", heads }]);
   });
 });
 
@@ -62,7 +69,9 @@ describe("heat maps", () => {
     "are %s, for one head, and for the mean and the maximum of two",
     async (_, side, token, expected) => {
       const question: HeatQuestion = {
-        ...{ stack: "self", layer: 0, side, token, numQueries: 3, numKeys: 4 },
+        ...{ stack: "self", layer: 0, side, token },
+        rows: side === "query" ? [token, token + 1] : [0, 3],
+        columns: side === "key" ? [token, token + 1] : [0, 4],
         series: [series([1]), series([0, 1]), series([0, 1], { how: "max" })],
       };
       const heats = await loadHeat(source, question, new AbortController().signal);
