@@ -30,11 +30,9 @@ const DEFAULT_LIMIT_KB = 221;
 // The dashboard contains three views. The model view contains the heat map of the matrix view.
 const LIMITS_KB = {
   records: 380,
-  embedding: 250,
   "dashboard-page": 340,
   "model-page": 270,
   "compare-page": 330,
-  "embedding-page": 250,
 };
 
 const watching = process.argv.includes("--watch");

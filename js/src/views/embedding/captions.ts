@@ -25,7 +25,6 @@ import {
   shareWithin,
   stackName,
 } from "../../ui/text/captions";
-import type { ViewContext } from "../../ui/view/define-view";
 import { follow, same } from "../../ui/view/state";
 import {
   type Aggregate,
@@ -35,11 +34,9 @@ import {
   type Projecting,
 } from "./client/requests";
 import { binCaption, largestOf } from "./mean/marks";
-import { type EmbeddingState, placingOf, projectingOf } from "./state";
+import { type Context, type EmbeddingState, placingOf, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
 import { trustInWords } from "./trust";
-
-type Context = ViewContext<EmbeddingState>;
 
 function joined(...sentences: string[]): string {
   return sentences.filter(Boolean).join(" ");
@@ -62,7 +59,7 @@ export function textInWords(corpus: Corpus, text: number): string {
 }
 
 /** Return "Query “it”, position 10 of text 3". */
-export function pointInWords(corpus: Corpus, point: number): string {
+function pointInWords(corpus: Corpus, point: number): string {
   const [kind, token] = [capital(corpus.kindOf(point)), quoted(corpus.tokenOf(point))];
   const where = `position ${corpus.positionOf(point)} of ${unitOf(corpus)} ${corpus.textOf(point)}`;
   return `${kind} ${token}, ${where}`;

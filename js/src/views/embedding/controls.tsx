@@ -4,29 +4,13 @@ import { useMemo } from "preact/hooks";
 import { Choice, Switch } from "../../ui/controls/fields";
 import { counted, several } from "../../ui/text/captions";
 import { SearchField } from "../../ui/text/token-search";
-import type { ViewContext } from "../../ui/view/define-view";
 import { assign, follow, valuesOf } from "../../ui/view/state";
 import { methodInWords, placingInWords, remarkInWords } from "./captions";
 import type { Corpus, Projecting } from "./client/requests";
-import { COLORINGS, type EmbeddingState, projectingOf } from "./state";
-import type { EmbeddingStore } from "./store";
+import { COLORINGS, projectingOf } from "./state";
+import type { EmbeddingProps } from "./store";
 
-interface ControlProps {
-  context: ViewContext<EmbeddingState>;
-  store: EmbeddingStore;
-}
-
-/**
- * Return the name and label of every colouring. A column replaces a built-in colouring of the same
- * name.
- */
-export function colorings({ columns }: Pick<Corpus, "columns">) {
-  const own = columns.map(({ name }) => [name, name] as const);
-  const names = columns.map(({ name }) => name);
-  return [...COLORINGS.filter(([name]) => !names.includes(name)), ...own];
-}
-
-export function EmbeddingControls({ context, store }: ControlProps) {
+export function EmbeddingControls({ context, store }: EmbeddingProps) {
   const { state } = context;
   const live = context.source.transport.live;
   const corpus = store.corpus.value;
@@ -69,9 +53,14 @@ export function EmbeddingControls({ context, store }: ControlProps) {
 }
 
 /** Controls of colours, drawn points and search. */
-function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
+function Looks({ context, store, corpus }: EmbeddingProps & { corpus: Corpus }) {
   const { state } = context;
-  const options = colorings(corpus);
+  const columns = corpus.columns.map(({ name }) => name);
+  // A column replaces a built-in colouring of the same name.
+  const options = [
+    ...COLORINGS.filter(([name]) => !columns.includes(name)),
+    ...columns.map((name) => [name, name] as const),
+  ];
   return (
     <>
       <Choice
@@ -98,7 +87,7 @@ function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
 }
 
 /** Button that clears the lasso. */
-export function LassoChip({ context: { state } }: Pick<ControlProps, "context">) {
+export function LassoChip({ context: { state } }: Pick<EmbeddingProps, "context">) {
   const selected = state.selected.value.length;
   if (selected === 0) return null;
   return (
@@ -114,7 +103,7 @@ export function LassoChip({ context: { state } }: Pick<ControlProps, "context">)
 }
 
 /** Search field for tokens. */
-function Search({ context: { state }, store }: ControlProps) {
+function Search({ context: { state }, store }: EmbeddingProps) {
   const matches = store.matches.value;
   const result = !matches
     ? ""
@@ -174,7 +163,7 @@ function NumberField(props: {
 /**
  * Controls of the enlarged head's projection: method, dimensions, and the settings of the method.
  */
-function ProjectingControls({ context: { state } }: Pick<ControlProps, "context">) {
+function ProjectingControls({ context: { state } }: Pick<EmbeddingProps, "context">) {
   const method = state.method.value;
   return (
     <>
@@ -229,7 +218,7 @@ function ProjectingControls({ context: { state } }: Pick<ControlProps, "context"
 }
 
 /** Choice between principal components and the other projection that an exported page contains. */
-function Embedded(props: Pick<ControlProps, "context"> & { embedded: Projecting }) {
+function Embedded(props: Pick<EmbeddingProps, "context"> & { embedded: Projecting }) {
   const { embedded } = props;
   const { state } = props.context;
   const { method, dimensions } = follow(state);
@@ -250,7 +239,7 @@ function Embedded(props: Pick<ControlProps, "context"> & { embedded: Projecting 
 }
 
 /** Controls of the placing: scaling, moving and lift, each with an explanation. */
-function Placing({ context: { state }, store }: ControlProps) {
+function Placing({ context: { state }, store }: EmbeddingProps) {
   const factor = state.enlarged.value ? (store.projection.value?.factor ?? null) : null;
   return (
     <details class="av-more">
@@ -297,7 +286,7 @@ function Placing({ context: { state }, store }: ControlProps) {
 }
 
 /** Progress of the overview or of a projection. A button cancels or restarts the projection. */
-export function Progress({ context, store }: ControlProps) {
+export function Progress({ context, store }: EmbeddingProps) {
   const { enlarged, content, method } = context.state;
   const { live } = context.source.transport;
   if (enlarged.value && content.value !== "plot") return null;

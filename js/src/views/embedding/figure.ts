@@ -8,18 +8,15 @@ import type { Palette } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
 import { counted, several } from "../../ui/text/captions";
-import type { ViewContext } from "../../ui/view/define-view";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { meanError } from "./client/requests";
 import { type LegendEntry, legendEntries } from "./colors";
 import { meanMarks, meanScale } from "./mean/marks";
 import type { OverviewStore } from "./overview/store";
 import type { PlotStore } from "./plot/store";
-import { type EmbeddingState, headKey } from "./state";
+import { type Context, headKey } from "./state";
 import type { EmbeddingStore } from "./store";
 import { keyInWords } from "./trust";
-
-type Context = ViewContext<EmbeddingState>;
 
 /** Maximum width of a figure of mean weights, in pixels. */
 const MEAN_WIDTH = 640;
@@ -120,10 +117,11 @@ function pointsCsv({ state }: Context, store: EmbeddingStore): string {
   const { dimensions, coordinates } = plot;
   const points = Array.from({ length: corpus.count }, (_, point) => point).filter(store.shown);
   const rows = points.map((point) => {
-    const text = corpus.textOf(point);
+    const [kind, text] = [corpus.kindOf(point), corpus.textOf(point)];
+    const name = corpus.facts.names[text] ?? "";
+    const token = [text, name, corpus.positionOf(point), corpus.tokenOf(point)];
     return [
-      ...[stack, layer, head, method, point, corpus.kindOf(point)],
-      ...[text, corpus.facts.names[text] ?? "", corpus.positionOf(point), corpus.tokenOf(point)],
+      ...[stack, layer, head, method, point, kind, ...token],
       ...Array.from(coordinates.subarray(point * dimensions, (point + 1) * dimensions), rounded),
       ...(colorOf ? [colorOf(point)] : []),
       ...(matches ? [matches.points[point] ?? 0] : []),
@@ -149,11 +147,8 @@ function headsCsv(store: EmbeddingStore): string {
     const { plot = null, recall = null, recall_baseline = null, num_queries = null } = trust ?? {};
     return [corpus.stack, layer, head, problem, plot, recall, recall_baseline, num_queries];
   });
-  const columns = [
-    ...["stack", "layer", "head", "problem"],
-    ...["r_plot", "recall", "recall_baseline", "queries_measured"],
-  ];
-  return csvText(columns, rows);
+  const figures = ["r_plot", "recall", "recall_baseline", "queries_measured"];
+  return csvText(["stack", "layer", "head", "problem", ...figures], rows);
 }
 
 /** Return the mean weights as CSV, one row per bin. Bins without an allowed pair are omitted. */
@@ -164,13 +159,11 @@ function meanCsv(store: EmbeddingStore): string {
   mean.weights.forEach((weight, i) => {
     if (Number.isNaN(weight)) return;
     const [row, column] = [Math.floor(i / mean.columns), i % mean.columns];
+    const queries = mean.query_edges.slice(row, row + 2);
+    const keys = mean.key_edges.slice(column, column + 2);
     const error = meanError(mean, weight);
-    rows.push([
-      ...[corpus.stack, mean.layer, mean.head],
-      ...mean.query_edges.slice(row, row + 2),
-      ...mean.key_edges.slice(column, column + 2),
-      ...[roundedTo(weight, error), writtenError(error)],
-    ]);
+    const numbers = [roundedTo(weight, error), writtenError(error)];
+    rows.push([corpus.stack, mean.layer, mean.head, ...queries, ...keys, ...numbers]);
   });
   const columns = ["stack", "layer", "head", "query", "query_stop", "key", "key_stop"];
   return csvText([...columns, "mean_weight", "largest_error"], rows);

@@ -9,7 +9,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
-import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { defineView } from "../../ui/view/define-view";
 import { coverageOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
 import { embeddingPageTransport } from "./client/page";
 import { EmbeddingControls, Progress } from "./controls";
@@ -22,11 +22,9 @@ import { createOverviewStore } from "./overview/store";
 import { EmbeddingPlot, type PlotProps, plotShortcuts } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
 import { PlotTools } from "./plot/tools";
-import { EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./state";
-import { createEmbeddingStore, type EmbeddingStore } from "./store";
+import { type Context, EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./state";
+import { createEmbeddingStore, type EmbeddingProps } from "./store";
 import { TextPane } from "./text";
-
-type Context = ViewContext<EmbeddingState>;
 
 const WORDS = [
   [
@@ -146,7 +144,7 @@ function OneHead({ width, ...props }: PlotProps & { width: ReadonlySignal<number
 /**
  * Captions and legend. A separate component, so that state changes do not render the whole view.
  */
-function EmbeddingFooter({ context, store }: { context: Context; store: EmbeddingStore }) {
+function EmbeddingFooter({ context, store }: EmbeddingProps) {
   if (!store.corpus.value) return null;
   return (
     <Footer sentence={sentenceOf(context, store)} coverage={coverageOf(context, store)}>

@@ -2,18 +2,11 @@
 
 import { ColorLegend } from "../../ui/colors/legend";
 import { counted } from "../../ui/text/captions";
-import type { ViewContext } from "../../ui/view/define-view";
 import { type LegendEntry, legendEntries } from "./colors";
 import { meanScale } from "./mean/marks";
-import type { EmbeddingState } from "./state";
-import type { EmbeddingStore } from "./store";
+import type { EmbeddingProps } from "./store";
 
-interface LegendProps {
-  context: ViewContext<EmbeddingState>;
-  store: EmbeddingStore;
-}
-
-export function EmbeddingLegend({ context, store }: LegendProps) {
+export function EmbeddingLegend({ context, store }: EmbeddingProps) {
   const { state } = context;
   const colors = store.colors.value;
   if (state.enlarged.value && state.content.value === "aggregate")
@@ -50,7 +43,7 @@ function Entries({ label: name, entries }: { label: string; entries: LegendEntry
 }
 
 /** Colour scale of mean weights, with a switch between linear and logarithmic. */
-function MeanLegend({ context, store }: LegendProps) {
+function MeanLegend({ context, store }: EmbeddingProps) {
   const { mean } = store;
   const map = mean.mapAt(context.width.value);
   if (!map) return null;

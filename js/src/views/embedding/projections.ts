@@ -4,7 +4,6 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { HeadPlot } from "../../client/protocol";
 import { countHeads, headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
-import type { ViewContext } from "../../ui/view/define-view";
 import type { Answer } from "../../ui/view/record";
 import { follow, same } from "../../ui/view/state";
 import {
@@ -16,7 +15,7 @@ import {
   trustOf,
 } from "./client/requests";
 import {
-  type EmbeddingState,
+  type Context,
   headKey,
   OVERVIEW_PROJECTING,
   overviewGroups,
@@ -27,8 +26,6 @@ import type { TrustMap } from "./trust";
 
 /** Milliseconds between progress requests of a running projection. */
 const POLL_MS = 700;
-
-type Context = ViewContext<EmbeddingState>;
 
 /**
  * Return the latest answer about the current stack. After a change of other settings, it stays until
@@ -119,8 +116,10 @@ export function createProjection(
     if (!points || !at || points.count === 0) return null;
     const settings = follow(state);
     return {
-      ...{ stack: points.stack, ...at },
-      ...{ placing: placingOf(settings), ...projectingOf(settings) },
+      stack: points.stack,
+      ...at,
+      placing: placingOf(settings),
+      ...projectingOf(settings),
     };
   });
   /** Projection that the reader has cancelled or restarted. */

@@ -3,6 +3,7 @@
 import type { Method, Placing, Scaling, StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
+import type { ViewContext } from "../../ui/view/define-view";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
 import type { Projecting } from "./client/requests";
@@ -36,6 +37,8 @@ export interface EmbeddingState extends RecordState {
   /** Indices of the points in the lasso. */
   selected: number[];
 }
+
+export type Context = ViewContext<EmbeddingState>;
 
 /** Built-in colourings, and their labels. */
 export const COLORINGS: readonly (readonly [name: string, label: string])[] = [

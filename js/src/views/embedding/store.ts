@@ -7,16 +7,15 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { headName } from "../../ui/text/captions";
-import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
 import { coloring } from "./colors";
 import { createMean } from "./mean/store";
 import { createOverview, createProjection } from "./projections";
 import { findPoints } from "./search";
-import { type EmbeddingState, neighbourOf } from "./state";
+import { type Context, neighbourOf } from "./state";
 
-export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
+export function createEmbeddingStore(context: Context) {
   const { record, state, source } = context;
   const hovered = signal<number | null>(null);
 
@@ -130,10 +129,13 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
 
 export type EmbeddingStore = ReturnType<typeof createEmbeddingStore>;
 
-function createChosenPoint(
-  { state, record }: ViewContext<EmbeddingState>,
-  corpus: ReadonlySignal<Corpus | null>,
-) {
+/** Props of the components of the view. */
+export interface EmbeddingProps {
+  context: Context;
+  store: EmbeddingStore;
+}
+
+function createChosenPoint({ state, record }: Context, corpus: ReadonlySignal<Corpus | null>) {
   // Only one point can be chosen. If a query and a key are pinned, the chosen point is the one that
   // was set last, or the query if both were set at once.
   const byKey = signal(false);

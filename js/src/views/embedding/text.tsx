@@ -16,17 +16,10 @@ import {
   shadeOf,
   windowOf,
 } from "../../ui/text/running-text";
-import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import { linesCoverageInWords, textInWords, unitOf } from "./captions";
 import type { Corpus, Kind, Lines } from "./client/requests";
-import type { EmbeddingState } from "./state";
-import type { EmbeddingStore } from "./store";
-
-interface TextProps {
-  context: ViewContext<EmbeddingState>;
-  store: EmbeddingStore;
-}
+import type { EmbeddingProps, EmbeddingStore } from "./store";
 
 /** Maximum number of entries in the list of the strongest keys or queries. */
 const MAX_NAMED = 5;
@@ -55,7 +48,7 @@ export function runningTokens(corpus: Corpus, kind: Kind, text: number): Running
   return runningText(tokens, isDotted(corpus.facts.vocabulary));
 }
 
-export function TextPane({ context, store }: TextProps) {
+export function TextPane({ context, store }: EmbeddingProps) {
   const byKey = useSignal(false);
   const corpus = store.corpus.value;
   if (!corpus || corpus.count === 0) return null;
@@ -113,7 +106,7 @@ export function TextPane({ context, store }: TextProps) {
 }
 
 /** Description of the chosen point and its lines, or a hint without a chosen point. */
-function ChosenWords({ context, store, corpus }: TextProps & { corpus: Corpus }) {
+function ChosenWords({ context, store, corpus }: EmbeddingProps & { corpus: Corpus }) {
   const chosen = store.chosen.value;
   if (chosen === null) {
     const { token, key } = context.state;
@@ -155,7 +148,7 @@ function Strongest({ store, corpus }: { store: EmbeddingStore; corpus: Corpus })
   );
 }
 
-interface RunningProps extends TextProps {
+interface RunningProps extends EmbeddingProps {
   corpus: Corpus;
   text: number;
   /** Kind of the points that the tokens stand for, or "both" if all tokens are queries and keys. */

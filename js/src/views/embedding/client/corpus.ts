@@ -13,15 +13,6 @@ import { joinParts, type Reply } from "../../../client/transport";
 
 export type Kind = "query" | "key";
 
-/** A column of the user's data that can colour points. */
-export interface CorpusColumn {
-  name: string;
-  /** Names of the categories, or null if the values are numbers. */
-  categories: string[] | null;
-  /** Number or category index of each point. NaN if unknown. */
-  values: Float64Array;
-}
-
 /** A loaded corpus. */
 export class Corpus {
   readonly stack: string;
@@ -38,7 +29,11 @@ export class Corpus {
    */
   readonly punctuation: Uint8Array;
   readonly special: Uint8Array;
-  readonly columns: readonly CorpusColumn[];
+  /**
+   * Columns of the user's data that can colour points: names of the categories, or null if the
+   * values are numbers, and the number or category index of each point, NaN if unknown.
+   */
+  readonly columns: readonly { name: string; categories: string[] | null; values: Float64Array }[];
   /** Text index, position in the text and vocabulary index of each point. */
   readonly texts: Int32Array;
   readonly positions: Int32Array;

@@ -56,7 +56,8 @@ export function meanMapOf(
   return {
     ...look,
     aggregate,
-    end: endOf(aggregate),
+    /** Upper end of the colour scale: a round number that no mean weight exceeds. */
+    end: Math.min(1, niceMaximum(largestOf(aggregate)?.weight ?? 0)),
     /** Size of the picture, in pixels. */
     width: left + cellsWidth + 8,
     height: TOP + cellsHeight + 8,
@@ -82,13 +83,6 @@ export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | nu
     column: best % aggregate.columns,
     weight: aggregate.weights[best] as number,
   };
-}
-
-/**
- * Return the upper end of the colour scale: a round number, at most 1, that no mean weight exceeds.
- */
-export function endOf(aggregate: Aggregate): number {
-  return Math.min(1, niceMaximum(largestOf(aggregate)?.weight ?? 0));
 }
 
 /** Return the legend of the colours of mean weights. */
@@ -134,14 +128,11 @@ export function meanMarks(map: MeanMap): Mark[] {
   const values = aggregate.weights.map((weight) => (Number.isNaN(weight) ? 0 : weight || SMALLEST));
   const pixels = pixelsOf(values, theme, end, scale, palette.rule);
   const bounds = { x: left, y: top, width: cellsWidth, height: cellsHeight };
-  const frame = {
-    ...{ x: left - 0.5, y: top - 0.5 },
-    ...{ width: cellsWidth + 1, height: cellsHeight + 1 },
-  };
+  const outline = { width: cellsWidth + 1, height: cellsHeight + 1, stroke: palette.rule };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
   const marks: Mark[] = [
     { kind: "image", ...bounds, pixels, columns, rows },
-    { kind: "rect", ...frame, stroke: palette.rule },
+    { kind: "rect", x: left - 0.5, y: top - 0.5, ...outline },
     textMark(DOWN, 0, 10, palette.muted, NAME_SIZE),
     textMark(ACROSS, Math.max(left, named + 18), 10, palette.muted, NAME_SIZE),
   ];

@@ -5,12 +5,10 @@ import { useEffect, useRef } from "preact/hooks";
 import { sceneOf } from "../../../draw/marks";
 import { actionsOf, runKey, type Shortcut } from "../../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
-import type { ViewContext } from "../../../ui/view/define-view";
 import { assign, same } from "../../../ui/view/state";
 import { sentenceOf } from "../captions";
 import { headShortcuts } from "../plot/plot";
-import type { EmbeddingState } from "../state";
-import type { EmbeddingStore } from "../store";
+import type { EmbeddingProps } from "../store";
 import {
   type Bin,
   binAt,
@@ -21,15 +19,13 @@ import {
   meanMarks,
 } from "./marks";
 
-interface MeanPlotProps {
-  context: ViewContext<EmbeddingState>;
-  store: EmbeddingStore;
+interface MeanPlotProps extends EmbeddingProps {
   /** Available width in pixels. */
   width: ReadonlySignal<number>;
 }
 
 /** Return the keyboard shortcuts of the heat map. */
-export function meanShortcuts({ context, store }: Omit<MeanPlotProps, "width">): Shortcut[] {
+export function meanShortcuts({ context, store }: EmbeddingProps): Shortcut[] {
   const { mean } = store;
   const move =
     (down: number, across: number) =>
@@ -45,10 +41,9 @@ export function meanShortcuts({ context, store }: Omit<MeanPlotProps, "width">):
         column: from ? clip(from.column + step * across, aggregate.columns) : 0,
       };
     };
-  const arrows = {
-    ...{ ArrowUp: move(-1, 0), ArrowDown: move(1, 0) },
-    ...{ ArrowLeft: move(0, -1), ArrowRight: move(0, 1) },
-  };
+  const [up, down] = [move(-1, 0), move(1, 0)];
+  const [left, right] = [move(0, -1), move(0, 1)];
+  const arrows = { ArrowUp: up, ArrowDown: down, ArrowLeft: left, ArrowRight: right };
   const leave = (): void => {
     if (mean.hovered.peek()) mean.hovered.value = null;
     else assign(context.state, { content: "plot" });

@@ -6,18 +6,17 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { ColorScale } from "../../../ui/colors/color-scales";
 import type { HeadIndex } from "../../../ui/head-grid/grid";
-import type { ViewContext } from "../../../ui/view/define-view";
 import { same } from "../../../ui/view/state";
 import { aggregateOf, type Corpus } from "../client/requests";
 import { answerOfStack } from "../projections";
-import type { EmbeddingState } from "../state";
+import type { Context } from "../state";
 import { type Bin, type MeanMap, meanMapOf, textsAt } from "./marks";
 
 /** Maximum number of bins per axis. */
 const SIZE = 64;
 
 export function createMean(
-  context: ViewContext<EmbeddingState>,
+  context: Context,
   corpus: ReadonlySignal<Corpus | null>,
   head: ReadonlySignal<HeadIndex | null>,
 ) {

@@ -100,7 +100,13 @@ export function layOutTiles(grid: HeadGrid, width: number, printed: boolean, rol
     const across = named ? Math.max(pitch, cell + gap) : cell + gap;
     const down = cell + gap + below;
     return {
-      ...{ cell, across, down, left, top, columns, named },
+      cell,
+      across,
+      down,
+      left,
+      top,
+      columns,
+      named,
       // The frame of a plot is drawn inside the plot and needs no additional space.
       frame: 0,
       figures: (cell >= 78 ? "words" : cell >= 57 ? "short" : "least") as FigureDetail,

@@ -11,18 +11,15 @@ import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import { BY_ROLE } from "../../../ui/head-grid/head-roles";
 import { useZoomWheel } from "../../../ui/plot/wheel";
 import { headName } from "../../../ui/text/captions";
-import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
-import { type EmbeddingState, headKey } from "../state";
-import type { EmbeddingStore } from "../store";
+import { headKey } from "../state";
+import type { EmbeddingProps } from "../store";
 import { figureLines, figuresInShort, keyInWords, strengthOf, TRUST_HELP } from "../trust";
 import type { TileOrder } from "./layout";
 import { tileDots } from "./marks";
 import type { OverviewStore } from "./store";
 
-interface OverviewProps {
-  context: ViewContext<EmbeddingState>;
-  store: EmbeddingStore;
+interface OverviewProps extends EmbeddingProps {
   overview: OverviewStore;
 }
 
@@ -74,6 +71,10 @@ function Tiles({ context, store, overview }: OverviewProps) {
   const opened = context.state.heads.value.length > 0 ? store.head.value : null;
   const problemOf = (head: HeadIndex): string | null => plots.get(headKey(head))?.problem ?? null;
   const figuresOf = (head: HeadIndex) => trust.get(headKey(head));
+  const linesOf = (head: HeadIndex): string[] => {
+    const problem = problemOf(head);
+    return problem ? [problem] : figureLines(figuresOf(head));
+  };
   const titleOf = (head: HeadIndex): string => {
     const role = context.record.roleOf(head);
     return `${headName(head)}${role ? `, ${role.label}` : ""}`;
@@ -89,15 +90,11 @@ function Tiles({ context, store, overview }: OverviewProps) {
               grid.score === BY_ROLE ? "those of the same role together" : "best first"
             }`
       }
-      look={(cell) => {
-        const problem = problemOf(cell);
-        const lines = problem ? [problem] : figureLines(figuresOf(cell));
-        return {
-          label: [titleOf(cell), ...lines].join(", "),
-          selected: isSameHead(opened, cell),
-          content: problem && <span aria-hidden="true">no plot</span>,
-        };
-      }}
+      look={(cell) => ({
+        label: [titleOf(cell), ...linesOf(cell)].join(", "),
+        selected: isSameHead(opened, cell),
+        content: problemOf(cell) && <span aria-hidden="true">no plot</span>,
+      })}
       below={(cell, x) => (
         <div
           class={`av-embedding-figures av-embedding-${layout.figures}`}
@@ -106,15 +103,15 @@ function Tiles({ context, store, overview }: OverviewProps) {
         >
           {layout.named && <b>{`${cell.layer}.${cell.head}`}</b>}
           {problemOf(cell) ? "" : figuresInShort(figuresOf(cell), layout.figures)}
-          <span class="av-role">{context.record.roleOf(cell)?.name}</span>
+          {context.record.roleOf(cell) && (
+            <span class="av-role">{context.record.roleOf(cell)?.name}</span>
+          )}
         </div>
       )}
-      hint={(head) => {
-        const problem = problemOf(head);
-        const lines = problem ? [problem] : figureLines(figuresOf(head));
-        const rows = lines.map((text) => ({ color: "", text, meant: problem !== null }));
-        return { title: titleOf(head), rows };
-      }}
+      hint={(head) => ({
+        title: titleOf(head),
+        rows: linesOf(head).map((text) => ({ color: "", text, meant: false })),
+      })}
       painting={{
         follows: [store.current],
         sources: (cells) => [

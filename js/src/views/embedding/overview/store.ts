@@ -4,15 +4,14 @@ import { computed } from "@preact/signals";
 import { isPrinted } from "../../../draw/figure-request";
 import type { HeadIndex } from "../../../ui/head-grid/grid";
 import { createHeadGrid } from "../../../ui/head-grid/store";
-import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
 import { mixedOrder } from "../plot/cloud";
-import { type EmbeddingState, headKey } from "../state";
+import { type Context, headKey } from "../state";
 import type { EmbeddingStore } from "../store";
 import { layOutTiles, tileGrid, tileOrder, tilesInRow } from "./layout";
 import { overviewScene, tileLook } from "./marks";
 
-export function createOverviewStore(context: ViewContext<EmbeddingState>, store: EmbeddingStore) {
+export function createOverviewStore(context: Context, store: EmbeddingStore) {
   const { record, state, width } = context;
   const order = computed(() => tileOrder(state.order.value, record.roles.value !== null));
   // Trust figures arrive one layer at a time. An order that does not depend on them does not change.
@@ -60,9 +59,13 @@ export function createOverviewStore(context: ViewContext<EmbeddingState>, store:
     scene: () =>
       grid.value && layout.value && look.value
         ? overviewScene({
-            ...{ grid: grid.value, layout: layout.value, look: look.value },
-            ...{ heads: plots.value, trust: store.trust.value },
-            ...{ palette: context.palette.value, roleOf: record.roleOf },
+            grid: grid.value,
+            layout: layout.value,
+            look: look.value,
+            heads: plots.value,
+            trust: store.trust.value,
+            palette: context.palette.value,
+            roleOf: record.roleOf,
           })
         : null,
   };

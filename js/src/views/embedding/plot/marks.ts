@@ -169,11 +169,10 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   }
   for (const label of labelsOf(shown, standing, at)) {
     const { x, y, width, text } = label;
-    const bounds = {
-      ...{ x: x - 2, y: y - LABEL_HEIGHT / 2 + 1 },
-      ...{ width: width + 4, height: LABEL_HEIGHT - 2 },
-    };
-    marks.push({ kind: "rect", ...bounds, fill: palette.background, opacity: 0.78, radius: 3 });
+    const corner = { x: x - 2, y: y - LABEL_HEIGHT / 2 + 1 };
+    const size = { width: width + 4, height: LABEL_HEIGHT - 2 };
+    const style = { fill: palette.background, opacity: 0.78, radius: 3 };
+    marks.push({ kind: "rect", ...corner, ...size, ...style });
     marks.push({ kind: "text", x, y, text, fill: palette.ink, ...LABEL, bold: label.index === at });
   }
   return marks.filter((mark) => mark.kind !== "dots" || mark.count > 0);

@@ -7,20 +7,16 @@ import { type Hint, pointIn, ScenePlot } from "../../../ui/plot/plot";
 import { useFingers } from "../../../ui/plot/touch";
 import { useZoomWheel } from "../../../ui/plot/wheel";
 import { quoted } from "../../../ui/text/captions";
-import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
-import { sentenceOf } from "../captions";
+import { sentenceOf, textInWords } from "../captions";
 import type { Corpus } from "../client/requests";
 import { LassoChip } from "../controls";
-import type { EmbeddingState } from "../state";
-import type { EmbeddingStore } from "../store";
+import type { EmbeddingProps, EmbeddingStore } from "../store";
 import { saysLittle, TRUST_HELP } from "../trust";
 import type { Camera } from "./cloud";
 import type { PlotStore } from "./store";
 
-export interface PlotProps {
-  context: ViewContext<EmbeddingState>;
-  store: EmbeddingStore;
+export interface PlotProps extends EmbeddingProps {
   plot: PlotStore;
 }
 
@@ -51,11 +47,8 @@ function snippet(corpus: Corpus, point: number): string {
 
 /** Return the tooltip of a point. */
 function hintOf(corpus: Corpus, point: number): Omit<Hint, "x" | "y"> {
-  const text = corpus.textOf(point);
-  const name = corpus.facts.names[text] ?? "";
-  const own = name === "" || name === `text ${text}` ? "" : `: ${quoted(name)}`;
   const lines = [
-    `position ${corpus.positionOf(point)} of text ${text}${own}`,
+    `position ${corpus.positionOf(point)} of ${textInWords(corpus, corpus.textOf(point))}`,
     ...(corpus.facts.images === 0 ? [snippet(corpus, point)] : []),
   ];
   return {

@@ -2,10 +2,9 @@
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { type Scene, sceneOf } from "../../../draw/marks";
-import type { ViewContext } from "../../../ui/view/define-view";
 import { assign } from "../../../ui/view/state";
 import { problemOf } from "../captions";
-import type { EmbeddingState } from "../state";
+import type { Context } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
   type Camera,
@@ -45,7 +44,7 @@ const LEAVE_AT = 0.62;
  * @param width width of the picture in pixels.
  */
 export function createPlotStore(
-  context: ViewContext<EmbeddingState>,
+  context: Context,
   store: EmbeddingStore,
   width: ReadonlySignal<number>,
 ) {
@@ -88,9 +87,13 @@ export function createPlotStore(
     const [points, corpus] = [cloud.value, store.corpus.value];
     if (!points || !corpus || !look.value) return null;
     return {
-      ...{ corpus, cloud: points, look: look.value, room: room.value, palette: palette.value },
+      corpus,
+      cloud: points,
+      look: look.value,
       projected: project(points, camera.value, room.value),
+      room: room.value,
       zoom: camera.value.zoom,
+      palette: palette.value,
     };
   });
   const standing = computed<Standing>(() => ({
