@@ -121,14 +121,15 @@ def extract(
         model reads the text in one forward, which gives the same weights as the steps of the
         generation.
     decoder_input_ids : Tensor or sequence of int, optional
-        Ids of the decoder's input tokens in an encoder-decoder model. Pass the ids instead of
-        `target`. With `generate`, the decoder starts with these ids.
+        Ids of the decoder's input tokens in an encoder-decoder model. Do not pass both these ids
+        and `target`. With `generate`, the decoder starts with these ids.
     truncation : bool or int, default False
         Truncate a text that is too long instead of raising an error. True truncates so that the
         text and the tokens of `target` or `generate` fit the model. An int is the maximum number of
         tokens of the text in `inputs`. A note in the record states the truncation.
     name : str, optional
-        Title of the records. The default is derived from the model's hub id or folder.
+        Title of the records. The default is derived from the model's hub id or folder, or from the
+        name of its class if the model has neither.
     layers : int, iterable of int or "all", optional
         Layers to keep, by the model's own numbers. If there are several stacks (such as encoder and
         decoder), each stack keeps its layers with these numbers. Negative numbers count from the

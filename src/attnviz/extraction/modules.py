@@ -233,7 +233,8 @@ def stack_of(
 
     `encoder_decoder` is whether the model has an encoder and a decoder, and `vision` whether its
     main input is an image. If the model contains a language model and other parts, `beside_text` is
-    the stack of modules in the other parts whose path does not show their stack.
+    the stack of modules in the other parts whose path does not show their stack. For all other
+    models, it is None.
 
     Examples
     --------

@@ -150,7 +150,7 @@ def change_outputs(
     edited: bool = False,
     block: Block | None = None,
 ) -> None:
-    """Overwrite the output of a call. `changes` has the change of each example, or None.
+    """Overwrite the output of a call. `changes` has a change or None for each example.
 
     `read` returns the model's own attention of each example, and compares it with the output.
     `positions` has the queries and keys of each example that are not padding. `name` is the path of

@@ -270,7 +270,7 @@ class SelfCheck:
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = _choose_rows(attention, max_rows)
-            # If the model joins all examples of a batch to one, `own` has a single entry.
+            # If the model joins all examples of a batch to one, `own` has a single entry for all.
             actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
             values = None
             if call.value is not None:

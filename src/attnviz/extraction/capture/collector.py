@@ -339,7 +339,7 @@ class Collector:
             run.calls.append(attentions[window::windows])
 
     def _changes_of(self, run: Run) -> list[LayerChange | None]:
-        """Return the change of a run for each example, or an empty list if no example has one."""
+        """Return the change of a run, or None, for each example. Empty if no example has one."""
         changes = [change.get((run.name, run.turn)) for change in self._changes]
         return changes if any(change is not None for change in changes) else []
 

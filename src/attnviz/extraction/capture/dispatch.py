@@ -76,7 +76,11 @@ class AttentionCall:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples: the largest batch axis, because shared tensors may have size 1."""
+        """Number of examples.
+
+        It is the largest size of a batch axis, because the axis may have size 1 in a tensor that
+        all examples share.
+        """
         sizes = [
             tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
         ]

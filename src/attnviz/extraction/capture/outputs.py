@@ -114,10 +114,11 @@ class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
         self._rows: dict[int, torch.Tensor | None] = {}
 
     def of_run(self, run: Run) -> list[torch.Tensor] | None:
-        """Return the outputs of each example in the last forward, (heads, queries, axes).
+        """Return the outputs of the heads in one run of the last forward.
 
-        Return None if the run made several calls, if it attends in windows, or if its output
-        projection was not found or is not linear.
+        The result has one tensor per example, (heads, queries, axes), without padding. Return None
+        if the run made several calls, if it attends in windows, or if its output projection was not
+        found or is not linear.
         """
         kept = self.found.get((run.name, run.turn))
         if kept is None or run.positions is None:

@@ -60,8 +60,9 @@ class StackLayers:
     def windows(self) -> list[tuple[int, ...]]:
         """Numbers of queries in the windows of each layer, for the first example.
 
-        A query attends only to the keys of its window. The tuple of a layer without windows is
-        empty.
+        The list has one tuple per layer, with one number per window. The tuple of a layer without
+        windows is empty. A query attends only to the keys of its window. If a layer was captured in
+        several attention calls, each call counts as a window, too.
         """
         return [
             tuple(call[0].num_queries for call in run.calls) if len(run.calls) > 1 else ()

@@ -88,7 +88,7 @@ class ChangedSteps:
         self._masks = MaskReader()
 
     def watch(self, undo: Cleanup) -> None:
-        """Change the attention of this thread until the ``with`` block of `undo` ends."""
+        """Change attention in this thread until the ``with`` block of `undo` ends."""
         begin = self._model.register_forward_pre_hook
         hook((begin(in_this_thread(step), with_kwargs=True) for step in [self._begin_step]), undo)
         self._running.watch(self._receive, undo, edit=self._edit_weights)

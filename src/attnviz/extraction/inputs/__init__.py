@@ -1,1 +1,1 @@
-"""Conversion of the inputs that a caller passes into a batch: the arguments of one forward."""
+"""Modules that convert the inputs of `attnviz.extract` into the arguments of one forward."""

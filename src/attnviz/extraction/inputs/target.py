@@ -145,7 +145,8 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
     Ids and labels are (examples, tokens). Labels of -100 are padding. Raise ValueError if the model
     does not define the start id.
     """
-    # Some models have a method for the ids. In mBART, the start id depends on the language.
+    # If the model has a method for these ids, call it. In mBART, the start id depends on the
+    # language.
     prepare: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
         ids: torch.Tensor = prepare(labels=labels.to(model.device)).cpu()

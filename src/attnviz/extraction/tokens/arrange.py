@@ -132,7 +132,7 @@ def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
 def _arrange_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
 ) -> ImageLayout | None:
-    """Sort patches row by row that are in the order of square blocks (Qwen2-VL).
+    """Change the order of patches from block by block to row by row (Qwen2-VL).
 
     The layers are changed in place, and the new layout is returned. A block has `size` x `size`
     patches. If `size` is None, it is read from the model. `grid` is the result of `grid_of`. Return
@@ -174,7 +174,7 @@ def _block_order(height: int, width: int, size: int) -> torch.Tensor:
 def _arrange_windows(
     model: Any, layers: StackLayers, image_size: tuple[int, int]
 ) -> ImageLayout | None:
-    """Sort patches row by row that are in the order of square windows (Swin, SAM).
+    """Change the order of patches from window by window to row by row (Swin, SAM).
 
     The layers are changed in place, and the new layout is returned. Return None, without a change,
     if queries and keys differ in number, or if the windows of a layer are not known.

@@ -292,7 +292,7 @@ def with_image_runs(
 
 
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
-    """Return the numbers of rows and columns of tokens of each image, or None if they are unknown.
+    """Return the numbers of rows and columns of tokens of each image.
 
     A token stands for n x n patches, with the same n in all images. `shapes` has the numbers of
     rows and columns of patches of each image, and `count` is the number of tokens of all images
