@@ -1,7 +1,7 @@
 """Check that attnviz extracts the right attention from every model type of transformers.
 
-For each model type, a process builds tiny random models (the cases, see `model_types.cases`). It
-compares the extracted weights with those that the models themselves compute.
+For each model type, a process builds tiny random models (the cases, see `model_types.cases`). The
+process compares the weights that attnviz extracts with those that the models themselves compute.
 
 make coverage                                       check all types and write docs/coverage.md
 PYTHONPATH=tests python -m model_types bert swin    check single types without writing the page

@@ -2,8 +2,8 @@
 
 The model's own weights are those in its output, or those that its attention modules return. They
 are computed with eager attention, the only implementation of transformers that returns weights. A
-record is what `attnviz.extract` returns. It has stacks: a stack is the attention of one kind, such
-as "self" or "cross", in all layers.
+record is what `attnviz.extract` returns. A record has stacks: a stack is the attention of one kind,
+such as "self" or "cross", in all layers.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from model_types.shapes import layouts
 
 # Maximum difference between a right weight and the model's own. A logit is a sum of terms whose
 # absolute values sum to at most 300. After 20 roundings, each with a relative error of at most
-# 6e-8, its error is at most 3.6e-4. It is about a tenth of this if the roundings are independent.
-# If the logits have an error of at most e, softmax gives weights with an error of at most e / 2.
-# The errors of the record and of the model add up, so a weight differs by about 3.6e-5.
+# 6e-8, its error is at most 3.6e-4. If the roundings are independent, the error is about a tenth of
+# this. If the logits have an error of at most e, softmax gives weights with an error of at most
+# e / 2. The errors of the record and of the model add up, so a weight differs by about 3.6e-5.
 TOLERANCE = 1e-4
 # Maximum difference that rounding may cause after several layers. If the largest difference is
 # between `TOLERANCE` and this limit, the check repeats the comparison in float64, and then requires

@@ -33,7 +33,7 @@ class Flag:
     masks : bool
         Whether the flag changes masks that a complete model makes for its parts. Such a flag is
         set in all parts. Other flags are not set in parts that are model types themselves, because
-        these are checked alone.
+        such parts are checked alone.
     """
 
     settings: Mapping[str, Any]

@@ -18,8 +18,8 @@ from model_types.input_tensors import as_tensor
 from model_types.shrink import token_ids
 from model_types.sizes import SPECIAL_IDS
 
-# Numbers of tokens of a text, and of the text of a decoder. They differ, so that the weights of
-# encoder, decoder and cross-attention have different shapes.
+# Numbers of tokens of a text, and of the text of a decoder. The numbers differ, so that the weights
+# of encoder, decoder and cross-attention have different shapes.
 _TEXT_LENGTH = 14
 _DECODER_LENGTH = 9
 _MISMATCH = re.compile(

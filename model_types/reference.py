@@ -1,7 +1,8 @@
 """Compute a model's own weights, with which records of attnviz are compared.
 
-They come from a copy of the model with eager attention, the implementation of transformers that
-returns weights. They are in the output of the copy, or its attention modules return them.
+The weights come from a copy of the model with eager attention, the implementation of transformers
+that returns weights. The output of the copy contains the weights, or its attention modules return
+them.
 """
 
 from __future__ import annotations
@@ -196,7 +197,8 @@ def _without_cross(by_path: Weights) -> Weights:
 def are_weights(tensor: torch.Tensor) -> bool:
     """Return whether a tensor can contain weights.
 
-    It has no negative numbers, and the sums of its rows are at most 1 and not all near 0.
+    Such a tensor has no negative numbers, and the sums of its rows are at most 1 and not all near
+    0.
     """
     values = tensor.detach().float()
     sums = values.sum(-1)
@@ -224,9 +226,9 @@ def module_calls(
 ) -> dict[str, list[torch.Tensor]]:
     """Return the weights that the attention modules of an eager copy compute, by module name.
 
-    Some of them are not in the output of the model. For example, the output of a model of text and
-    images may lack the weights of the image encoder. The output of a hierarchical model has only
-    the last layer of each stage.
+    Some of these weights are not in the output of the model. For example, the output of a model of
+    text and images may lack the weights of the image encoder. The output of a hierarchical model
+    has only the last layer of each stage.
     """
     recorder = _WeightsRecorder(eager)
     with ExitStack() as stack:
@@ -261,7 +263,7 @@ class _WeightsRecorder:
         """Store weights that a module returned.
 
         `beside` has the results of the module after its output. Only the first tensor of floats
-        with at least three axes is considered. It is stored if it can contain weights.
+        with at least three axes is considered. This tensor is stored if it can contain weights.
         """
         for entry in beside:
             if isinstance(entry, torch.Tensor) and entry.dim() >= 3 and entry.is_floating_point():

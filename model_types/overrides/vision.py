@@ -111,9 +111,9 @@ _HIERA_DET: dict[str, Any] = {
     "window_positional_embedding_background_size": [4, 4],
 }
 
-# Output fields that are not compared with the record. They have weights of deformable attention,
-# which is attention to points between patches and not to keys. `_POINTS_TOO` is for models that use
-# deformable attention in the encoder, too.
+# Output fields that are not compared with the record. These fields have weights of deformable
+# attention, which is attention to points between patches and not to keys. `_POINTS_TOO` is for
+# models that use deformable attention in the encoder, too.
 _POINTS = ("cross_attentions",)
 _POINTS_TOO = ("cross_attentions", "encoder_attentions")
 
@@ -140,8 +140,8 @@ VISION: dict[str, dict[str, Any]] = {
     "donut-swin": {"config": _SWIN},
     "efficientloftr": {
         "config": {
-            # This is also the range of the factors of batch norms. With the default of 0.02, all
-            # keys are similar, and only logits of 11,000 give rows with clear maxima.
+            # This setting is also the range of the factors of batch norms. With the default of
+            # 0.02, all keys are similar, and only logits of 11,000 give rows with clear maxima.
             "initializer_range": 1.0,
             "stage_num_blocks": [1, 1, 1, 1],
             "out_features": [16, 16, 32, 64],

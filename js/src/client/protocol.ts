@@ -454,8 +454,8 @@ export interface EncodedHeader {
   /** Encoding of the buffer (see `Encoded`). */
   encoding: Encoding;
   /**
-   * Upper bound of the weights, which the largest code represents. It is usually 1 for normalized
-   * weights. For signed numbers, the smallest code represents `-maximum`.
+   * Upper bound of the weights, which the largest code represents. The bound is usually 1 for
+   * normalized weights. For signed numbers, the smallest code represents `-maximum`.
    */
   maximum: number;
   /** Upper bound of the absolute error of a weight. */

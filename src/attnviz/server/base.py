@@ -1,10 +1,11 @@
 """Base class of the servers of all views, and the request for an exported page.
 
 A server belongs to one view. Each kind of request is a dataclass in a registry
-(`attnviz.server.protocol.Requests`). Its fields are the arguments, and its method `answer` computes
-the reply. If the computation takes long, the method calls `attnviz.utils.progress.report` from time
-to time. After a fraction of a second, such a call pauses the computation. It continues when the
-browser sends the request again (`attnviz.server.pending_replies`).
+(`attnviz.server.protocol.Requests`). The fields of the dataclass are the arguments, and its method
+`answer` computes the reply. If the computation takes long, the method calls
+`attnviz.utils.progress.report` from time to time. After a fraction of a second, such a call pauses
+the computation. The computation continues when the browser sends the request again
+(`attnviz.server.pending_replies`).
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ class BaseServer:
         request = self.requests.request(name, arguments)
         self.pending_replies.cancel(request)
         if isinstance(request, PageRequest):
-            # The browser will not request further parts of the page, so free its memory.
+            # The browser will not request further parts of the page. Free the memory of the page.
             self.pages.pop(request.key, None)
 
     def close(self) -> None:
-        """Stop the computation of all unfinished replies and free its memory."""
+        """Stop the computation of all unfinished replies and free their memory."""
         self.pending_replies.close()
 
 

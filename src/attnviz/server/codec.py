@@ -49,7 +49,7 @@ class EncodedHeader(TypedDict):
     encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
         Encoding of the buffer (see `Encoded`).
     maximum : float
-        Upper bound of the weights, which the largest code represents. It is usually 1 for
+        Upper bound of the weights, which the largest code represents. The bound is usually 1 for
         normalized weights. For signed numbers, the smallest code represents ``-maximum``.
     error : float
         Upper bound of the absolute error of a weight.

@@ -3,8 +3,9 @@
 Requests and replies are custom messages of a widget. ``js/src/client/kernel.ts`` is the browser
 side, which decides how long to wait for a reply and how many requests to send at once.
 
-A reply can be unfinished. It then has only the progress of the computation, and the browser repeats
-the request. Or it has only one of several parts, and the browser requests the next part.
+A reply can be unfinished for two reasons. If the computation takes long, the reply has only its
+progress, and the browser repeats the request. If the content is long, the reply has only one of
+several parts, and the browser requests the next part.
 """
 
 from __future__ import annotations

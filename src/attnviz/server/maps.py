@@ -1,7 +1,7 @@
 """Maps of the weights of heads with a limited number of cells, for example for thumbnails.
 
-A cell of a map covers several successive queries and keys. It shows their largest weight (max
-pooling), so that single large weights remain visible.
+A cell of a map covers several successive queries and keys, and shows the largest of their weights
+(max pooling). Therefore single large weights remain visible.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def encode_maps(
             pace.advance(STEP)
             continue
         # To limit the memory, compute one block of weights at a time, and update `maxima`. For
-        # signed numbers, it has two arrays: the maxima of the positive numbers, and those of the
-        # absolute values of the negative numbers.
+        # signed numbers, `maxima` has two arrays: the largest positive numbers, and the largest
+        # absolute values of negative numbers.
         maxima = np.full((1 + stack.signed, *map(len, starts)), -np.inf, np.float32)
         for part, group in row_groups(queries, tile_rows(attention.num_keys)):
             weights = attention.block([head], group, columns)[0].cpu().numpy()

@@ -9,7 +9,7 @@ the arguments, and its method `answer` computes the reply. For all requests:
 - The size of caches is limited.
 
 A stack is the attention of one kind in all layers, such as "self" or "cross". The answer of a run
-of the model is the number that it measures, for example the logit of a token.
+of the model is the number that is measured in this run, for example the logit of a token.
 """
 
 from __future__ import annotations

@@ -158,8 +158,8 @@ def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
 def _num_matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> int:
     """Return the number of matrices whose softmax must be computed for `heads`.
 
-    It is 0 if the weights are stored or the queries are words. It is two per head if the weights
-    are differences.
+    The number is 0 if the weights are stored or the queries are words. There are two matrices per
+    head if the weights are differences.
     """
     return len(heads) * stack.attention(layer).num_softmaxes
 
@@ -192,8 +192,8 @@ def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
 def _check_word_pairs(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:
     """Raise ValueError if the tokens are merged into words and the tile would take minutes.
 
-    `rows` are the queries of the tile. If they are words, the tile is always computed from all of
-    them.
+    `rows` are the queries of the tile. Without words, a tile can be computed from some of its
+    queries. With words, it is always computed from all of them.
     """
     if not stack.attention(layer).merged:
         return

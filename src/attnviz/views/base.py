@@ -284,8 +284,8 @@ class View(anywidget.AnyWidget):
     def _whole_page(self, state: Mapping[str, Any]) -> str:
         """Return the page that `save` and `to_svg` write to a file or draw as a picture.
 
-        Computing the data of a view can take minutes. A subclass of such a view waits for the data
-        in this method. Its method `_page` does not wait.
+        If computing the data of a view can take minutes, the subclass waits for the data in this
+        method, but not in `_page`.
         """
         return self._page(state)
 

@@ -90,8 +90,8 @@ class ChangedWeights:
     Attributes
     ----------
     record : AttentionRecord
-        Record of the changed run. In each layer, it has the weights before the changes of this
-        layer are applied to them. It has the layers of the record that the view shows.
+        Record of the changed run, with the layers of the record that the view shows. The weights of
+        each layer are those before the changes of this layer are applied.
     after, difference : dict
         `after` contains the stacks of the changed run, with the changes of all layers applied.
         `difference` contains stacks with these weights minus the weights of the unchanged run. The
@@ -218,7 +218,7 @@ class ChangedRuns:
     def weights(self, changes: Changes) -> ChangedWeights:
         """Return the weights of the run with `changes`. Run the model if they are not cached.
 
-        Raise MemoryError if they do not fit into memory.
+        Raise MemoryError if the weights do not fit into memory.
         """
         run = self._runs.get(changes) or self._measure(changes, self.measured)[0]
         if run.weights is None:
@@ -318,7 +318,7 @@ class ChangedRuns:
     def _first_run(self) -> Runner:
         """Run the model without changes, and store the value vectors of its layers.
 
-        If they exceed `_VALUE_BYTES`, the value vectors of only some layers are stored. Raise
+        If the value vectors exceed `_VALUE_BYTES`, those of only some layers are stored. Raise
         ValueError if the tokens are not those of the record.
         """
         model, inputs, target, options = self._source

@@ -1,8 +1,8 @@
 """The compare view, which shows distances between the heads of two or more records.
 
-The distance of a head is the share of its weight that is on other keys in the other record, as a
-mean over the queries. Its rounding error is the distance that rounding errors alone can cause. See
-`attnviz.comparison.comparison.Comparison`.
+The distance of a head between two records is the share of its weight that is on other keys in the
+second record, as a mean over the queries. The rounding error of a distance is the distance that
+rounding errors alone can cause. See `attnviz.comparison.comparison.Comparison`.
 """
 
 from __future__ import annotations

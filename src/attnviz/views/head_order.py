@@ -84,8 +84,9 @@ class HeadOrder(HeadRoles):
         both positive and negative, or are a result of `attnviz.head_effects`, the head with the
         largest absolute value comes first.
     min_score : float or None
-        Smallest score of the heads that are offered, if heads are ordered by a score. If they are
-        ordered by absolute value, it is the smallest absolute value. None offers all heads.
+        Smallest score of the heads that the view offers, if heads are ordered by a score. If the
+        order is by absolute value, the absolute value of the score must reach this limit. None
+        offers all heads.
     scores : dict
         Your own scores of heads, by name. A value is an array with the shape (layers, heads), or a
         list with one sequence per layer, for the current stack. A value can also be a dict of such
@@ -153,7 +154,8 @@ class HeadOrder(HeadRoles):
         """Adapt the order, the notes and the standard errors to new scores.
 
         If `order` is the name of removed scores, it becomes "number". Notes and errors of replaced
-        or removed scores are removed. Those of new results of `attnviz.head_effects` are added.
+        or removed scores are removed. Notes and errors that new results of `attnviz.head_effects`
+        contain are added.
         """
         if self.order in set(change["old"] or {}) - set(change["new"]):
             self.order = "number"

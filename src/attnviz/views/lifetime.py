@@ -25,7 +25,7 @@ _views_by_cell: dict[str | None, weakref.WeakSet[ipywidgets.Widget]] = {}
 
 
 def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls a bound method, but refers to its object only weakly.
+    """Return a function that calls a bound method, but has only a weak reference to its object.
 
     After the object is freed, the function does nothing and returns None.
     """
@@ -49,8 +49,8 @@ def hold_weakly(widget: ipywidgets.Widget) -> None:
 def end_with_cell(view: ipywidgets.Widget) -> None:
     """Register a view, so that the references to it are removed when the current cell runs again.
 
-    These are the references of ipywidgets and of IPython's history. If the id of the current cell
-    is unknown, they are not removed.
+    The references are those of ipywidgets and of IPython's history. If the id of the current cell
+    is unknown, the references are never removed in this way.
     """
     _views_by_cell.setdefault(_current_cell(), weakref.WeakSet()).add(view)
     shell = _shell()

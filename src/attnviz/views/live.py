@@ -173,6 +173,6 @@ class LiveGeneration:
 
 
 def _newest(view: Any) -> int | None:
-    """Return the number of the newest prediction in the shown stack, or None if it has none."""
+    """Return the number of the newest prediction in the shown stack, or None if there is none."""
     predictions = view.record.stack(view.stack).query_tokens.predictions
     return len(predictions) - 1 if predictions else None

@@ -204,7 +204,7 @@ class RecordView(PositionedView):
     def _supported_part(self, record: AttentionRecord) -> AttentionRecord:
         """Return a record with only the stacks that this kind of view can show.
 
-        Raise ValueError if it can show none of them.
+        Raise ValueError if the view can show none of the stacks.
         """
         return record
 

@@ -410,8 +410,8 @@ def _record(model: Any, for_weights: dict[str, Any], for_models: dict[str, Any])
     """Return the record that is extracted from a model or created from weights.
 
     If `model` is a record, return it. `for_weights` has the passed arguments that are only valid if
-    `model` is weights. `for_models` has those that are only valid if it is a model. Raise TypeError
-    for arguments that do not fit `model`.
+    `model` is weights. `for_models` has the passed arguments that are only valid if `model` is a
+    model. Raise TypeError for arguments that do not fit `model`.
     """
     if isinstance(model, AttentionRecord):
         reason = "model is a record, which contains tokens and weights"

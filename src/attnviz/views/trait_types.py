@@ -122,7 +122,8 @@ class Numbers(traitlets.List):  # type: ignore[type-arg]
 class ResolvedIndex(Index):
     """Trait for the number of a layer or prediction, or for the position of a token.
 
-    It can also be set to a negative number and, if it is a position, to the text of a token.
+    The trait can also be set to a negative number. A trait for the position of a token can also be
+    set to the text of the token.
     """
 
     def validate(self, obj: Any, value: Any) -> Any:

@@ -53,7 +53,7 @@ class WhatIf(RecordView):
         logit of a token, the difference of the logits of two tokens, or the result of a function.
         None is the default: the logit of the most likely token before the changes minus the logit
         of the most likely other token after the changes. An answer other than None is checked when
-        it is set. The check runs the model if it has not run before.
+        it is set. The check runs the model if the model has not run before.
     changes : list of Change
         Changes of the attention, which are made together when the model runs again: `Ablate` (with
         factor 0), `Knockout` and `HideTokens`, as for `attnviz.intervene`. Each argument of a
