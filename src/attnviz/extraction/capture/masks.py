@@ -30,9 +30,9 @@ _MAX_BLOCKING = -8e3
 
 @dataclass(frozen=True)
 class Positions:
-    """Indices of the queries and keys of an example that are not padding: int64, ascending.
+    """Queries and keys of one example, without padding.
 
-    None means that no query, or no key, is padding.
+    Both attributes are indices: int64, ascending. None means no padding.
     """
 
     queries: torch.Tensor | None

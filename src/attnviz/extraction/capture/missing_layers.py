@@ -44,8 +44,8 @@ def notes_on_layers(
 
     `scan` is the result of `scan_modules` for the model. `stacks` has all captured layers, and
     `missing` the modules whose attention could not be read. Modules in `missing` count as shown,
-    because `notes_on_modules` describes them. Only those lists of layers are examined in which
-    attention over text was captured.
+    because `notes_on_modules` describes them. Only module lists that contain captured attention
+    over text are examined.
     """
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
     key = ("notes on layers", captured, tuple(entry.name for entry in missing))

@@ -30,9 +30,9 @@ class FollowedOutputs(Generic[_Kept]):
     """Observer that finds the output projections of attention modules while a model runs.
 
     Call `watch` before the forward, and pass `observe` to the forward. The output projection is the
-    first module with a two-dimensional weight whose input is the output of the attention. `found`
-    has the result of `keep` for each run of an attention module in the last forward, unless the
-    result is None.
+    first module that has a two-dimensional weight and gets the output of the attention as input.
+    `found` has the result of `keep` for each run of an attention module in the last forward. Runs
+    for which the result is None are omitted, and so are runs without an output projection.
 
     Parameters
     ----------

@@ -39,8 +39,8 @@ def check_target(
     whether the model will generate the text itself. The error is raised in these cases:
 
     - The text is set twice, for example by `target` and by `decoder_input_ids`.
-    - `decoder_input_ids` are passed for a model without a decoder after an encoder.
-    - A text is to be produced by a model whose attention is bidirectional.
+    - `decoder_input_ids` are passed, and the model is not an encoder-decoder model.
+    - A text is to be produced, and the model is neither causal nor an encoder-decoder model.
     - The decoder of an encoder-decoder model that can generate needs a text, and none is set.
     """
     name = type(model).__name__
