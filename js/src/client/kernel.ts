@@ -13,10 +13,11 @@ import type { PendingHeader, ReplyProgress } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
 import type { Connection, Reply, Transport } from "./transport";
 
-/** The methods of anywidget's model that this module uses. */
-export interface MessageModel {
-  get?(name: string): unknown;
-  set?(name: string, value: unknown): void;
+/** Methods of anywidget's model. */
+export interface WidgetModel {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
   send(content: unknown): void;
   on(event: string, listener: (...args: never[]) => void): void;
   off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
@@ -60,7 +61,7 @@ interface Message {
   message?: string;
 }
 
-function post(model: MessageModel, message: object): void {
+function post(model: WidgetModel, message: object): void {
   try {
     model.send(message);
   } catch {
@@ -73,11 +74,8 @@ function post(model: MessageModel, message: object): void {
  *
  * anywidget has no flag for this. The widget's layout is an ipywidgets model, which has one.
  */
-function isDetached(model: MessageModel): boolean {
-  const layout = model.get?.("layout") as
-    | { comm?: unknown; comm_live?: unknown }
-    | null
-    | undefined;
+function isDetached(model: WidgetModel): boolean {
+  const layout = model.get("layout") as { comm?: unknown; comm_live?: unknown } | null | undefined;
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
@@ -88,16 +86,16 @@ type WidgetDescription = { record?: number };
  * Remove the description from the widget's state and return it, or null without one. It is removed
  * so that it is neither kept in memory twice nor saved.
  */
-function takeDescription(model: MessageModel): WidgetDescription | null {
-  const description = (model.get?.(DESCRIPTION) ?? null) as WidgetDescription | null;
+function takeDescription(model: WidgetModel): WidgetDescription | null {
+  const description = (model.get(DESCRIPTION) ?? null) as WidgetDescription | null;
   // Set two values, because the model also keeps its previous value. After setting only one, the
   // previous value would still be the description.
-  if (description) for (const empty of ["", null]) model.set?.(DESCRIPTION, empty);
+  if (description) for (const empty of ["", null]) model.set(DESCRIPTION, empty);
   return description;
 }
 
-export function recordNumber(model: MessageModel): number {
-  return (model.get?.(RECORD_NUMBER) as number | undefined) ?? 0;
+export function recordNumber(model: WidgetModel): number {
+  return (model.get(RECORD_NUMBER) as number | undefined) ?? 0;
 }
 
 /** Transport for the requests of one widget model. */
@@ -106,7 +104,7 @@ export class KernelChannel implements Transport {
   readonly detached: boolean;
   readonly record: Signal<number>;
   readonly connection = signal<Connection>("ready");
-  readonly #model: MessageModel;
+  readonly #model: WidgetModel;
   #description: WidgetDescription | null;
   // Several tabs may share one kernel, so a counter alone would not identify a message.
   readonly #prefix = crypto.getRandomValues(new Uint32Array(2)).join("-");
@@ -118,7 +116,7 @@ export class KernelChannel implements Transport {
    * @param ended signal that closes the channel. Pending requests are then rejected, and later
    *   messages are ignored.
    */
-  constructor(model: MessageModel, ended?: AbortSignal) {
+  constructor(model: WidgetModel, ended?: AbortSignal) {
     this.#model = model;
     this.detached = isDetached(model);
     this.#description = takeDescription(model);

@@ -35,15 +35,7 @@ export interface StrongestAnswer {
   matrices: StrongestKeys[];
 }
 
-/**
- * Flags of tokens, each 0 or 1: keys that are left out, and the queries and keys that belong to the
- * selected pair of texts.
- */
-export interface TokenFilter {
-  leftOut: Uint8Array;
-  pairQueries: Uint8Array;
-  pairKeys: Uint8Array;
-}
+export type TokenFilter = ReturnType<typeof tokenFilter>;
 
 /**
  * Maximum number of weights that one request searches. A kernel needs a tenth of a second for this,
@@ -82,20 +74,14 @@ export function readStrongest(reply: Reply): StrongestKeys[] {
   if (buffer.byteLength !== expected) {
     throw new Error(`The reply has ${buffer.byteLength} bytes, but its shape needs ${expected}.`);
   }
-  let offset = 0;
-  const readArrays = <T>(size: number, read: (start: number) => T): T[] =>
-    Array.from({ length: matrices }, () => {
-      offset += 4 * size;
-      return read(offset - 4 * size);
-    });
-  const floats = (size: number): Float32Array[] =>
-    readArrays(size, (start) => new Float32Array(buffer, start, size));
-  const keys = readArrays(rows * k, (start) => new Int32Array(buffer, start, rows * k));
-  const [weights, sums] = [floats(rows * k), floats(rows * 3)];
-  return keys.map((keyIndices, matrix) => ({
-    keys: keyIndices,
-    weights: weights[matrix] as Float32Array,
-    sums: sums[matrix] as Float32Array,
+  const [keysEach, sumsEach] = [rows * k, rows * 3];
+  const keys = new Int32Array(buffer, 0, matrices * keysEach);
+  const weights = new Float32Array(buffer, keys.byteLength, matrices * keysEach);
+  const sums = new Float32Array(buffer, 2 * keys.byteLength);
+  return Array.from({ length: matrices }, (_, matrix) => ({
+    keys: keys.subarray(matrix * keysEach, (matrix + 1) * keysEach),
+    weights: weights.subarray(matrix * keysEach, (matrix + 1) * keysEach),
+    sums: sums.subarray(matrix * sumsEach, (matrix + 1) * sumsEach),
   }));
 }
 
@@ -176,19 +162,21 @@ export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number
  * returns 1 for all tokens.
  */
 export function pairMembers(tokens: TokenList, pair: string, side: "query" | "key"): Uint8Array {
-  const members = new Uint8Array(tokens.text.length).fill(1);
-  if (pair === "all") return members;
   const textIndex = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
-  for (let i = 0; i < members.length; i++) members[i] = tokens.sequence[i] === textIndex ? 1 : 0;
-  return members;
+  return Uint8Array.from(tokens.text, (_, i) =>
+    pair === "all" || tokens.sequence[i] === textIndex ? 1 : 0,
+  );
 }
 
-/** Return the flags for a list of keys to leave out and a pair of texts. */
+/**
+ * Return flags of tokens, each 0 or 1: keys that are left out, and the queries and keys that belong
+ * to a pair of texts.
+ */
 export function tokenFilter(
   { queries, keys }: { queries: TokenList; keys: TokenList },
   leaveOut: readonly (string | number)[],
   pair: string,
-): TokenFilter {
+) {
   return {
     leftOut: leftOutKeys(keys, leaveOut),
     pairQueries: pairMembers(queries, pair, "query"),

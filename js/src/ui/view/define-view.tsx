@@ -7,7 +7,7 @@
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
-import { KernelChannel, type MessageModel, recordNumber } from "../../client/kernel";
+import { KernelChannel, recordNumber, type WidgetModel } from "../../client/kernel";
 import type { PageData } from "../../client/page";
 import type { Description } from "../../client/protocol";
 import { Source } from "../../client/source";
@@ -33,7 +33,6 @@ import {
   type HashFields,
   makeSignals,
   type Signals,
-  type TraitModel,
 } from "./state";
 
 /** Everything that the components of an open view need. */
@@ -97,17 +96,10 @@ export interface ViewDefinition<S extends RecordState> {
   described?: ((answer: unknown) => Description) | undefined;
 }
 
-type Model = TraitModel & MessageModel;
-
-interface Props {
-  model: Model;
+/** Arguments that anywidget passes to a widget. */
+interface WidgetProps {
+  model: WidgetModel;
   signal?: AbortSignal;
-}
-
-/** anywidget definition. Each widget model calls `initialize` once and `render` for each output. */
-interface Widget {
-  initialize(props: Props): () => void;
-  render(props: Props & { el: HTMLElement }): () => void;
 }
 
 /** Sum of the root's left and right padding, in pixels. It must agree with frame.css. */
@@ -250,20 +242,21 @@ function wrongBundle(): never {
 /** Return the two entry points of a view: for the widget and for the exported page. */
 export function defineView<S extends RecordState>(definition: ViewDefinition<S>) {
   const { pageTransport, described, defaults, hash } = definition;
-  const fromKernel = (model: MessageModel, ended: AbortSignal): Source =>
+  const fromKernel = (model: WidgetModel, ended: AbortSignal): Source =>
     BUNDLE_FOR === "page"
       ? wrongBundle()
       : new Source(new KernelChannel(model, ended), undefined, described);
-  const widget = (): Widget => {
+  /** anywidget calls `initialize` once for each model, and `render` for each output. */
+  const widget = () => {
     // All outputs of one widget share one source, with its requests and its cache of weights.
     let shared: Source | null = null;
     return {
-      initialize({ model, signal: outer }) {
+      initialize({ model, signal: outer }: WidgetProps) {
         const [ended, end] = endable(outer);
         shared = fromKernel(model, ended);
         return end;
       },
-      render({ model, el, signal: outer }) {
+      render({ model, el, signal: outer }: WidgetProps & { el: HTMLElement }) {
         const [ended, end] = endable(outer);
         const source = shared ?? fromKernel(model, ended);
         const state = makeSignals<S>(defaults);

@@ -6,18 +6,10 @@
  */
 
 import { batch, effect, type Signal, signal } from "@preact/signals";
+import type { WidgetModel } from "../../client/kernel";
 
 /** One signal per field. */
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
-
-/** Methods of anywidget's model that read and write traits. */
-export interface TraitModel {
-  get(name: string): unknown;
-  set(name: string, value: unknown): void;
-  save_changes(): void;
-  on(event: string, listener: (...args: never[]) => void): void;
-  off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
-}
 
 export function makeSignals<S extends object>(values: S): Signals<S> {
   const entries = Object.entries(values).map(([name, value]) => [name, signal(value)]);
@@ -63,7 +55,7 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
  * @returns a function that sets the signals to the values of the traits.
  */
 export function bindModel<S extends object>(
-  model: TraitModel,
+  model: Omit<WidgetModel, "send">,
   signals: Signals<S>,
   ended: AbortSignal,
   isBehind: () => boolean = () => false,
