@@ -35,25 +35,3 @@ export class LruCache<V> {
     this.#bytes -= entry.bytes;
   }
 }
-
-/**
- * Return the cached promise for `key`, or call `make` and cache the promise that it returns. If the
- * promise rejects, it is removed from the cache.
- */
-export function once<V>(
-  cache: LruCache<Promise<V>>,
-  key: string,
-  make: () => Promise<V>,
-  size: (value: V) => number,
-): Promise<V> {
-  const cached = cache.get(key);
-  if (cached) return cached;
-  const promise = make();
-  cache.set(key, promise, 0);
-  // The size of the value counts as 0 above, because it is unknown until the promise resolves.
-  promise.then(
-    (value) => cache.set(key, promise, size(value)),
-    () => cache.delete(key),
-  );
-  return promise;
-}

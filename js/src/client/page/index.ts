@@ -4,9 +4,10 @@
  * attention matrix of a head, pooled to few cells at the export.
  */
 
-import { LruCache, once } from "../lru-cache";
+import { LruCache } from "../lru-cache";
 import type {
   BlockRequest,
+  Combine,
   Description,
   EmbeddedShare,
   EncodedHeader,
@@ -21,10 +22,11 @@ import type {
   TileRequest,
   VectorsRequest,
 } from "../protocol";
+import { strongestOf, tokenFilter } from "../requests/strongest";
+import { larger } from "../signs";
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
 import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
-import { pageStrongest } from "./strongest";
 import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import {
@@ -119,7 +121,16 @@ export class PageTransport implements Transport {
     read: () => Promise<V>,
   ): Promise<V> {
     const key = JSON.stringify([kind, stack, layer]);
-    return once(this.#layers, key, read, ({ bytes }) => bytes) as Promise<V>;
+    const cached = this.#layers.get(key) as Promise<V> | undefined;
+    if (cached) return cached;
+    const pending = read();
+    // The size is unknown until the layer is read.
+    this.#layers.set(key, pending, 0);
+    pending.then(
+      ({ bytes }) => this.#layers.set(key, pending, bytes),
+      () => this.#layers.delete(key),
+    );
+    return pending;
   }
 
   /** Return the weights of a layer. @throws Error if the page does not contain the layer. */
@@ -206,9 +217,20 @@ export class PageTransport implements Transport {
   }
 
   async #strongest(request: StrongestRequest): Promise<Reply> {
-    const stack = this.#data.description.stacks.find((entry) => entry.name === request.stack);
+    const { stacks } = this.#data.description;
+    const stack = stacks.find((entry) => entry.name === request.stack) as StackDescription;
+    const queries = stack.query_tokens;
+    const sides = { queries, keys: stack.key_tokens ?? queries };
+    const filter = tokenFilter(sides, request.leave_out, request.pair);
     const weights = await this.#rows(request);
-    return pageStrongest(weights, request, stack as StackDescription);
+    const numKeys = weights.shape[2];
+    const groups =
+      request.combine === "separate" ? request.heads.map((head) => [head]) : [request.heads];
+    const matrices = groups.map((heads) => {
+      const rowAt = combinedRows(weights, heads, request.combine);
+      return strongestOf(rowAt, request, numKeys, filter);
+    });
+    return { header: { matrices }, data: null };
   }
 
   async #image({ index }: ImageRequest): Promise<Reply> {
@@ -220,6 +242,30 @@ export class PageTransport implements Transport {
 
 function findLayer<T extends LayerKey>(entries: T[], { stack, layer }: LayerKey): T | undefined {
   return entries.find((entry) => entry.stack === stack && entry.layer === layer);
+}
+
+/** Return a function that combines the weights of heads in a row to one number for each key. */
+function combinedRows(
+  weights: WeightRows,
+  heads: readonly number[],
+  combine: Combine,
+): (row: number) => Float32Array {
+  const combined = new Float32Array(weights.shape[2]);
+  const headRow = new Float32Array(weights.shape[2]);
+  return (row) => {
+    combined.fill(0);
+    if (combine !== "max") {
+      weights.add(heads, row, 0, combined);
+      return heads.length > 1 ? combined.map((value) => value / heads.length) : combined;
+    }
+    for (const head of heads) {
+      weights.add([head], row, 0, headRow.fill(0));
+      headRow.forEach((value, key) => {
+        combined[key] = larger(combined[key] as number, value);
+      });
+    }
+    return combined;
+  };
 }
 
 /** Return a reply with float32 values. Its maximum and error are those of the embedded weights. */

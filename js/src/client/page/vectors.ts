@@ -62,15 +62,7 @@ export interface VectorErrors extends LayerKey {
 }
 
 /** Queries and keys of a layer. */
-export interface LayerVectors extends SavedLayer {
-  /** Numbers of heads, queries and keys. */
-  shape: [number, number, number];
-  numKeyHeads: number;
-  /** Size in memory, in bytes. */
-  bytes: number;
-  /** Return the inputs from which the weights of a row are computed. */
-  inputs: (head: number, query: number) => RowInputs;
-}
+export type LayerVectors = Awaited<ReturnType<typeof readVectors>>;
 
 /** Array of a shape such as [heads or 1, queries or 1, keys]. An axis of length 1 holds for all. */
 interface PairArray {
@@ -122,11 +114,7 @@ export async function readHeader({ header }: SavedRecord): Promise<SavedHeader> 
 }
 
 /** @throws Error if the page does not contain queries and keys of the layer. */
-export async function readVectors(
-  saved: SavedRecord,
-  header: SavedHeader,
-  key: LayerKey,
-): Promise<LayerVectors> {
+export async function readVectors(saved: SavedRecord, header: SavedHeader, key: LayerKey) {
   const layer = header.stacks
     .find(({ name }) => name === key.stack)
     ?.layers.find(({ number }) => number === key.layer);
@@ -137,33 +125,33 @@ export async function readVectors(
     );
   }
   const read = async (name: string): Promise<PairArray> => {
-    const array = saved.arrays[name];
-    if (!array) throw new Error(`The page’s data contain no array “${name}”.`);
-    const values = readNumbers(await inflatedText(array.data), array.dtype);
-    return { values, shape: array.shape };
+    const { data, dtype, shape } = saved.arrays[name] as SavedRecord["arrays"][string];
+    return { values: readNumbers(await inflatedText(data), dtype), shape };
   };
-  const [queries, keys, sinks, allowed, bias] = await Promise.all([
+  const [queries, keys, sinks] = await Promise.all([
     read(`${prefix}/queries`),
     read(`${prefix}/keys`),
     `${prefix}/sinks` in saved.arrays ? read(`${prefix}/sinks`) : null,
-    readMask(header, layer.mask, read),
-    readBias(header, layer.bias, read, shapeOfVectors(saved, key)),
   ]);
-  const [numHeads = 0, numQueries = 0, dim = 0] = queries.shape;
-  const [numKeyHeads = 0, numKeys = 0] = keys.shape;
+  const shape = shapeOfVectors(saved, key);
+  const [numHeads, numQueries, numKeys] = shape;
+  const [numKeyHeads = 0, , dim = 0] = keys.shape;
+  const allowed = await readMask(header, layer.mask, read);
+  const bias = await readBias(header, layer.bias, read, numQueries);
   return {
-    ...layer,
-    ...{ shape: [numHeads, numQueries, numKeys], numKeyHeads },
+    ...{ ...layer, shape, numKeyHeads },
+    /** Size in memory, in bytes. */
     bytes: queries.values.byteLength + keys.values.byteLength,
-    inputs: (head, query) => {
+    /** Return the inputs from which the weights of a row are computed. */
+    inputs: (head: number, query: number): RowInputs => {
       const start = (head * numQueries + query) * dim;
       const firstKey = Math.floor((head * numKeyHeads) / numHeads) * numKeys * dim;
       return {
         query: queries.values.subarray(start, start + dim) as Float32Array,
         keys: keys.values.subarray(firstKey, firstKey + numKeys * dim) as Float32Array,
         ...{ numKeys, scale: layer.scale, softcap: layer.softcap },
-        bias: (key) => bias(head, query, key),
-        allowed: (key) => allowed(head, query, key),
+        bias: (index) => bias(head, query, index),
+        allowed: (index) => allowed(head, query, index),
         sink: sinks?.values[head] ?? null,
       };
     },
@@ -195,7 +183,7 @@ async function readBias(
   { shared }: SavedHeader,
   name: string | null,
   read: (name: string) => Promise<PairArray>,
-  [, numQueries]: LayerVectors["shape"],
+  numQueries: number,
 ): Promise<OfPair<number>> {
   const bias = name === null ? undefined : shared[name];
   if (!bias) return () => 0;
