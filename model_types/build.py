@@ -45,10 +45,10 @@ def seed_of(model_type: str) -> int:
 
 
 def class_of(model_type: str, class_name: str | None = None) -> type[PreTrainedModel]:
-    """Return the class with this name, or by default the base model.
+    """Return the class `class_name`, or the base model of the model type if `class_name` is None.
 
     If the model type has no base model, return another of its classes. Raise LookupError if
-    transformers has no such class.
+    transformers does not have the class, or no class for the model type.
     """
     if class_name is not None:
         return _named(model_type, class_name)

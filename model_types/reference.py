@@ -99,10 +99,10 @@ def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
 
 
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
-    """Run a forward that returns attention weights.
+    """Run a forward that returns attention weights, and return its output.
 
-    Request them with `output_attentions` as an argument, or in the configuration if the argument
-    has no effect or raises an error.
+    Request the weights with the argument `output_attentions`. If the argument has no effect or
+    raises an error, set `output_attentions` in the configuration.
     """
     parameters = inspect.signature(eager.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())

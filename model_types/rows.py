@@ -125,6 +125,6 @@ class Row:
 
     @classmethod
     def of(cls, written: dict[str, Any]) -> Row:
-        """Return the row that `dataclasses.asdict` wrote."""
+        """Return the row from which `dataclasses.asdict` made the dict `written`."""
         changes = {name: StackChange(**change) for name, change in written["changes"].items()}
         return cls(**{**written, "changes": changes})

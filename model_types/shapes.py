@@ -65,9 +65,9 @@ def _row_by_row(values: Array) -> Iterator[Array]:
 
 
 def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
-    """Convert a band as in Longformer: column c of row i is key i - width // 2 + c.
+    """Convert a band (heads, queries, width), as in Longformer.
 
-    Yield nothing if the width is even.
+    Column c of row i is key i - width // 2 + c. Yield nothing if the width is even.
     """
     heads, queries, width = values.shape
     if width % 2 == 0:
@@ -82,9 +82,10 @@ def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
 
 
 def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
-    """Convert blocks of queries as in LongT5: block b attends to blocks b - 1, b and b + 1.
+    """Convert blocks of queries (blocks, heads, size, 3 * size), as in LongT5.
 
-    The last block may be padded.
+    The queries of block b attend to the keys of blocks b - 1, b and b + 1. The last block may be
+    padded. Yield nothing if the number of blocks does not fit the number of tokens.
     """
     blocks, heads, size, width = values.shape
     if not tokens <= blocks * size < tokens + size:
@@ -100,7 +101,10 @@ def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
 
 
 def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
-    """Convert a tensor (windows, heads, queries, keys) in which each token is in one window."""
+    """Convert a tensor (windows, heads, queries, keys) in which each token is in one window.
+
+    There is one array for each possible layout of the windows.
+    """
     count, heads, rows, columns = values.shape
     if count * rows != queries or count * columns != keys:
         return

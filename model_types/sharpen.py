@@ -82,8 +82,9 @@ class _Group:
 def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
     """Scale queries and keys until the `peak` of each attention module is in the target range.
 
-    For modules without known weights, the peak of the whole model counts. The scaling ends after
-    `_TRIES` attempts.
+    `measure` runs the model and returns its weights by module (see `Measured`). For modules without
+    known weights, the peak of the whole model counts. The scaling ends after `_TRIES` attempts, or
+    if weights are no longer finite.
     """
     measured = measure()
     groups: dict[str, _Group] = {}

@@ -516,7 +516,7 @@ class Interventions(Protocol):
         ...
 
     def stack(self, name: str) -> AttentionStack | None:
-        """Return the stack `name` of a cached run, or None if it is not cached."""
+        """Return the stack `name` of a cached run, or None if no cached run has this stack."""
         ...
 
     def edge(self, asked: EdgeRequest) -> EdgeHeader:
@@ -558,7 +558,7 @@ class ChangedRequest:
     changes: tuple[Mapping[str, Any], ...]
 
     def answer(self, server: RecordServer) -> Reply:
-        """Describe the stacks. Run the model if the run is not cached."""
+        """Describe the stacks. Run the model if the run with `changes` is not cached."""
         return Reply(server.interventions.changed(self.changes))
 
 

@@ -86,7 +86,7 @@ class VectorsHeader(RowHeader):
 
 
 def require_vectors(stack: AttentionStack, layer: int) -> QueryKeyAttention:
-    """Return the queries and keys of a layer. Raise ValueError if it has only weights."""
+    """Return the queries and keys of a layer. Raise ValueError if the layer has only weights."""
     attention = stack.attention(layer).vectors
     if attention is None:
         raise ValueError(

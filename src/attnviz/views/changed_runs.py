@@ -346,7 +346,10 @@ class ChangedRuns:
         return runner
 
     def _measure(self, changes: Changes, requested: Measured) -> tuple[_Run, _Outcome]:
-        """Measure an answer in the run with `changes`. Run the model if the run is not cached."""
+        """Measure the answer `requested` in the run with `changes`, and cache the effect.
+
+        Run the model if the run is not cached.
+        """
         runner = self.runner_for(requested)
         run = self._runs.get(changes)
         if run is None:

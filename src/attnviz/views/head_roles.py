@@ -138,10 +138,11 @@ def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterat
 
 
 def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:
-    """Arrange roles by layer and head.
+    """Arrange the heads `named`, with their main roles, by layer and head.
 
     `kinds` contains the names of all roles. If two roles are equally rare, the role that comes
-    first in `kinds` also comes first in the order of heads.
+    first in `kinds` also comes first in the order of heads. Raise TraitError if a layer of `stack`
+    lacks one of the heads.
     """
     grids: list[list[list[Any]]] = [
         [[None] * num_heads for num_heads in stack.heads_per_layer] for _ in range(3)

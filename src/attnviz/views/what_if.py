@@ -1,7 +1,7 @@
 """Base class of views in which a reader can change the attention and run the model again.
 
 A change is, for example, the ablation of a head. The changes of a view are made together in one
-run. The answer is the number that the run measures, for example the logit of a token.
+run. The answer is the number that is measured in the run, for example the logit of a token.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class WhatIf(RecordView):
     )
     run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
-    # Whether `__init__` has finished. Only after that, new changes switch `run` to "after".
+    # Whether `__init__` has finished. New changes switch `run` to "after" only if this is True.
     _initialized = False
     # Value of `answer` in the form that `ChangedRuns` needs: one or two tokens are a tuple.
     _measured: Measured = None
