@@ -2,6 +2,7 @@
 
 import {
   type CurvesMark,
+  curveAt,
   DASHES,
   fontOf,
   type ImageMark,
@@ -29,20 +30,14 @@ function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: n
   context.strokeStyle = mark.color;
   context.lineCap = "butt";
   if (mark.dashed) context.setLineDash(DASHES);
-  const vertical = mark.columns === "vertical";
   curvesByStep.forEach((curves, step) => {
     context.globalAlpha = (step / OPACITY_STEPS) * dim;
     for (const i of curves) {
-      const x0 = mark.x0[i] as number;
-      const y0 = mark.y0[i] as number;
-      const x1 = mark.x1[i] as number;
-      const y1 = mark.y1[i] as number;
-      const [middleX, middleY] = [(x0 + x1) / 2, (y0 + y1) / 2];
+      const { start, rest } = curveAt(mark, i);
       context.lineWidth = mark.width[i] as number;
       context.beginPath();
-      context.moveTo(x0, y0);
-      if (vertical) context.bezierCurveTo(middleX, y0, middleX, y1, x1, y1);
-      else context.bezierCurveTo(x0, middleY, x1, middleY, x1, y1);
+      context.moveTo(...start);
+      context.bezierCurveTo(...rest);
       context.stroke();
     }
   });

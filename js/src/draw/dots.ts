@@ -6,8 +6,8 @@
  * computed once for each radius and for each position of the dot's centre within a pixel.
  */
 
-import type { DotsMark, DotsPainter, ImageMark } from "./marks";
-import { element, opacityText, rounded } from "./svg";
+import type { DotsMark, DotsPainter } from "./marks";
+import { element, imageElement, opacityText, rounded } from "./svg";
 
 /**
  * Number of steps of a pixel's covered share. Step 0 is not covered, and step `LEVELS` is
@@ -329,15 +329,12 @@ const DOTS_SCALE = 3;
 const SMALL_SCALE = 2;
 const SMALL_WIDTH = 300;
 
-/** Return dots as SVG: as one image if `embedded` can write an image, else as paths. */
-function writeDots(mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null): string {
+/** Return dots as SVG: as one image if `asPixels`, else as paths. */
+function writeDots(mark: DotsMark, asPixels: boolean): string {
   const scale = mark.area.width < SMALL_WIDTH ? SMALL_SCALE : DOTS_SCALE;
-  const image = embedded?.({
-    kind: "image",
-    ...mark.area,
-    ...dotPixels(mark, scale),
-    smooth: true,
-  });
+  const image = asPixels
+    ? imageElement({ kind: "image", smooth: true, ...mark.area, ...dotPixels(mark, scale) })
+    : null;
   return image ?? dotPaths(mark);
 }
 

@@ -7,22 +7,23 @@
 /** Data of a view about what a mark stands for, such as a token. `hitTest` returns these data. */
 type Meaning = Record<string, unknown>;
 
-/** A filled or outlined rectangle. */
-export interface RectMark {
-  kind: "rect";
+/** A rectangular area of a picture. */
+export interface Area {
   x: number;
   y: number;
   width: number;
   height: number;
+}
+
+/** A filled or outlined rectangle. */
+export interface RectMark extends Area {
+  kind: "rect";
   fill?: string;
   stroke?: string;
   strokeWidth?: number;
   radius?: number;
   opacity?: number;
-  /**
-   * Colours (red, green, blue, opacity) at equal distances from left to right, used instead of
-   * `fill`.
-   */
+  /** Colours (red, green, blue, opacity) at equal distances from left to right, not one `fill`. */
   ramp?: readonly (readonly [number, number, number, number])[];
   meaning?: Meaning;
 }
@@ -63,12 +64,8 @@ export interface TextMark {
  * An image of `columns` by `rows` cells, from one RGBA pixel per cell. Cells have sharp edges
  * unless `smooth` is true.
  */
-export interface ImageMark {
+export interface ImageMark extends Area {
   kind: "image";
-  x: number;
-  y: number;
-  width: number;
-  height: number;
   pixels: Uint8ClampedArray<ArrayBuffer>;
   columns: number;
   rows: number;
@@ -79,9 +76,7 @@ export interface ImageMark {
    */
   averaged?: boolean;
   opacity?: number;
-  /**
-   * Whether the image is a photo or drawing. An SVG always contains it as pixels, never as shapes.
-   */
+  /** Whether the image is a photo or drawing, which an SVG contains as pixels, not as shapes. */
   picture?: boolean;
   /**
    * Colour "#rrggbb" under the whole image. If an SVG contains the image as shapes, these have the
@@ -126,11 +121,8 @@ export interface CurvesMark {
  */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
-  /**
-   * Return SVG elements. If the SVG has too many dots for shapes, `embedded` writes an image.
-   * Otherwise `embedded` is null.
-   */
-  write: (mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null) => string;
+  /** Return SVG elements: one image if the SVG has too many dots for shapes. */
+  write: (mark: DotsMark, asPixels: boolean) => string;
 }
 
 /**
@@ -155,7 +147,7 @@ export interface DotsMark {
   /** Depth of each dot, from 0 (most distant) to 255 (nearest). Distant dots look small and faint. */
   near?: Uint8Array;
   /** Area in which dots are visible. Dots outside of it are not drawn. */
-  area: { x: number; y: number; width: number; height: number };
+  area: Area;
 }
 
 export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark | DotsMark;
@@ -198,20 +190,33 @@ export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): 
   return `${text.bold ? "600 " : ""}${text.size}px ${FONTS[text.font]}`;
 }
 
+type Coordinates = [number, number, number, number, number, number];
+
+/** Return the start of a Bézier curve, and its two control points and its end. */
+export function curveAt(
+  mark: CurvesMark,
+  i: number,
+): { start: [number, number]; rest: Coordinates } {
+  const [x0, y0] = [mark.x0[i] as number, mark.y0[i] as number];
+  const [x1, y1] = [mark.x1[i] as number, mark.y1[i] as number];
+  const [middleX, middleY] = [(x0 + x1) / 2, (y0 + y1) / 2];
+  return {
+    start: [x0, y0],
+    rest:
+      mark.columns === "vertical"
+        ? [middleX, y0, middleX, y1, x1, y1]
+        : [x0, middleY, x1, middleY, x1, y1],
+  };
+}
+
 /**
  * Return the share of its total shift along the columns that a curve has made where it has crossed
  * the share `crossing` of the distance between the columns.
  */
 export function shiftAfter(crossing: number): number {
-  // Search for the parameter t of the Bézier curve. Both control points are halfway between the
-  // columns.
-  let [low, high] = [0, 1];
-  for (let i = 0; i < 24; i++) {
-    const t = (low + high) / 2;
-    if (1.5 * t * (1 - t) + t ** 3 < crossing) low = t;
-    else high = t;
-  }
-  const t = (low + high) / 2;
+  // Both control points are halfway between the columns, so crossing = 1.5 t (1 - t) + t³. This is
+  // the solution for the parameter t of the Bézier curve.
+  const t = 0.5 + Math.sinh(Math.asinh(4 * (crossing - 0.5)) / 3);
   return t * t * (3 - 2 * t);
 }
 

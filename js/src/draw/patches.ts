@@ -2,7 +2,7 @@
 
 import type { Description, PatchGrid, TokenList } from "../client/protocol";
 import type { RecordImage } from "../client/requests/images";
-import type { ImageMark } from "./marks";
+import type { Area, ImageMark } from "./marks";
 
 /** A patch, by its row and column in a grid. */
 export interface Patch {
@@ -172,10 +172,7 @@ export function greyOf(image: RecordImage, ground: readonly [number, number, num
 }
 
 /** Return a mark that shows the pixels of an image in a box. */
-export function pictureMark(
-  image: Pixels,
-  box: Pick<ImageMark, "x" | "y" | "width" | "height">,
-): ImageMark {
+export function pictureMark(image: Pixels, box: Area): ImageMark {
   // Enlarged three times or more, the image has sharp pixels, because these are what the model
   // received.
   const smooth = box.width < 3 * image.columns;

@@ -4,6 +4,7 @@ import { canvasOf } from "./canvas";
 import { fileFonts } from "./fonts";
 import {
   type CurvesMark,
+  curveAt,
   DASHES,
   type ImageMark,
   type Mark,
@@ -57,17 +58,12 @@ export function element(
 }
 
 function curveElements(mark: CurvesMark): string {
-  const vertical = mark.columns === "vertical";
   const order = Array.from({ length: mark.count }, (_, i) => i);
   order.sort((a, b) => (mark.opacity[a] as number) - (mark.opacity[b] as number));
   const paths = order.map((i) => {
-    const ends = [mark.x0, mark.y0, mark.x1, mark.y1].map((values) => values[i] as number);
-    const [x0, y0, x1, y1] = ends as [number, number, number, number];
-    const [middleX, middleY] = [(x0 + x1) / 2, (y0 + y1) / 2];
-    const controls = vertical ? [middleX, y0, middleX, y1] : [x0, middleY, x1, middleY];
-    const points = [...controls, x1, y1].map(rounded).join(" ");
+    const { start, rest } = curveAt(mark, i);
     return element("path", {
-      d: `M${rounded(x0)} ${rounded(y0)}C${points}`,
+      d: `M${start.map(rounded).join(" ")}C${rest.map(rounded).join(" ")}`,
       "stroke-width": mark.width[i],
       "stroke-opacity": opacityText(Math.min(1, mark.opacity[i] as number)),
     });
@@ -109,7 +105,7 @@ export function countDots(...lists: readonly (readonly Mark[])[]): number {
  * Return an image as an SVG image element with a PNG in a data URL, or null without canvas support.
  * Its pixels stay sharp when magnified, unless it is smooth.
  */
-function imageElement(mark: ImageMark): string | null {
+export function imageElement(mark: ImageMark): string | null {
   const href = canvasOf(mark)?.toDataURL("image/png");
   if (href === undefined) return null;
   const { x, y, width, height } = mark;
@@ -229,7 +225,7 @@ function elementsOf(mark: Mark, imagesAsPixels: boolean, dotsAsPixels: boolean):
     case "curves":
       return curveElements(mark);
     case "dots":
-      return mark.painter.write(mark, dotsAsPixels ? imageElement : null);
+      return mark.painter.write(mark, dotsAsPixels);
   }
 }
 

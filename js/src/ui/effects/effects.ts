@@ -5,7 +5,7 @@
 
 import type { StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
-import { type Mark, printable, transposed } from "../../draw/marks";
+import { type Area, type Mark, printable, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
 import { type BarScale, barMarks } from "../plot/bars";
 import {
@@ -253,11 +253,7 @@ export function barShares(value: number | null, end: number): { from: number; le
  * Box of a bar, whose edges are at −`end` and +`end`. If `standing`, the bar is vertical and
  * positive values point up.
  */
-export interface BarBox {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
+export interface BarBox extends Area {
   standing?: boolean;
 }
 

@@ -29,10 +29,7 @@ export function roundedUp(error: number): number {
   return Number((Math.ceil(error / power - 1e-9) * power).toPrecision(1));
 }
 
-/**
- * Return the number of decimals to which a weight with this error is rounded. The rounding adds
- * little to the error.
- */
+/** Return a number of decimals that adds little to the error of a weight. */
 function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
 }
@@ -62,19 +59,16 @@ export function shortest(value: number): number {
   return Number(value.toPrecision(9));
 }
 
-type Rows = readonly (readonly (string | number | null)[])[];
-
-/**
- * Return the name of the column with the numbers of a stack, for example "weight" or, with
- * `before`, "strongest_weight". The words of a measure are joined with "_".
- */
+/** Return the name of the column with the numbers of a stack: "weight" or "strongest_weight". */
 export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
-  return [...(before ? [before] : []), ...measure.split(" ")].join("_");
+  return `${before} ${measure}`.trim().replaceAll(" ", "_");
 }
 
 /** Format a table as comma-separated values (RFC 4180), with the column names in the first line. */
-export function csvText(columns: readonly string[], rows: Rows): string {
-  return [columns.map(header).join(","), ...rows.map((row) => row.map(cell).join(","))].join(
-    "\r\n",
-  );
+export function csvText(
+  columns: readonly string[],
+  rows: readonly (readonly (string | number | null)[])[],
+): string {
+  const lines = [columns.map(header), ...rows.map((row) => row.map(cell))];
+  return lines.map((cells) => cells.join(",")).join("\r\n");
 }

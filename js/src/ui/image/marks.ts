@@ -7,7 +7,7 @@ import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
 import { measureText } from "../../draw/canvas";
 import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
-import { fontOf, type Mark, translate } from "../../draw/marks";
+import { type Area, fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
 import { type Ink, inkColor, signColor } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
@@ -38,9 +38,6 @@ export interface PanelContent extends Omit<CaptionedHeat, "question"> {
   /** Notes below the image: limitations, and the effect of a click. */
   notes: readonly string[];
 }
-
-/** Position and size of an image in the panel, in pixels. */
-type Tile = Record<"x" | "y" | "width" | "height", number>;
 
 /** Opacity of the largest weight. The image remains visible below it. */
 export const HEAT_OPACITY = 0.82;
@@ -77,7 +74,7 @@ export function heatPixels(
  * Return the frame of a highlighted patch. A second frame in the background colour makes the first
  * visible on every image.
  */
-function frameMarks({ grid, palette }: PanelContent, tile: Tile, frame: Frame): Mark[] {
+function frameMarks({ grid, palette }: PanelContent, tile: Area, frame: Frame): Mark[] {
   const { token, stroke, strokeWidth } = frame;
   const patch = patchIn(grid, token);
   if (!patch) return [];
@@ -90,7 +87,7 @@ function frameMarks({ grid, palette }: PanelContent, tile: Tile, frame: Frame): 
   ];
 }
 
-function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[] {
+function tileMarks(content: PanelContent, heat: Heat | null, tile: Area): Mark[] {
   const { palette, grid, image, selection, end, frames } = content;
   const whole = { pixels: image.pixels, columns: image.width, rows: image.height };
   const marks: Mark[] = [
@@ -110,14 +107,14 @@ function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[]
 
 /** Marks of a panel, and the position and size of its images. */
 export interface Panel extends Box {
-  tiles: Tile[];
+  tiles: Area[];
 }
 
 /** Return the marks of a panel: heading, images with captions, colour scale and notes. */
 export function panelMarks(content: PanelContent): Panel {
   const { palette, heats, question, selection, image, width } = content;
   const captioned = question && { ...content, question };
-  const tiles: Tile[] = [];
+  const tiles: Area[] = [];
   const marks: Mark[] = [];
   /** Add a text at a position, in lines of at most `most` pixels, and return the position below. */
   const write = (text: string, x: number, y: number, most = width): number => {

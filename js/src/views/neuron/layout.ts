@@ -16,9 +16,6 @@ import type { Row, Table } from "./table";
 /** Line of the table: one key, the sink, or all keys without a line together. */
 export type Line = Row | "sink" | "elsewhere";
 
-/** Number of a key that is written beside the cells. */
-type NumberColumn = "sum" | "capped" | "bias" | "logit";
-
 /** Position of a row of adjacent cells. */
 export interface CellRow {
   x: number;
@@ -39,12 +36,13 @@ export interface LinePosition {
   products: CellRow;
 }
 
-/** Minimum width in pixels of a cell, because the pointer cannot hit narrower cells. */
+// All sizes are in pixels.
+/** Minimum width of a cell, because the pointer cannot hit narrower cells. */
 const MIN_CELL = 2.5;
-/** Width in pixels of the cells if there is a shared cell. */
+/** Width of the cells if there is a shared cell. */
 const FOLDED_CELL = 3;
 const MAX_CELL = 24;
-/** Minimum width in pixels of cells that are separated by gaps. */
+/** Minimum width of cells that are separated by gaps. */
 const CELL_WITH_GAP = 5;
 const NUMBER = 66;
 const BEFORE_CELLS = 28;
@@ -53,23 +51,20 @@ const BEFORE_BAR = 24;
 const AFTER_TOKEN = 20;
 const MIN_BAR = 130;
 const MAX_BAR = 220;
-/** Pixels for the number after the longest bar. */
+/** Width of the number after the longest bar. */
 const BAR_NUMBER = 50;
 const MAX_TOKEN = 150;
 /**
- * Minimum width in pixels of a column of cells beside the tokens. A narrower column is used only if
- * each of its cells is at least `COMFORTABLE_CELL` wide. Otherwise the layout is stacked.
+ * Minimum width of a column of cells beside the tokens. A narrower column is used only if each of
+ * its cells is at least `COMFORTABLE_CELL` wide. Otherwise the layout is stacked.
  */
 const MIN_CELL_ROW = 150;
 const COMFORTABLE_CELL = 10;
-/** Minimum width in pixels of the heading above a column of cells. */
+/** Minimum width of the heading above a column of cells. */
 const MIN_WORDS = 120;
 /** Left end of the tokens. */
 export const LEFT = 10;
-/**
- * Numbers of characters of an equation of one, two, three or four numbers. The longest equation is
- * "−11.57 → −11.50 − 0.03 = −11.53" (sum, capped, bias, logit).
- */
+/** Characters of an equation of 1 to 4 numbers, such as "−11.57 → −11.50 − 0.03 = −11.53". */
 const EQUATION = [6, 15, 22, 31];
 /** Mean width of a character, as a fraction of the font size. */
 const EQUATION_CHARACTER = 0.56;
@@ -103,13 +98,12 @@ export function cellRowWidth({ other, count, cell }: Cells): number {
   return other ? other.x + other.width : count * cell;
 }
 
-/** Return the numbers to show. The last of them equals the logit. */
-function columnsOf({ softcap, has_bias }: Table["vectors"]["header"]): NumberColumn[] {
-  return [
-    "sum",
-    ...(softcap === null ? [] : (["capped"] as const)),
-    ...(has_bias ? (["bias", "logit"] as const) : []),
-  ];
+/** Return the numbers of a key to write beside its cells. The last of them equals the logit. */
+function columnsOf({ softcap, has_bias }: Table["vectors"]["header"]) {
+  const columns = ["sum", "capped", "bias", "logit"] as const;
+  return columns.filter(
+    (column) => column === "sum" || (column === "capped" ? softcap !== null : has_bias),
+  );
 }
 
 /**
@@ -184,7 +178,7 @@ export function layOut(
 /** Lay out a narrow table: the cells of a line are below its token, its numbers and its bar. */
 function stackedLayout(
   lines: readonly Line[],
-  columns: readonly NumberColumn[],
+  columns: ReturnType<typeof columnsOf>,
   cells: Cells,
   options: { tokenWidth: number; inner: number; size: number; printed: boolean },
 ) {

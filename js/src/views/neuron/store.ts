@@ -19,21 +19,6 @@ import { dimensionsOf, tableOf } from "./table";
 /** Maximum number of displayed keys. */
 export const MAX_KEYS = 64;
 
-/** Request for the vectors of one query and of the keys to display. */
-interface Question {
-  stack: string;
-  layer: number;
-  head: number;
-  token: number;
-  /** Keys that may be displayed. For a pair of texts, these are the keys of the chosen text. */
-  within: Range;
-  /**
-   * Keys to display. Null stands for the keys around the query's strongest key, which is known only
-   * from a first reply.
-   */
-  keys: Range | null;
-}
-
 /**
  * Window of `MAX_KEYS` keys that the reader chose with the buttons. It is ignored if another stack
  * is shown or another key is pinned.
@@ -55,12 +40,13 @@ function windowAround(key: number, within: Range): Range {
   return windowFrom(key - MAX_KEYS / 2, within);
 }
 
-/** Return the request for a selection, or null if the record has no vectors of its stack. */
-export function questionOf(
-  selection: Selection,
-  moved: MovedWindow | null,
-  pair: Pair = "all",
-): Question | null {
+/**
+ * Return the request for the vectors of one query and of the keys to display, or null if the record
+ * has no vectors of the stack. `within` are the keys that may be displayed: for a pair of texts,
+ * those of the chosen text. If `keys` is null, the keys around the query's strongest key are
+ * displayed, which is known only from a first reply.
+ */
+export function questionOf(selection: Selection, moved: MovedWindow | null, pair: Pair = "all") {
   if (!selection.stack.vectors) return null;
   const { layer, key } = selection;
   const stack = selection.stack.name;
@@ -71,6 +57,8 @@ export function questionOf(
   else if (key !== null) keys = windowAround(key, within);
   return { stack, layer, head: headOf(selection), token: tokenOf(selection, pair), within, keys };
 }
+
+type Question = NonNullable<ReturnType<typeof questionOf>>;
 
 async function load(source: Source, question: Question, signal: AbortSignal): Promise<Vectors> {
   const { within, keys, ...row } = question;
@@ -91,7 +79,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   /** Whether to give every dimension a cell, even if the picture must then scroll. */
   const everyDimension = signal(false);
 
-  const question = computed<Question | null>(
+  const question = computed(
     () =>
       record.selection.value && questionOf(record.selection.value, moved.value, state.pair.value),
   );
