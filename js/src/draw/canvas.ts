@@ -12,10 +12,7 @@ import {
   type TextMark,
 } from "./marks";
 
-/**
- * Number of opacity steps. Curves are painted in the order of their steps, so that strong curves
- * lie on top.
- */
+/** Number of opacity steps. Curves of stronger steps are painted later and lie on top. */
 const OPACITY_STEPS = 192;
 
 function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: number): void {
@@ -87,10 +84,7 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(averaged ?? canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
-/**
- * Cells of at least this many screen pixels are drawn without averaging. Their widths can differ by
- * one pixel.
- */
+/** Cells of at least this many screen pixels are not averaged. A pixel more or less is invisible. */
 const LARGE_CELL = 8;
 
 /**
@@ -182,10 +176,7 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
   context.globalAlpha = 1;
 }
 
-/**
- * Resize a canvas to `scale` screen pixels per CSS pixel and clear it. Return its context, or null
- * without canvas support.
- */
+/** Clear a canvas of the given size in CSS pixels. Return null without canvas support. */
 export function prepareCanvas(
   canvas: HTMLCanvasElement,
   width: number,
@@ -226,9 +217,7 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
 }
 
 let measureContext: CanvasRenderingContext2D | null | undefined;
-/**
- * Widths in pixels by font and text, kept because a view measures the same tokens for each layer.
- */
+/** Widths by font and text, kept because a view measures the same tokens for each layer. */
 const widthsByFont = new Map<string, Map<string, number>>();
 const MAX_CACHED_FONTS = 16;
 const MAX_CACHED_WIDTHS = 20_000;

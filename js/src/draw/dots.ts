@@ -9,17 +9,11 @@
 import type { DotsMark, DotsPainter } from "./marks";
 import { element, imageElement, opacityText, rounded } from "./svg";
 
-/**
- * Number of steps of a pixel's covered share. Step 0 is not covered, and step `LEVELS` is
- * completely covered.
- */
+/** Number of steps of a pixel's covered share. Step `LEVELS` is completely covered. */
 const LEVELS = 64;
 /** Number of positions within a pixel that have a stamp, along each axis. */
 const PHASES = 4;
-/**
- * Number of depth steps of a three-dimensional plot. Dots in one step have the same size and
- * opacity.
- */
+/** Number of depth steps of a three-dimensional plot. Dots of a step have one size and opacity. */
 const DEPTHS = 8;
 /** Half the side of a square with the area of a disc of radius 1. */
 const HALF_SIDE = /* @__PURE__ */ Math.sqrt(Math.PI) / 2;
@@ -47,10 +41,7 @@ function clamp(value: number): number {
   return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/**
- * Return the share of a pixel that a dot covers. (dx, dy) is the distance of the pixel's centre
- * from the centre of the dot.
- */
+/** Return the share of a pixel that a dot covers. (dx, dy) is from the dot to the pixel's centre. */
 function coverage(shape: number, radius: number, dx: number, dy: number): number {
   if (radius <= 0) return 0;
   if (shape === 1) {
@@ -195,10 +186,7 @@ function paintDepth(
 
 const OPAQUE = 0xff000000;
 
-/**
- * Write the pixels of a raster to `into` with colours that are not premultiplied, as a canvas needs
- * them.
- */
+/** Write the pixels of a raster to `into`, not premultiplied, as a canvas needs them. */
 function unpremultiply({ pixels }: Raster, into: Uint8ClampedArray): void {
   const out = new Uint32Array(into.buffer);
   for (let i = 0; i < pixels.length; i++) {
@@ -321,17 +309,10 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   context.restore();
 }
 
-/**
- * Number of image pixels per pixel of the SVG, for dots that an SVG contains as an image. Marks
- * narrower than `SMALL_WIDTH` have `SMALL_SCALE`, and others `DOTS_SCALE`.
- */
-const DOTS_SCALE = 3;
-const SMALL_SCALE = 2;
-const SMALL_WIDTH = 300;
-
 /** Return dots as SVG: as one image if `asPixels`, else as paths. */
 function writeDots(mark: DotsMark, asPixels: boolean): string {
-  const scale = mark.area.width < SMALL_WIDTH ? SMALL_SCALE : DOTS_SCALE;
+  // Image pixels per pixel of the SVG. A figure has many small plots, but few large ones.
+  const scale = mark.area.width < 300 ? 2 : 3;
   const image = asPixels
     ? imageElement({ kind: "image", smooth: true, ...mark.area, ...dotPixels(mark, scale) })
     : null;

@@ -24,9 +24,7 @@ export interface FigureRequest {
   colors?: readonly string[] | undefined;
 }
 
-/**
- * Error for a figure that cannot be drawn with the requested options. Its message is for the user.
- */
+/** A figure cannot be drawn with the requested options. The message is for the user. */
 export class FigureError extends Error {
   override name = "FigureError";
 }
@@ -46,21 +44,14 @@ export function figureScale(request: FigureRequest | undefined): number {
   return isPrinted(request) ? (request?.fontSize ?? DEFAULT_FONT_SIZE) / PRINT_FONT_SIZE : 1;
 }
 
-/**
- * Return the options of the script that opened this page, and set its fonts. Return undefined if a
- * person opened the page.
- */
+/** Return the options of the script that opened this page, if one did, and set its fonts. */
 export function figureRequest(): FigureRequest | undefined {
   const request = (globalThis as { attnvizFigure?: FigureRequest }).attnvizFigure;
   if (request?.fonts) [FONTS.text, FONTS.token] = request.fonts;
   return request;
 }
 
-/**
- * Check that the requested fonts are installed.
- *
- * @throws FigureError if a requested font is not installed.
- */
+/** @throws FigureError if a requested font is not installed. */
 export function checkFonts(request: FigureRequest | undefined): void {
   for (const family of new Set(request?.fonts)) {
     if (!isFontInstalled(family))

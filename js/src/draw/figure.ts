@@ -1,6 +1,4 @@
-/**
- * Figures for papers: a picture with its captions, legend and colour scale, as one list of marks.
- */
+/** Figures for papers: a picture with captions, legend and colour scale as one list of marks. */
 
 import { measureText } from "./canvas";
 import {
@@ -74,20 +72,12 @@ const IN_PRINT: typeof ON_SCREEN = {
   },
   ...{ pad: 3, top: 9, leading: 3.5, gap: 8, end: 3 },
 };
-/**
- * Minimum width of a figure on the screen. In a narrower figure, captions would have too many
- * lines.
- */
+/** Minimum width on the screen. In a narrower figure, captions would have too many lines. */
 const MIN_SCREEN_WIDTH = 480;
-/**
- * Minimum width of captions beside a colour scale. If less is available, the scale is below them.
- */
+/** Minimum width of captions beside a colour scale. In less space, the scale is below them. */
 const MIN_CAPTION_WIDTH = 330;
 
-/**
- * Return the width of the picture in layout pixels, for a figure with a requested width. Return
- * null if no width is requested.
- */
+/** Return the width of the picture in layout pixels, or null if no width is requested. */
 export function pictureWidth(request: FigureRequest | undefined): number | null {
   if (!request?.width) return null;
   return Math.floor(request.width / figureScale(request) - 2 * IN_PRINT.pad);
@@ -108,11 +98,7 @@ function splitWord(word: string, width: number, measure: (text: string) => numbe
   return [...pieces, piece];
 }
 
-/**
- * Break a text into lines that are at most `width` wide.
- *
- * @param measure returns the width of a text.
- */
+/** Break a text into lines that are at most `width` wide. `measure` returns a text's width. */
 export function wrap(text: string, width: number, measure: (text: string) => number): string[] {
   const lines: string[] = [];
   let line = "";

@@ -60,28 +60,20 @@ export interface TextMark {
   struck?: boolean;
 }
 
-/**
- * An image of `columns` by `rows` cells, from one RGBA pixel per cell. Cells have sharp edges
- * unless `smooth` is true.
- */
+/** An image of `columns` by `rows` cells, from one RGBA pixel per cell. */
 export interface ImageMark extends Area {
   kind: "image";
   pixels: Uint8ClampedArray<ArrayBuffer>;
   columns: number;
   rows: number;
+  /** Whether cells have no sharp edges. */
   smooth?: boolean;
-  /**
-   * Whether a screen pixel shows the mean of the cells under it, if cells are small and do not have
-   * a whole number of screen pixels.
-   */
+  /** Whether a screen pixel shows the mean of the small cells under it. */
   averaged?: boolean;
   opacity?: number;
   /** Whether the image is a photo or drawing, which an SVG contains as pixels, not as shapes. */
   picture?: boolean;
-  /**
-   * Colour "#rrggbb" under the whole image. If an SVG contains the image as shapes, these have the
-   * blended colours and are not translucent.
-   */
+  /** Colour "#rrggbb" under the image. In an SVG, translucent shapes are blended with it. */
   ground?: string | undefined;
 }
 
@@ -115,20 +107,14 @@ export interface CurvesMark {
   meaning?: (i: number) => Meaning;
 }
 
-/**
- * Functions that draw dots. A mark contains them, so that the bundle of a view without dots does
- * not contain their code.
- */
+/** Functions that draw dots. Marks contain them, so bundles of views without dots do not. */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
   /** Return SVG elements: one image if the SVG has too many dots for shapes. */
   write: (mark: DotsMark, asPixels: boolean) => string;
 }
 
-/**
- * Many discs and squares of one radius, in typed arrays. `hitTest` ignores them. A view with dots
- * searches for the nearest dot itself.
- */
+/** Many discs and squares of one radius. `hitTest` ignores them, so views search for dots. */
 export interface DotsMark {
   kind: "dots";
   painter: DotsPainter;
@@ -175,10 +161,7 @@ export function sceneOf(
   return { width, height, background: null, back, backOpacity, front };
 }
 
-/**
- * CSS lists of font families. Fonts of the system come first, followed by fonts with Chinese,
- * Japanese and Korean characters.
- */
+/** CSS lists of fonts: those of the system, then those with Chinese, Japanese and Korean. */
 export const FONTS: Record<TextFont, string> = {
   text: 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", sans-serif',
   token:

@@ -16,9 +16,7 @@ export function gridEnd(grid: PatchGrid): number {
   return grid.start + grid.rows * grid.columns;
 }
 
-/**
- * Return the patch of a grid that a token stands for, or null if the token is outside of the grid.
- */
+/** Return the patch of a grid that a token stands for, or null for a token outside of the grid. */
 export function patchIn(grid: PatchGrid, token: number | null): Patch | null {
   if (token === null || token < grid.start || token >= gridEnd(grid)) return null;
   const index = token - grid.start;
@@ -109,10 +107,7 @@ function cached(image: RecordImage, key: string, make: () => Pixels): Pixels {
   return pixels;
 }
 
-/**
- * Divide `pixels` pixels into `count` parts of nearly equal size, and return the range [start,
- * stop) of part `index`. A part has at least one pixel.
- */
+/** Return the range [start, stop) of part `index` of `count` nearly equal parts of some pixels. */
 function span(index: number, count: number, pixels: number): [number, number] {
   const start = Math.min(pixels - 1, Math.round((index * pixels) / count));
   return [start, Math.max(start + 1, Math.round(((index + 1) * pixels) / count))];
@@ -153,10 +148,7 @@ const LUMA = [0.2126, 0.7152, 0.0722];
 /** Share of the contrast that remains in a grey image behind weights. */
 const GREY_CONTRAST = 0.45;
 
-/**
- * Return an image in grey and with little contrast to the colour `ground`, so that only the weights
- * over it are coloured.
- */
+/** Return an image in grey with little contrast to a colour, so that only weights are coloured. */
 export function greyOf(image: RecordImage, ground: readonly [number, number, number]): Pixels {
   return cached(image, `grey ${ground}`, () => {
     const pixels = new Uint8ClampedArray(image.pixels.length).fill(255);

@@ -37,12 +37,7 @@ export function opacityText(opacity = 1): string | undefined {
   return opacity === 1 ? undefined : String(Math.round(opacity * 1000) / 1000);
 }
 
-/**
- * Write an element. Attributes that are numbers are rounded, and those that are undefined are
- * omitted.
- *
- * @param content SVG inside the element.
- */
+/** Write an element with SVG inside. Numbers are rounded, and undefined attributes omitted. */
 export function element(
   name: string,
   attributes: Record<string, string | number | undefined>,

@@ -48,10 +48,7 @@ const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
 /** Number of colours in a colour map. */
 const COLORS = 256;
 
-/**
- * Lower end of a logarithmic scale, as a share of its upper end. Smaller weights have the same
- * colour as the lower end.
- */
+/** Lower end of a logarithmic scale as a share of its upper end. Smaller weights have its colour. */
 export const LOG_FLOOR = 1e-4;
 
 /** Red, green, blue and opacity, 0 to 255. */
@@ -168,10 +165,7 @@ export function pixelsOf(
   return pixels;
 }
 
-/**
- * Return the smallest round number that is at least `value`: 0.1, 0.2, 0.25, 0.5 or 1 times a power
- * of ten.
- */
+/** Round up to 0.1, 0.2, 0.25, 0.5 or 1 times a power of ten. */
 export function niceMaximum(value: number): number {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -186,16 +180,10 @@ export function niceMaximum(value: number): number {
  */
 export type Scaling = "auto" | "whole" | "largest";
 
-/**
- * With "auto", a scale of weights ends at about the largest visible weight if that weight is below
- * this share of the largest possible weight.
- */
+/** If visible weights are below this share of the largest possible weight, "auto" ends at them. */
 const SMALL_SHARE = 0.4;
 
-/**
- * Smallest end of a signed scale with "auto", as a share of the largest possible number. It keeps
- * tiny numbers from looking large.
- */
+/** Smallest end of a signed scale with "auto", as a share. Tiny numbers must not look large. */
 const MIN_END_SHARE = 0.02;
 
 /**

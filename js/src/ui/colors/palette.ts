@@ -117,10 +117,7 @@ export function headsPerColor(count: number): number {
   return Math.max(1, Math.ceil(count / MAX_COLOURS));
 }
 
-/**
- * Return the colour of the chosen head at `index` of `count`. Neighbours share a colour if there
- * are more heads than colours.
- */
+/** Return the colour of the chosen head `index` of `count`. Many heads share it with neighbours. */
 export function headColor(palette: Palette, index: number, count: number): string {
   return palette.heads[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
 }

@@ -14,10 +14,7 @@ function cell(value: string | number | null): string {
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
 
-/**
- * Return a column name as a cell. Names that contain more than letters, digits and "_" may come
- * from data, so they are escaped like other cells.
- */
+/** Return a column name as a cell. A name that is not one word may come from data: escape it. */
 function header(name: string): string {
   return /^\w+$/.test(name) ? name : cell(name);
 }
@@ -34,18 +31,12 @@ function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
 }
 
-/**
- * Round a weight to the digits that its error justifies. A weight with the error 0 keeps all
- * significant digits of float32.
- */
+/** Round a weight to the digits that its error justifies: all digits of float32 if it is 0. */
 export function roundedTo(value: number, error: number): number {
   return error > 0 ? Number(value.toFixed(decimalsOf(error))) : shortest(value);
 }
 
-/**
- * Return an upper bound of the error of a weight after `roundedTo`. `error` is the bound before the
- * rounding.
- */
+/** Return the bound of a weight's error after `roundedTo`, given the bound before. */
 export function writtenError(error: number): number {
   return error > 0 ? roundedUp(error + 0.5 * 10 ** -decimalsOf(error)) : 0;
 }

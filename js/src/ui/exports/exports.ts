@@ -18,11 +18,7 @@ import { printPicture } from "./pdf";
 export interface Exports {
   /** Name of the view in file names. */
   name: string;
-  /**
-   * Return the picture of the view.
-   *
-   * @throws Error if nothing is drawn yet.
-   */
+  /** Return the picture of the view. @throws Error if nothing is drawn yet. */
   figure: () => Figure | Promise<Figure>;
   csv: () => string | Promise<string>;
   /** Label of the menu entry that exports the table. It names the contents of the table. */
@@ -45,11 +41,7 @@ export function viewFigure<S extends RecordState>(
   return { scene, title: `${title}, ${captions.subtitle}. ${captions.sentence}` };
 }
 
-/**
- * Return what a view has drawn.
- *
- * @throws Error if nothing is drawn yet.
- */
+/** Return what a view has drawn. @throws Error if nothing is drawn yet. */
 export function drawnYet<T>(drawn: T | null | undefined): T {
   if (!drawn) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   return drawn;
@@ -106,10 +98,7 @@ export function useExports<S extends RecordState>(
   return entries;
 }
 
-/**
- * Export a view as a page. Until the page is finished, the frame shows the progress with a button
- * that cancels the export.
- */
+/** Export a view as a page. The frame shows the progress, and a button that cancels the export. */
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;
   const controller = new AbortController();

@@ -16,10 +16,7 @@ const MANY_KEYS = 100;
 const LABEL_SIZE = 10;
 /** Height of the axis below lying bars, in pixels. */
 export const AXIS_HEIGHT = 16;
-/**
- * Minimum distance in pixels between 0 and the end of an axis that leaves room for "0" beside the
- * number at the end.
- */
+/** Minimum length of an axis in pixels that leaves room for "0" beside the number at its end. */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
 /** Minimum distance in pixels from 0 to both ends at which centred numbers do not touch. */
 const MIN_LENGTH_CENTRED = 17;
@@ -30,10 +27,7 @@ export const NUMBER_SIZE = 10.5;
 export interface BarScale {
   /** Position of 0. */
   zero: number;
-  /**
-   * Length of a full bar. Negative if bars of positive numbers extend to the left or, if standing,
-   * upwards.
-   */
+  /** Length of a full bar. Negative if positive numbers extend to the left or upwards. */
   reach: number;
   /** Value of a full bar. */
   end: number;
@@ -171,10 +165,7 @@ export function barGroupMarks(group: BarGroup): Mark[] {
   ];
 }
 
-/**
- * Draw the numbers of bars. Longer bars come first, and a number that would overlap an earlier one
- * is omitted.
- */
+/** Draw the numbers of bars. A number that would overlap that of a longer bar is omitted. */
 function numbersOf(group: BarGroup): Mark[] {
   const { scale, bars, step, apart, quantity, minProminent, palette } = group;
   const { zero, standing } = scale;

@@ -31,10 +31,7 @@ export interface ScenePlotProps {
   children?: ComponentChildren;
 }
 
-/**
- * Return the position of the pointer in a plot, in pixels. It includes the part that is scrolled
- * out of sight.
- */
+/** Return the position of the pointer in a plot, in pixels, also if the plot is scrolled. */
 export function pointIn(
   plot: HTMLElement | null,
   event: Pick<MouseEvent, "clientX" | "clientY">,

@@ -52,22 +52,17 @@ function tokenLabel({ layout }: DrawnTable, content: string, bold: boolean): str
   return fitLabel(content, layout.tokenWidth, font, measureText).text;
 }
 
-/**
- * Draw a row of cells. Cells with gaps are rectangles. Cells without gaps are the pixels of one
- * image.
- *
- * @param faint factor of the opacity.
- */
+/** Draw a row of cells: rectangles, or without gaps the pixels of one image. */
 function cellRowMarks(
   { layout, palette, dimensions }: DrawnTable,
   { x, y, height }: CellRow,
   numbers: Float32Array | Float64Array,
   { limit }: Scale,
-  faint = 1,
+  opacityFactor = 1,
 ): Mark[] {
   const cells = dimensions.shown.map((dimension) => {
     const value = numbers[dimension] as number;
-    const opacity = Math.min(1, Math.abs(value) / limit) * faint;
+    const opacity = Math.min(1, Math.abs(value) / limit) * opacityFactor;
     return { fill: signColor(value, palette), opacity };
   });
   const { cell, gap } = layout;
@@ -176,10 +171,7 @@ function keyMarks(drawn: DrawnTable, position: LinePosition, row: Row): Mark[] {
   ];
 }
 
-/**
- * Pixels between a key and the rule above it in a stacked layout, in which the cells are below the
- * tokens.
- */
+/** Pixels between a key and the rule above it in a stacked layout. */
 const STACKED_RULE = 6;
 
 /** Draw a rule and the word "answer" above the first key that the model generated. */

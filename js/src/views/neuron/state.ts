@@ -5,10 +5,7 @@ import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view
 
 /** Traits of the neuron view, named as in Python. */
 export interface NeuronState extends RecordState {
-  /**
-   * Whether dimensions are ordered by their share of the products (see `table.ts`) instead of their
-   * index.
-   */
+  /** Whether dimensions are ordered by their share of the products instead of their index. */
   sort_dimensions: boolean;
 }
 
