@@ -84,7 +84,7 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(averaged ?? canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
-/** Cells of at least this many screen pixels are not averaged. A pixel more or less is invisible. */
+/** Cells of at least this many screen pixels are not averaged. They may differ by one pixel. */
 const LARGE_CELL = 8;
 
 /**

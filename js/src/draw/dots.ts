@@ -41,7 +41,7 @@ function clamp(value: number): number {
   return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/** Return the share of a pixel that a dot covers. (dx, dy) is from the dot to the pixel's centre. */
+/** Return the share of a pixel that a dot covers. The pixel's centre is (dx, dy) from the dot. */
 function coverage(shape: number, radius: number, dx: number, dy: number): number {
   if (radius <= 0) return 0;
   if (shape === 1) {

@@ -48,7 +48,7 @@ const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
 /** Number of colours in a colour map. */
 const COLORS = 256;
 
-/** Lower end of a logarithmic scale as a share of its upper end. Smaller weights have its colour. */
+/** Lower end of a logarithmic scale as a share of its upper end. Smaller weights look the same. */
 export const LOG_FLOOR = 1e-4;
 
 /** Red, green, blue and opacity, 0 to 255. */

@@ -5,7 +5,7 @@ import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { pictureWidth } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
-import { type Scene, translate } from "../../draw/marks";
+import { type Mark, type Scene, sceneOf, translate } from "../../draw/marks";
 import { type AttnvizElement, markDrawn, type ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 
@@ -33,8 +33,7 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
     const stated = pictureWidth(figure);
     const width = signal(stated ?? (element.clientWidth || 600));
     const observer = new ResizeObserver((entries) => {
-      const inner = entries[0]?.contentRect.width ?? 0;
-      const now = Math.floor(inner);
+      const now = Math.floor(entries[0]?.contentRect.width ?? 0);
       if (now <= 0 || stated !== null || now === width.peek()) return;
       // Wait for the next animation frame. Drawing may resize other panes, whose resize events the
       // browser has already delivered.
@@ -69,12 +68,11 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
 export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   let left = 0;
   let height = 0;
-  const front: Scene["front"] = [];
+  const front: Mark[] = [];
   for (const column of columns) {
     let top = 0;
     for (const scene of column) {
-      // In the combined figure, `backOpacity` would affect all figures. Apply it to the marks
-      // instead.
+      // `backOpacity` of the combined figure would affect all figures, so change the marks instead.
       const back = scene.back.map((mark) => dimmed(mark, scene.backOpacity));
       front.push(...translate([...back, ...scene.front], left, top));
       top += scene.height + PANE_GAP;
@@ -82,24 +80,16 @@ export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
     left += Math.max(...column.map((scene) => scene.width)) + PANE_GAP;
     height = Math.max(height, top - PANE_GAP);
   }
-  const background = columns[0]?.[0]?.background ?? null;
-  const description = columns
-    .flat()
-    .map((scene) => scene.description ?? "")
-    .join(" ")
-    .trim();
+  const scenes = columns.flat();
+  const description = scenes.flatMap((scene) => scene.description ?? []).join(" ");
   return {
-    width: left - PANE_GAP,
-    height,
-    background,
-    back: [],
-    backOpacity: 1,
-    front,
+    ...sceneOf({ width: left - PANE_GAP, height }, [], front),
+    background: scenes[0]?.background ?? null,
     ...(description && { description }),
   };
 }
 
-function dimmed(mark: Scene["back"][number], opacity: number): Scene["back"][number] {
+function dimmed(mark: Mark, opacity: number): Mark {
   if (opacity === 1 || mark.kind === "image") return mark;
   if (mark.kind === "curves") {
     return { ...mark, opacity: mark.opacity.map((value) => value * opacity) };
