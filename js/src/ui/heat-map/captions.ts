@@ -23,6 +23,7 @@ import {
   rangeInWords,
   restingTokens,
   stackName,
+  strongestInWords,
   tokensInWords,
   withWay,
   written,
@@ -162,7 +163,8 @@ export function sentence(heatMap: Captioned): string {
 /** Describe the weights of the pinned tokens, if there are any, or else the largest weight. */
 function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { viewport } = layout;
-  const { name, signed } = quantityOf(viewport.stack);
+  const quantity = quantityOf(viewport.stack);
+  const { name, signed } = quantity;
   const pinned = bySide((side) => {
     const token = pins[side];
     if (token === null) return null;
@@ -182,26 +184,14 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
   } else {
     const side = query === null ? "key" : "query";
     const line = lines[side];
-    if (pinned[side] !== null && line?.token === pins[side]) {
+    const token = pinned[side];
+    if (token !== null && line?.token === pins[side]) {
       const [best] = topKeys(line.values, 1, () => true);
-      if (best === undefined) {
-        if (signed) return `No ${name} ${query ? `from ${query}` : `to ${key}`} in sight.`;
-        return query
-          ? `${query} attends to no key in sight.`
-          : `No query in sight attends to ${key}.`;
-      }
+      if (best === undefined) return strongestInWords(quantity, side, token, null);
       const { text } = viewport.axes[otherSide(side)].tokens;
+      const weight = weightInWords(viewport, line.values[best] as number);
       const other = quotedAt(text, line.window[0] + best);
-      const number = weightInWords(viewport, line.values[best] as number);
-      if (signed) {
-        const [from, to] = query
-          ? [`from ${query}`, `to ${other}`]
-          : [`to ${key}`, `from ${other}`];
-        return `Largest ${name} ${from}: ${to}, ${number}.`;
-      }
-      return query
-        ? `${query} attends most to ${other}: ${number}.`
-        : `${key} gets most from ${other}: ${number}.`;
+      return strongestInWords(quantity, side, token, { token: other, weight });
     }
   }
   if (!grid.fine) return "Loading finer cells.";

@@ -223,6 +223,30 @@ export function withWay({ name, signed }: Quantity, value: number, number: strin
 }
 
 /**
+ * Describe the strongest weight of a query or key: “it” attends most to “animal”: 0.68.
+ *
+ * @param strongest key or query with this weight, and the weight. Null if all weights are 0.
+ */
+export function strongestInWords(
+  { name, signed }: Quantity,
+  side: "query" | "key",
+  token: string,
+  strongest: { token: string; weight: string } | null,
+): string {
+  const isQuery = side === "query";
+  const [from, to] = isQuery ? ["from", "to"] : ["to", "from"];
+  if (!strongest) {
+    if (signed) return `No ${name} ${from} ${token} in sight.`;
+    return isQuery
+      ? `${token} attends to no key in sight.`
+      : `No query in sight attends to ${token}.`;
+  }
+  const { token: other, weight } = strongest;
+  if (signed) return `Largest ${name} ${from} ${token}: ${to} ${other}, ${weight}.`;
+  return `${token} ${isQuery ? "attends most to" : "gets most from"} ${other}: ${weight}.`;
+}
+
+/**
  * Return the names of the two directions of signed numbers: "less" and "more" for differences,
  * otherwise "negative" and "positive".
  */

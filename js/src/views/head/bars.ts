@@ -42,40 +42,29 @@ const MIN_PROMINENT = 0.005;
 const TITLE_SIZE = 12.5;
 const TITLE_FONT = fontOf({ size: TITLE_SIZE, font: "text" });
 
-/** Column of bars. It shows the weights of one head, or the strongest weights of several heads. */
-interface BarColumn {
-  name: string;
-  /** Colour of the name, which has more contrast than the colour of the lines. */
-  textColor: string;
-  /** Indices of the series in this column. Each bar shows the strongest weight among them. */
-  series: number[];
-}
-
-function barColumns(linePlot: LinePlot): BarColumn[] {
-  const { series } = linePlot.lines;
-  const columnsOf = (indices: number[]): BarColumn[] =>
-    indices.map((index) => {
-      const name = series[index]?.name ?? "";
-      return { name, textColor: seriesTextColor(linePlot, index), series: [index] };
-    });
-  const all = [...series.keys()];
-  if (all.length <= MAX_COLOURS) return columnsOf(all);
+/**
+ * Return the columns of bars, each as indices of its series. Each bar of a column shows the strongest
+ * weight among its series.
+ */
+function barColumns(linePlot: LinePlot): number[][] {
+  const all = [...linePlot.lines.series.keys()];
   const hovered = hoveredSeries(linePlot);
-  if (hovered.length > 0 && hovered.length <= MAX_COLOURS) return columnsOf(hovered);
-  const name = `strongest of ${all.length} heads`;
-  return [{ name, textColor: linePlot.palette.ink, series: all }];
+  const isOneEach = (series: number[]): boolean =>
+    series.length > 0 && series.length <= MAX_COLOURS;
+  const shown = [all, hovered].find(isOneEach);
+  return shown ? shown.map((series) => [series]) : [all];
 }
 
 /**
  * Divide the room beside a column of tokens among the columns of bars. Bars are lying in a vertical
  * layout and standing in a horizontal layout.
  */
-function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: BarColumn[]) {
+function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: number[][]) {
   const { signed } = quantity;
   const standing = layout.orientation === "horizontal";
   const room = Math.abs(column.barReach);
   const outwards = Math.sign(column.barReach);
-  const named = columns.some(({ series }) => series.length > 1);
+  const named = columns.some((series) => series.length > 1);
   const minWidth = signed ? MIN_SIGNED_COLUMN : MIN_COLUMN;
   // Whether each column has its own zero line. Otherwise all columns have the same zero line, and
   // the bars of a token share the room of the token.
@@ -146,7 +135,7 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
       scale: { zero: zero + g * room.distance, reach, end, signs, standing },
       bars: column.labels.flatMap((_, token) => {
         const middle = positionOf(layout, token, column);
-        return group.map(({ series }, lane) => {
+        return group.map((series, lane) => {
           const bar = strongestBar(linePlot, column, focus, token, series);
           const from = middle + (lane - group.length / 2) * pitch;
           const name = lines.series[bar.series]?.name ?? "";
@@ -189,12 +178,13 @@ function fitText(texts: readonly string[], room: number): string {
 
 /** Draw the title of the bars and, above lying bars, the names of the columns. */
 function headingMarks(
-  { plan, layout, palette, quantity }: LinePlot,
+  linePlot: LinePlot,
   column: Column,
-  columns: BarColumn[],
+  columns: number[][],
   room: Room,
   focus: number,
 ): Mark[] {
+  const { plan, layout, palette, quantity, lines } = linePlot;
   const { barStart, barReach } = column;
   const besideKeys = column.side === "key";
   const token = quoted(tokensOf(plan, besideKeys ? "query" : "key").text[focus] ?? "");
@@ -207,31 +197,27 @@ function headingMarks(
   const width = besideKeys ? layout.width - barStart : barStart;
   const align = besideKeys ? "start" : "end";
   const title = fitLabel(fitText(titles, width), width, TITLE_FONT, measureText).text;
+  const shared = [`${columns.length} heads; number: the strongest`, "number: the strongest"];
+  const nameOf = ([first = 0, ...others]: number[]): string => {
+    if (others.length > 0) return `strongest of ${others.length + 1} heads`;
+    return lines.series[first]?.name ?? "";
+  };
   const names = room.separate
-    ? columns.map(({ name, textColor }) => {
+    ? columns.map((series) => {
+        const name = nameOf(series);
         // If "mean of 12 heads" does not fit, the heading is "mean".
-        const fitting = fitText([name, name.replace(/ of .*/, "")], width);
-        const short = room.width < 62 ? name.replace("head ", "h ") : name;
-        return { name: columns.length === 1 ? fitting : short, color: textColor };
+        if (columns.length === 1) return fitText([name, name.replace(/ of .*/, "")], width);
+        return room.width < 62 ? name.replace("head ", "h ") : name;
       })
-    : [
-        {
-          name: fitText(
-            [
-              `${columns.length} heads; number: the strongest`,
-              "number: the strongest",
-              "strongest",
-            ],
-            width,
-          ),
-          color: palette.muted,
-        },
-      ];
+    : [fitText([...shared, "strongest"], width)];
+  const colorOf = ([first = 0, ...others]: number[] = []): string =>
+    others.length > 0 ? palette.ink : seriesTextColor(linePlot, first);
   const look = { align: room.signs === "both" ? "middle" : align, bold: room.separate } as const;
   return [
     textMark(title, barStart, 11, palette.muted, TITLE_SIZE, { align }),
-    ...names.map(({ name, color }, c) =>
-      textMark(name, room.zero + c * room.distance, 30, color, 11.5, look),
-    ),
+    ...names.map((name, c) => {
+      const color = room.separate ? colorOf(columns[c]) : palette.muted;
+      return textMark(name, room.zero + c * room.distance, 30, color, 11.5, look);
+    }),
   ];
 }

@@ -24,6 +24,7 @@ import {
   restingTokens,
   signsInWords,
   stackName,
+  strongestInWords,
   tokensInWords,
   withWay,
   written,
@@ -32,7 +33,7 @@ import {
 import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { colorsSigns, drawnValue, focusOf, isRenormalized, type LinePlot } from "./line-plot";
 import { type Line, type Lines, MAX_LINES, MIN_VISIBLE, strongestLines } from "./lines";
-import { isInSight, type Plan, SIDES, tokensOf } from "./state";
+import { isInSight, type Plan, SIDES, type Side, tokensOf } from "./state";
 
 /** Name the drawn heads: "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
 function drawnInWords({ series }: Lines): string {
@@ -88,7 +89,7 @@ function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; any
 const MAX_NAMED = 3;
 
 /** Return the weights of a query on a key in all series, strongest first. */
-function pairInWords(plot: LinePlot, query: number, key: number): string {
+function weightsInWords(plot: LinePlot, query: number, key: number): string {
   const { signed, name } = plot.quantity;
   const all = plot.lines.series.map((_, series): Line => {
     return { series, query, key, weight: drawnValue(plot, series, query, key) };
@@ -129,6 +130,25 @@ function strongestLineInWords(plot: LinePlot): string {
   return `Strongest: ${describe(best)}`;
 }
 
+/** Describe the strongest weight of the highlighted query or key. */
+function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
+  const { plan, quantity } = plot;
+  const { queryWindow, queries, keys } = plan;
+  const { weights, anywhere } = strongestWeights(plot, 1);
+  const [best] = weights;
+  const token = side === "query" ? queryInWords(plot, index) : quotedAt(keys.text, index);
+  if (!best) return strongestInWords(quantity, side, token, null);
+  const weight = weightInWords(plot, best, anywhere ? writtenSmall : written);
+  if (side === "query") {
+    const outside = isInSight(plan, "key", best.key) ? "" : " outside the window";
+    const key = quotedAt(keys.text, best.key) + outside;
+    return strongestInWords(quantity, side, token, { token: key, weight });
+  }
+  const isPart = queryWindow[1] - queryWindow[0] < queries.text.length;
+  const query = quotedAt(queries.text, best.query) + (isPart ? " among the queries in sight" : "");
+  return strongestInWords(quantity, side, token, { token: query, weight });
+}
+
 /**
  * Return the sentence below the plot: the layer, the heads, and the weight of the highlighted query
  * and key. If only one of them is highlighted, state the strongest weight of this token. Without a
@@ -136,37 +156,12 @@ function strongestLineInWords(plot: LinePlot): string {
  * as "[CLS]"), state the strongest line between other tokens instead, if there is one.
  */
 export function sentence(plot: LinePlot): string {
-  const { plan, quantity } = plot;
-  const { signed, name } = quantity;
   const { query, key } = focusOf(plot);
   const where = placeInWords(plot);
-  if (query === null && key === null) return `${where} ${strongestLineInWords(plot)}`;
-  if (query !== null && key !== null) return `${where} ${pairInWords(plot, query, key)}`;
-  const { weights, anywhere } = strongestWeights(plot, 1);
-  const [best] = weights;
-  const value = best && weightInWords(plot, best, anywhere ? writtenSmall : written);
-  const choose = (forSigned: string, forWeights: string): string =>
-    `${where} ${signed ? forSigned : forWeights}`;
-  if (query !== null) {
-    const from = queryInWords(plot, query);
-    if (!best)
-      return choose(`No ${name} from ${from} in sight.`, `${from} attends to no key in sight.`);
-    const outside = isInSight(plan, "key", best.key) ? "" : " outside the window";
-    const to = quotedAt(plan.keys.text, best.key) + outside;
-    return choose(
-      `Largest ${name} from ${from}: to ${to}, ${value}.`,
-      `${from} attends most to ${to}: ${value}.`,
-    );
-  }
-  const to = quotedAt(plan.keys.text, key as number);
-  if (!best) return choose(`No ${name} to ${to} in sight.`, `No query in sight attends to ${to}.`);
-  const [start, stop] = plan.queryWindow;
-  const scope = stop - start < plan.queries.text.length ? " among the queries in sight" : "";
-  const from = quotedAt(plan.queries.text, best.query);
-  return choose(
-    `Largest ${name} to ${to}${scope}: from ${from}, ${value}.`,
-    `${to} gets most from ${from}${scope}: ${value}.`,
-  );
+  if (query !== null && key !== null) return `${where} ${weightsInWords(plot, query, key)}`;
+  if (query !== null) return `${where} ${strongestOfToken(plot, "query", query)}`;
+  if (key !== null) return `${where} ${strongestOfToken(plot, "key", key)}`;
+  return `${where} ${strongestLineInWords(plot)}`;
 }
 
 /** Maximum number of weights that a summary lists. */

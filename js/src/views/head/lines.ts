@@ -153,7 +153,8 @@ export function computeLines(
   const { renormalize, topK, threshold } = options;
   const shown = shownMatrices(plan, weights.matrices, options.combine);
   const groups = groupsOf(plan, options);
-  const inSight = [...groups.keys()].filter((column) => groups[column] === IN_SIGHT);
+  const isInSight = (column: number): boolean => groups[column] === IN_SIGHT;
+  const inSight = [...groups.keys()].filter(isInSight);
   const numExcluded = groups.filter((group) => group > OUTSIDE).length;
   // Whether all keys that may have a weight are loaded.
   const wholeRows = columns[0] === 0 && columns[1] >= plan.numReached;
@@ -168,9 +169,7 @@ export function computeLines(
 
   const series = shown.map((item, index) => {
     const matrix = renormalize ? item.matrix.slice() : item.matrix;
-    const top = Math.max(rows[0], queryWindow[0]);
-    const bottom = Math.min(rows[1], queryWindow[1]);
-    for (let query = top; query < bottom; query++) {
+    for (let query = queryWindow[0]; query < queryWindow[1]; query++) {
       if (!options.pairQueries[query]) continue;
       const start = (query - rows[0]) * groups.length;
       const row = item.matrix.subarray(start, start + groups.length);
@@ -195,7 +194,6 @@ export function computeLines(
         if (remaining > 0)
           error = Math.max(error, quotientError(remaining, weights.error, sumError));
       }
-      const isInSight = (column: number): boolean => groups[column] === IN_SIGHT;
       for (const column of topK === null ? inSight : topKeys(row, topK, isInSight)) {
         const share = Math.abs(row[column] as number);
         const size = share / divisor;
