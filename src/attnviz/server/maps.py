@@ -54,14 +54,14 @@ def encode_maps(
     rows: slice | None = None,
     columns: slice | None = None,
 ) -> Maps:
-    """Compute maps of heads with at most `size` rows and columns.
+    """Compute maps of heads with at most `size` rows and `size` columns of cells.
 
     Each cell has the largest weight of its queries and keys. For signed numbers, it has the number
     with the largest absolute value. If computing every weight would take too long (see
     `can_compute_maps`), each row of cells shows only one of its queries.
 
-    By default, the maps show all heads, queries (`rows`) and keys (`columns`). Raise ValueError
-    before the computation if the maps do not fit into a reply.
+    By default, the maps show all heads of the layer, all queries (`rows`) and all keys (`columns`).
+    Raise ValueError before the computation if the maps do not fit into a reply.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")

@@ -135,7 +135,7 @@ class PendingReplies:
             pending.job.cancel()
 
     def _find_or_begin(self, request: object, answer: Callable[[], Reply]) -> _PendingReply | None:
-        """Return the pending reply to `request`. If no reply to it is pending, add one.
+        """Return the pending reply to `request`. If there is none, add one that `answer` computes.
 
         Return None if `MAX_PENDING` other replies are pending and their requests are too recent to
         drop one of them.

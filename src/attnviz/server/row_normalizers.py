@@ -91,7 +91,7 @@ class RowNormalizers:
             of_head = self._cache.get(key)
             if of_head is None:
                 size = attention.num_softmaxes, attention.num_queries
-                # A missing normalizer is NaN.
+                # NaN stands for a normalizer that has not been computed yet.
                 self._cache[key] = of_head = torch.full(size, torch.nan)
             cached.append(of_head)
         normalizers = torch.stack([of_head[:, rows] for of_head in cached], dim=1)

@@ -39,7 +39,7 @@ class GeneratedToken(PositionedView):
         Number of the generated token that is shown, from 0. Negative numbers count from the end, so
         -1 is the last generated token. Setting `prediction` also sets `token` to the query in whose
         row the generated token is shown (see `as_query`). Setting `token` to such a query also sets
-        `prediction`.
+        `prediction`. Setting `token` to another query sets `prediction` to None.
     as_query : bool
         Row in which a generated token is shown. If False, this is the row of the query that
         predicted the token. If True, it is the row in which the token itself is the query.

@@ -29,8 +29,8 @@ _MAX_NAME_LENGTH = 80
 class NamedHeads(TypedDict):
     """Main roles of the heads of a stack.
 
-    Each attribute is a list with one list per layer. This inner list has one entry per head, which
-    is None for a head without a role.
+    Each attribute is a list with one inner list per layer. Each inner list has one entry per head,
+    which is None for a head without a role.
 
     Attributes
     ----------
