@@ -11,12 +11,9 @@ import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { aspectRatio, cropOf, patchOf, pictureMark } from "../../draw/patches";
 import {
   type ColorScale,
-  colorAt,
   pixelsOf,
   type SignColors,
-  shareOf,
   signColor,
-  signColorAt,
   signedShareOf,
 } from "../colors/color-scales";
 import {
@@ -101,15 +98,11 @@ export function backMarks(heatMap: HeatMap): Mark[] {
   const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule, signsOf(heatMap));
   return [
     { kind: "image", ...box, pixels, columns: grid.columns, rows: grid.rows, averaged: true },
-    ...numberMarks(heatMap),
+    ...numberMarks(heatMap, pixels),
     ...borderMarks(heatMap),
     {
-      kind: "rect",
-      x: left - 0.5,
-      y: top - 0.5,
-      width: cellsWidth + 1,
-      height: cellsHeight + 1,
-      stroke: palette.rule,
+      ...{ kind: "rect", x: left - 0.5, y: top - 0.5, stroke: palette.rule },
+      ...{ width: cellsWidth + 1, height: cellsHeight + 1 },
     },
   ];
 }
@@ -127,54 +120,45 @@ function pinTextOf(heatMap: HeatMap): string {
   return signsOf(heatMap) ? heatMap.palette.ink : headTextColor(heatMap.palette, 0, 1);
 }
 
-/** Return the opaque colour that results from a transparent colour on a background. */
-function over(
-  [red, green, blue, opacity]: readonly [number, number, number, number],
-  ground: string,
-): [number, number, number] {
-  const below = rgbOf(ground);
-  return [red, green, blue].map(
-    (value, i) => (value * opacity + (below[i] as number) * (255 - opacity)) / 255,
-  ) as [number, number, number];
-}
-
 /** Smallest share of the scale at which a negative cell gets a minus sign. */
 const MIN_SIGNED_SHARE = 0.2;
 
 /**
  * Return the marks of the numbers in the cells. If numbers do not fit, clearly negative cells have
  * a minus sign.
+ *
+ * @param pixels colours of the cells, which decide between dark and light numbers.
  */
-function numberMarks(heatMap: HeatMap): Mark[] {
-  const { layout, grid, theme, end, scale, palette } = heatMap;
+function numberMarks(heatMap: HeatMap, pixels: Uint8ClampedArray): Mark[] {
+  const { layout, grid, end, scale, palette } = heatMap;
   const { query: rows, key: columns } = layout.viewport.axes;
   const quantity = quantityOf(layout.viewport.stack);
-  const signs = signsOf(heatMap);
-  const numbers =
+  const hasNumbers =
     !isPooled(layout.viewport) && rows.cell >= MIN_NUMBER_ROW && columns.cell >= MIN_NUMBER_COLUMN;
-  const room = Math.min(rows.cell, columns.cell);
+  const hasSigns = quantity.signed && Math.min(rows.cell, columns.cell) >= MIN_SIGN_CELL;
+  if (!hasNumbers && !hasSigns) return [];
   const minNumber = leastNumber(heatMap, end);
-  if (!numbers && (!signs || room < MIN_SIGN_CELL)) return [];
+  const ground = rgbOf(palette.background);
+  const textOf = (weight: number): string => {
+    if (hasNumbers)
+      return Math.abs(weight) < minNumber || isTiny(quantity, weight)
+        ? ""
+        : written(quantity, weight).replace(/^([+−]?)0(?=\.)/, "$1");
+    return (signedShareOf(weight, end, scale) ?? 0) <= -MIN_SIGNED_SHARE ? "−" : "";
+  };
   const marks: Mark[] = [];
-  for (let row = 0; row < grid.rows; row++) {
-    for (let column = 0; column < grid.columns; column++) {
-      const weight = grid.values[row * grid.columns + column] as number;
-      const share = (signs ? signedShareOf : shareOf)(weight, end, scale);
-      if (share === null || (numbers && Math.abs(weight) < minNumber)) continue;
-      const text = numbers ? written(quantity, weight) : "−";
-      if (numbers && isTiny(quantity, weight)) continue;
-      if (!numbers && share > -MIN_SIGNED_SHARE) continue;
-      const [red, green, blue] = signs
-        ? over(signColorAt(share, signs), palette.background)
-        : colorAt(theme, share);
-      const light = luminance([red, green, blue]) > 0.238;
-      const x = layout.left + (column + 0.5) * columns.cell;
-      const y = layout.top + (row + 0.5) * rows.cell;
-      const short = text.replace(/^([+−]?)0(?=\.)/, "$1");
-      const fill = light ? "#16181d" : "#ffffff";
-      marks.push(textMark(short, x, y, fill, NUMBER_SIZE, { align: "middle" }));
-    }
-  }
+  grid.values.forEach((weight, i) => {
+    const text = weight === 0 || Number.isNaN(weight) ? "" : textOf(weight);
+    if (text === "") return;
+    const opacity = (pixels[4 * i + 3] as number) / 255;
+    const color = ground.map(
+      (below, part) => (pixels[4 * i + part] as number) * opacity + below * (1 - opacity),
+    ) as [number, number, number];
+    const x = layout.left + ((i % grid.columns) + 0.5) * columns.cell;
+    const y = layout.top + (Math.floor(i / grid.columns) + 0.5) * rows.cell;
+    const fill = luminance(color) > 0.238 ? "#16181d" : "#ffffff";
+    marks.push(textMark(text, x, y, fill, NUMBER_SIZE, { align: "middle" }));
+  });
   return marks;
 }
 
@@ -476,10 +460,15 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   return marks;
 }
 
-const MAX_BAR_BELOW = 30;
-const MAX_BAR_BESIDE = 62;
-/** Smallest distance between the centres of two numbers, in pixels. */
-const MIN_NUMBER_DISTANCE = 34;
+/**
+ * Sizes of the bars of a pinned query (below the cells) and of a pinned key (beside them), in
+ * pixels: their maximum length and thickness, the space for the number at the end of a signed bar,
+ * and the smallest distance between the centres of two numbers.
+ */
+const BAR_SIZES = {
+  query: { longest: 30, thickest: 16, number: 13, apart: 34 },
+  key: { longest: 62, thickest: 12, number: 34, apart: 12 },
+};
 
 /** Pool the weights of a line in the same way as the cells, one value per cell. */
 function pooledLine(line: Line, axis: Axis, pooled: Pooled): number[] {
@@ -501,12 +490,6 @@ function leastNumber(heatMap: HeatMap, end: number): number {
 
 /** Pixels by which the number below a thin first column extends to the left of the cells. */
 const BEFORE_FIRST_NUMBER = 16;
-/**
- * Space for the number at the end of a signed bar, in pixels: height at a vertical bar, and width
- * at a horizontal bar.
- */
-const NUMBER_HIGH = 13;
-const NUMBER_WIDE = 34;
 
 /**
  * Draw the bars of a pinned token. The weights of a query are standing bars below the cells, and
@@ -525,16 +508,15 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const last = first + length;
   const [start, thickness] = spanOf(layout, side);
   const away = start + thickness + GAP;
-  const longest = standing ? MAX_BAR_BELOW : MAX_BAR_BESIDE;
-  const size = standing ? NUMBER_HIGH : NUMBER_WIDE;
+  const { longest, thickest, number, apart } = BAR_SIZES[side];
   const scale: BarScale = {
     // Bars of signed numbers extend to both sides of 0. Positive ones extend up or to the right.
     ...(signs
-      ? { zero: away + size + longest / 3, reach: ((standing ? -1 : 1) * longest) / 3 }
+      ? { zero: away + number + longest / 3, reach: ((standing ? -1 : 1) * longest) / 3 }
       : { zero: away, reach: longest }),
     ...{ end, standing, signs: signs && "both" },
   };
-  const thick = Math.max(0.75, Math.min(standing ? 16 : 12, axis.cell - (axis.cell > 3 ? 1 : 0)));
+  const thick = Math.max(0.75, Math.min(thickest, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const bars = pooledLine(line, axis, viewport.pooled).map((value, token) => {
     const middle = first + (token + 0.5) * axis.cell;
     const color = signs ? signColor(value, signs) : palette.neutral;
@@ -542,15 +524,12 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   });
   const text = quoted(viewport.axes[side].tokens.text[line.token] ?? "");
   const title = standing ? `${quantity.name} from ${text}` : `to ${text}`;
-  const [x, y] = standing
-    ? [first, away + MAX_BAR_BELOW + 22]
-    : [away, last + AXIS_HEIGHT + GAP + 5];
+  const [x, y] = standing ? [first, away + longest + 22] : [away, last + AXIS_HEIGHT + GAP + 5];
   return [
     ...barGroupMarks({
-      ...{ scale, bars, quantity, palette, step: axis.cell },
+      ...{ scale, bars, quantity, palette, apart, step: axis.cell },
       line: [first, last],
       axisAt: standing ? first - BEFORE_FIRST_NUMBER : last + 4,
-      apart: standing ? MIN_NUMBER_DISTANCE : 12,
       minProminent: leastNumber(heatMap, end),
     }),
     textMark(title, x, y, palette.muted, 11.5),

@@ -51,10 +51,9 @@ const PRINT_RATIO = 16;
 const MAX_HEIGHT = 640;
 const MAX_HEIGHT_EMBEDDED = 520;
 /**
- * Maximum number of weights that are requested for the bars of a pinned token. If there are at most
- * `WHOLE_LINE_VALUES`, the weights for hidden tokens are requested, too.
+ * Maximum number of weights at which the bars of a pinned token are requested for hidden tokens,
+ * too.
  */
-const MAX_LINE_VALUES = 1_000_000;
 const WHOLE_LINE_VALUES = 50_000;
 
 /**
@@ -159,7 +158,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       // If a pinned token has few weights, request all of them, so panning needs no request.
       const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
-      if (valuesOf(window) > MAX_LINE_VALUES) return null;
       const { stack, layer, heads } = now;
       return { stack: stack.name, layer, heads, token, side, window };
     });
@@ -239,8 +237,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return isLoaded("query") && isLoaded("key");
   });
 
-  const setWindows = (windows: BySide<Range>): void =>
-    assign(state, { query_window: windows.query, key_window: windows.key });
   /** Return the changes of the windows that make a token visible, or {} if the token is visible. */
   const windowsAt = (side: Side, token: number): Partial<HeatMapState> => {
     const now = viewport.peek();
@@ -296,9 +292,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     pan: (by: BySide<number>, from?: BySide<Range>) => {
       const axes = viewport.peek()?.axes;
       if (!axes) return;
-      setWindows(
-        bySide((side) => movedBy(axes[side], from?.[side] ?? axes[side].window, by[side])),
+      const moved = bySide((side) =>
+        movedBy(axes[side], from?.[side] ?? axes[side].window, by[side]),
       );
+      assign(state, { query_window: moved.query, key_window: moved.key });
     },
     windowsAt,
     /** Make a token visible, and move the keyboard cursor to the token. */

@@ -1,6 +1,6 @@
 /** Panel that shows an input image of the model with attention weights over it. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { sceneOf } from "../../draw/marks";
@@ -43,50 +43,45 @@ export function WithImage<S extends RecordState>(
 /** Render the image panel with pointer and keyboard control and a tooltip. */
 function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const plot = useRef<HTMLDivElement>(null);
-  const where = useSignal<{ x: number; y: number } | null>(null);
   const scene = useComputed(() => {
     const now = panel.drawn.value;
     return now && sceneOf(now, [], now.marks);
   });
   const sign = useComputed(() => (panel.current.value ? "image" : null));
   const hint = useComputed<Hint | null>(() => {
-    const [at, beside] = [panel.hovered.value, where.value];
-    const [now, selection] = [panel.content.value, context.record.selection.value];
-    if (!at || !beside || !now || !selection) return null;
+    const [at, now, selection] = [
+      panel.hovered.value,
+      panel.content.value,
+      context.record.selection.value,
+    ];
+    const tile = at && panel.drawn.value?.tiles[at.tile];
+    if (!at || !tile || !now || !selection) return null;
     const { query, key } = panel.tokensAt(at.patch);
     const name = (text: readonly string[], token: number | null): string[] =>
       token === null ? [] : [`${quoted(text[token] ?? "")} (${token})`];
-    const title = [...name(selection.queries.text, query), ...name(selection.keys.text, key)].join(
-      " → ",
-    );
-    const rows = now.heats.map((heat, tile) => ({
+    const names = [...name(selection.queries.text, query), ...name(selection.keys.text, key)];
+    const rows = now.heats.map((heat, index) => ({
       color: heat.series.color,
       text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.patch] ?? 0, 3)}`,
-      meant: tile === at.tile && now.heats.length > 1,
+      meant: index === at.tile && now.heats.length > 1,
     }));
-    return { title, rows, ...beside };
+    const { columns, rows: numRows } = now.grid;
+    const [row, column] = [Math.floor(at.patch / columns), at.patch % columns];
+    // The tooltip is at the lower right corner of the patch.
+    const x = tile.x + ((column + 1) * tile.width) / columns;
+    const y = tile.y + ((row + 1) * tile.height) / numRows;
+    return { title: names.join(" → "), rows, x, y };
   });
 
-  const patchAtPoint = ({ x, y }: { x: number; y: number }): HoveredPatch | null => {
+  const patchAt = (event: MouseEvent): HoveredPatch | null => {
     const [now, drawn] = [panel.content.peek(), panel.drawn.peek()];
+    const { x, y } = pointIn(plot.current, event);
     return now && drawn && patchUnder(drawn, now.grid, x, y);
   };
-  const onPointerMove = (event: PointerEvent): void => {
-    const point = pointIn(plot.current, event);
-    panel.point(patchAtPoint(point));
-    where.value = point;
-  };
-  const leave = (): void => {
-    panel.point(null);
-  };
-  const onClick = (event: MouseEvent): void => {
-    const to = patchAtPoint(pointIn(plot.current, event));
-    if (to) panel.choose(to.patch);
-  };
+  const leave = (): void => panel.point(null);
   const move = (down: number, across: number) => () => {
-    const content = panel.content.peek();
-    if (!content) return false;
-    const { grid } = content;
+    const grid = panel.content.peek()?.grid;
+    if (!grid) return false;
     const now = panel.hovered.peek();
     // The first press of an arrow key only shows the cursor.
     const from = now?.patch ?? panel.start();
@@ -94,28 +89,20 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
       Math.max(0, Math.min(count - 1, index + (now ? change : 0)));
     const row = step(Math.floor(from / grid.columns), down, grid.rows);
     const column = step(from % grid.columns, across, grid.columns);
-    const to = { patch: row * grid.columns + column, tile: now?.tile ?? 0 };
-    panel.point(to);
-    const tile = panel.drawn.peek()?.tiles[to.tile];
-    where.value = tile
-      ? {
-          x: tile.x + ((column + 1) * tile.width) / grid.columns,
-          y: tile.y + ((row + 1) * tile.height) / grid.rows,
-        }
-      : null;
+    panel.point({ patch: row * grid.columns + column, tile: now?.tile ?? 0 });
     return true;
   };
-  const choose = (): void => {
-    const now = panel.hovered.peek();
-    if (now) panel.choose(now.patch);
+  const choose = (to: HoveredPatch | null): void => {
+    if (to) panel.choose(to.patch);
   };
+  const chooseHovered = (): void => choose(panel.hovered.peek());
   const actions: KeyActions = {
     ArrowUp: move(-1, 0),
     ArrowDown: move(1, 0),
     ArrowLeft: move(0, -1),
     ArrowRight: move(0, 1),
-    Enter: choose,
-    " ": choose,
+    Enter: chooseHovered,
+    " ": chooseHovered,
     Escape: () => {
       leave();
       assign(context.common, { token: null, key: null });
@@ -152,9 +139,9 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
         hint={at}
         width={context.image?.panelWidth.value ?? 0}
         events={{
-          onPointerMove,
+          onPointerMove: (event: PointerEvent) => panel.point(patchAt(event)),
           onPointerLeave: leave,
-          onClick,
+          onClick: (event: MouseEvent) => choose(patchAt(event)),
           onBlur: leave,
           onKeyDown: (event: KeyboardEvent) => runKey(event, actions),
         }}

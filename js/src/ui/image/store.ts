@@ -42,18 +42,13 @@ export interface HoveredPatch {
   tile: number;
 }
 
-/** Tokens of the highlighted patch, and the index of the heat map. */
-export interface Pointed extends Focus {
-  tile: number;
-}
-
 /** Input of an image panel, and functions that it calls to change its view. */
 interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
   /** Tokens that the view highlights. Tokens that the panel highlights are not included. */
   focus: ReadonlySignal<Focus>;
-  /** Highlight the tokens of a patch in the view, or nothing for null. */
-  point: (pointed: Pointed | null) => void;
+  /** Highlight the tokens of a patch in a heat map, or nothing for null. */
+  point: (pointed: (Focus & Pick<HoveredPatch, "tile">) | null) => void;
   /** Make a token visible in the view before the panel pins it. */
   reveal: (side: "query" | "key", token: number) => void;
   /** Sentence below the image, or "" without a note. */
