@@ -109,8 +109,8 @@ export class KernelChannel implements Transport {
   // Several tabs may share one kernel, so a counter alone would not identify a message.
   readonly #prefix = crypto.getRandomValues(new Uint32Array(2)).join("-");
   #counter = 0;
-  #queue: Pending[] = [];
-  readonly #inFlight = new Set<Pending>();
+  /** Requests without an answer. The first `MAX_IN_FLIGHT` are sent. */
+  #pending: Pending[] = [];
 
   /**
    * @param ended signal that closes the channel. Pending requests are then rejected, and later
@@ -167,19 +167,18 @@ export class KernelChannel implements Transport {
         report,
       };
       signal?.addEventListener("abort", abort);
-      this.#queue.push(pending);
+      this.#pending.push(pending);
       this.#sendNext();
     });
   }
 
   retry(): void {
-    for (const pending of this.#inFlight) this.#send(pending);
+    for (const pending of this.#pending.slice(0, MAX_IN_FLIGHT)) this.#send(pending);
     this.#notify();
   }
 
   stop(): void {
-    for (const pending of this.#inFlight) {
-      if (!isLong(pending)) continue;
+    for (const pending of this.#pending.filter(isLong)) {
       this.#cancel(pending);
       pending.reject(new Error("The computation was stopped."));
     }
@@ -208,19 +207,15 @@ export class KernelChannel implements Transport {
   }
 
   #cancelAll(): void {
-    for (const pending of [...this.#queue, ...this.#inFlight]) {
+    for (const pending of [...this.#pending]) {
       this.#finish(pending);
       pending.reject(abortError());
     }
   }
 
   #sendNext(): void {
-    while (this.#inFlight.size < MAX_IN_FLIGHT) {
-      const pending = this.#queue.shift();
-      if (!pending) return;
-      this.#inFlight.add(pending);
-      this.#send(pending);
-    }
+    for (const pending of this.#pending.slice(0, MAX_IN_FLIGHT))
+      if (pending.ids.length === 0) this.#send(pending);
   }
 
   #send(pending: Pending): void {
@@ -256,14 +251,13 @@ export class KernelChannel implements Transport {
   #finish(pending: Pending): void {
     pending.timers.forEach(clearTimeout);
     pending.release();
-    this.#inFlight.delete(pending);
-    this.#queue = this.#queue.filter((other) => other !== pending);
+    this.#pending = this.#pending.filter((other) => other !== pending);
     this.#notify();
   }
 
   #receive({ attnviz, id, header, message }: Message, buffers: DataView[]): void {
     // An unknown id belongs to another tab or to a request that has ended.
-    const pending = [...this.#inFlight].find(({ ids }) => ids.includes(id));
+    const pending = this.#pending.find(({ ids }) => ids.includes(id));
     if (!pending) return;
     const progress = (header as Partial<PendingHeader> | undefined)?.pending;
     if (progress) {
@@ -278,27 +272,26 @@ export class KernelChannel implements Transport {
 
   /** Send an unfinished request again, so that the kernel continues to compute it. */
   #continue(pending: Pending, id: string, progress: ReplyProgress): void {
-    const isNewest = pending.ids.at(-1) === id;
-    pending.ids = pending.ids.filter((other) => other !== id);
     // If a retry has sent the request again under a newer id, ignore progress of the earlier id.
-    if (!isNewest) return;
+    if (pending.ids.at(-1) !== id) return;
     if (pending.progress === null) pending.firstProgressAt = Date.now();
     pending.progress = progress;
     pending.report?.(progress);
     // The `report` callback may have cancelled the request.
-    if (!this.#inFlight.has(pending)) return;
+    if (!this.#pending.includes(pending)) return;
+    pending.ids.pop();
     this.#send(pending);
     this.#notify();
   }
 
   #notify(): void {
-    const states = new Set(Array.from(this.#inFlight, (pending) => pending.connection));
-    const longRequests = [...this.#inFlight].filter(isLong);
+    const states = this.#pending.map((pending) => pending.connection);
     // A problem has precedence over progress, and progress over "waiting". Among several long
     // requests, report the progress of the first.
-    const problem = (["detached", "unanswered"] as const).find((state) => states.has(state));
+    const problem = (["detached", "unanswered"] as const).find((state) => states.includes(state));
+    const progress = this.#pending.find(isLong)?.progress;
     this.connection.value =
-      problem ?? longRequests[0]?.progress ?? (states.has("waiting") ? "waiting" : "ready");
+      problem ?? progress ?? (states.includes("waiting") ? "waiting" : "ready");
   }
 }
 
