@@ -32,10 +32,8 @@ export function tileLook(
   standing: Uint8Array | null,
 ) {
   const isFront = (point: number): boolean => standing?.[point * stride] === 1;
-  const order = Uint32Array.of(
-    ...mixed.filter((point) => !isFront(point)),
-    ...mixed.filter(isFront).reverse(),
-  );
+  const front = mixed.filter(isFront).reverse();
+  const order = Uint32Array.from([...mixed.filter((point) => !isFront(point)), ...front]);
   return {
     /** Indices of the overview's points in drawing order. */
     order,
@@ -43,7 +41,7 @@ export function tileLook(
     shape: Uint8Array.from(order, (point) => (corpus.isKey(point * stride) ? 1 : 0)),
     colors: palette as readonly string[],
     /** Number of points that stand out, which are the last ones. */
-    numStanding: mixed.filter(isFront).length,
+    numStanding: front.length,
     /** Whether a search or a lasso is active, even if none of the overview's points match. */
     seeking: standing !== null,
   };

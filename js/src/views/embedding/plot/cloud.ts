@@ -89,7 +89,7 @@ export function createCloud(coordinates: Float32Array, dimensions: 2 | 3, order:
     if (value < (low[axis] as number)) low[axis] = value;
     if (value > (high[axis] as number)) high[axis] = value;
   }
-  const middle = low.map((value, axis) => (value + (high[axis] as number)) / 2);
+  const middle = Array.from(low, (value, axis) => (value + (high[axis] as number)) / 2);
   const halves = low.map((value, axis) => ((high[axis] as number) - value) / 2);
   let half = Math.max(halves[0] as number, halves[1] as number);
   if (dimensions === 3) {
@@ -338,13 +338,24 @@ export type Lasso = readonly (readonly [x: number, y: number])[];
  * none.
  */
 export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number[] {
+  const xs = lasso.map(([cornerX]) => cornerX);
+  const ys = lasso.map(([, cornerY]) => cornerY);
+  const [left, right, top, bottom] = [
+    Math.min(...xs),
+    Math.max(...xs),
+    Math.min(...ys),
+    Math.max(...ys),
+  ];
   const isInside = (px: number, py: number): boolean => {
+    if (!(px >= left && px <= right && py >= top && py <= bottom)) return false;
     let inside = false;
-    lasso.forEach(([ax, ay], i) => {
-      const [bx, by] = lasso.at(i - 1) as Lasso[number];
+    for (let a = 0, b = xs.length - 1; a < xs.length; b = a++) {
+      const [ay, by] = [ys[a] as number, ys[b] as number];
+      if (ay > py === by > py) continue;
+      const [ax, bx] = [xs[a] as number, xs[b] as number];
       // A point is inside if a ray from it to the right crosses an odd number of edges.
-      if (ay > py !== by > py && px < ((bx - ax) * (py - ay)) / (by - ay) + ax) inside = !inside;
-    });
+      if (px < ((bx - ax) * (py - ay)) / (by - ay) + ax) inside = !inside;
+    }
     return inside;
   };
   return [...cloud.points]

@@ -244,7 +244,6 @@ export function labelsOf(
   const { x, y } = projected;
   const radius = radiusOf(cloud.count, room, zoom);
   const away = radius + 6;
-  const visible = inSight(projected, room);
   const labels: PlacedLabel[] = [];
   const labelOf = (index: number): { text: string; width: number } => {
     const name = corpus.tokenOf(cloud.points[index] as number);
@@ -261,16 +260,20 @@ export function labelsOf(
         left + width + 4 < label.x ||
         Math.abs(middle - label.y) >= LABEL_HEIGHT,
     );
-  const hidesPoints = (left: number, middle: number, width: number): boolean =>
-    visible.some((index) => {
+  let cells: number[][] | null = null;
+  const hidesPoints = (start: number, middle: number, width: number): boolean => {
+    cells ??= pointsByCell(projected, room);
+    const [left, right] = [start - radius, start + width + radius];
+    const [top, bottom] = [middle - LABEL_HEIGHT / 2 - radius, middle + LABEL_HEIGHT / 2];
+    const isHidden = (index: number): boolean => {
       const [px, py] = [x[index] as number, y[index] as number];
-      return (
-        px >= left - radius &&
-        px <= left + width + radius &&
-        py >= middle - LABEL_HEIGHT / 2 - radius &&
-        py <= middle + LABEL_HEIGHT / 2
-      );
-    });
+      return px >= left && px <= right && py >= top && py <= bottom;
+    };
+    for (let py = Math.max(0, top); py < bottom + CELL; py += CELL)
+      for (let px = Math.max(0, left); px < right + CELL; px += CELL)
+        if (cells[cellAt(px, py, room)]?.some(isHidden)) return true;
+    return false;
+  };
   /**
    * Place at most `most` labels beside their points while there is room. Earlier indices take
    * precedence.
@@ -315,20 +318,42 @@ export function labelsOf(
     const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((index) => labelOf(index).text));
     const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
     if (few && words.size > 1) addLabels(standing, MAX_NAMES, false);
-  } else if (chosen === null && (zoom >= NAMED_FROM || visible.length <= FEW_IN_SIGHT)) {
-    addLabels(visible.slice(0, MAX_TRIED), MAX_NAMES, false);
+  } else if (
+    chosen === null &&
+    (zoom >= NAMED_FROM || inSight(projected, room, FEW_IN_SIGHT + 1).length <= FEW_IN_SIGHT)
+  ) {
+    addLabels(inSight(projected, room, MAX_TRIED), MAX_NAMES, false);
   }
   return labels;
 }
 
-/** Return the indices of the points inside the picture, in drawing order. */
-function inSight({ x, y }: Projected, room: Room): number[] {
+/** Return the indices of at most `most` points inside the picture, in drawing order. */
+function inSight({ x, y }: Projected, room: Room, most: number): number[] {
   const visible: number[] = [];
-  for (let i = 0; i < x.length; i++) {
-    const [px, py] = [x[i] as number, y[i] as number];
-    if (px >= 0 && py >= 0 && px < room.width && py < room.height) visible.push(i);
-  }
+  for (let i = 0; i < x.length && visible.length < most; i++)
+    if (cellAt(x[i] as number, y[i] as number, room) >= 0) visible.push(i);
   return visible;
+}
+
+/** Side of the square cells by which points near a label are found, in pixels. */
+const CELL = 20;
+
+/** Return the number of the cell at a position, or -1 outside of the picture. */
+function cellAt(x: number, y: number, { width, height }: Room): number {
+  if (!(x >= 0 && y >= 0 && x < width && y < height)) return -1;
+  return Math.floor(y / CELL) * Math.ceil(width / CELL) + Math.floor(x / CELL);
+}
+
+/** Return the indices of the points in each cell of the picture. An empty cell may be missing. */
+function pointsByCell(projected: Projected, room: Room): number[][] {
+  const cells: number[][] = [];
+  for (const index of inSight(projected, room, projected.x.length)) {
+    const cell = cellAt(projected.x[index] as number, projected.y[index] as number, room);
+    const others = cells[cell];
+    if (others) others.push(index);
+    else cells[cell] = [index];
+  }
+  return cells;
 }
 
 /** Return a ring around the point under the pointer. */
