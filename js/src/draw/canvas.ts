@@ -30,10 +30,10 @@ function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: n
   curvesByStep.forEach((curves, step) => {
     context.globalAlpha = (step / OPACITY_STEPS) * dim;
     for (const i of curves) {
-      const { start, rest } = curveAt(mark, i);
+      const [x, y, ...rest] = curveAt(mark, i);
       context.lineWidth = mark.width[i] as number;
       context.beginPath();
-      context.moveTo(...start);
+      context.moveTo(x, y);
       context.bezierCurveTo(...rest);
       context.stroke();
     }

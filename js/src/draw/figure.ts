@@ -172,20 +172,18 @@ export interface LegendScale {
 export function rampBox(palette: FigureColors, { color, labels, quantity }: LegendScale): Box {
   const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
   const colors = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
-  const label = (text: string, x: number, align: "start" | "middle" | "end"): Mark =>
-    textMark(text, x, 20, palette.muted, 11, { align });
+  const label = (text: string, x: number, y: number, align: "start" | "middle" | "end"): Mark =>
+    textMark(text, x, y, palette.muted, 11, { align });
   return {
     width: RAMP_WIDTH,
     height: quantity ? 44 : 30,
     marks: [
       { kind: "rect", ...ramp, ramp: colors },
       { kind: "rect", ...ramp, stroke: palette.rule },
-      label(labels[0], 0, "start"),
-      label(labels[1], RAMP_WIDTH / 2, "middle"),
-      label(labels[2], RAMP_WIDTH, "end"),
-      ...(quantity
-        ? [textMark(quantity, RAMP_WIDTH / 2, 35, palette.muted, 11, { align: "middle" })]
-        : []),
+      label(labels[0], 0, 20, "start"),
+      label(labels[1], RAMP_WIDTH / 2, 20, "middle"),
+      label(labels[2], RAMP_WIDTH, 20, "end"),
+      ...(quantity ? [label(quantity, RAMP_WIDTH / 2, 35, "middle")] : []),
     ],
   };
 }

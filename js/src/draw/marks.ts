@@ -173,23 +173,16 @@ export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): 
   return `${text.bold ? "600 " : ""}${text.size}px ${FONTS[text.font]}`;
 }
 
-type Coordinates = [number, number, number, number, number, number];
+type Curve = [number, number, number, number, number, number, number, number];
 
-/** Return the start of a Bézier curve, and its two control points and its end. */
-export function curveAt(
-  mark: CurvesMark,
-  i: number,
-): { start: [number, number]; rest: Coordinates } {
+/** Return x and y of a Bézier curve's start, its two control points and its end. */
+export function curveAt(mark: CurvesMark, i: number): Curve {
   const [x0, y0] = [mark.x0[i] as number, mark.y0[i] as number];
   const [x1, y1] = [mark.x1[i] as number, mark.y1[i] as number];
   const [middleX, middleY] = [(x0 + x1) / 2, (y0 + y1) / 2];
-  return {
-    start: [x0, y0],
-    rest:
-      mark.columns === "vertical"
-        ? [middleX, y0, middleX, y1, x1, y1]
-        : [x0, middleY, x1, middleY, x1, y1],
-  };
+  return mark.columns === "vertical"
+    ? [x0, y0, middleX, y0, middleX, y1, x1, y1]
+    : [x0, y0, x0, middleY, x1, middleY, x1, y1];
 }
 
 /**

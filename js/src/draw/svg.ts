@@ -56,9 +56,9 @@ function curveElements(mark: CurvesMark): string {
   const order = Array.from({ length: mark.count }, (_, i) => i);
   order.sort((a, b) => (mark.opacity[a] as number) - (mark.opacity[b] as number));
   const paths = order.map((i) => {
-    const { start, rest } = curveAt(mark, i);
+    const [x, y, ...rest] = curveAt(mark, i).map(rounded);
     return element("path", {
-      d: `M${start.map(rounded).join(" ")}C${rest.map(rounded).join(" ")}`,
+      d: `M${x} ${y}C${rest.join(" ")}`,
       "stroke-width": mark.width[i],
       "stroke-opacity": opacityText(Math.min(1, mark.opacity[i] as number)),
     });

@@ -12,7 +12,7 @@ import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { valuesOf } from "../view/state";
 import { saveFile } from "./offered-file";
-import { printPicture } from "./pdf";
+import { printPicture } from "./printing";
 
 /** Exports of a view. `figure` and `csv` may request data that is not visible. */
 export interface Exports {

@@ -1,4 +1,4 @@
-/** Rendering and canvases during printing. */
+/** Printing of a page, and of one picture. */
 
 import { options } from "preact";
 
@@ -53,4 +53,37 @@ export function printCopies(root: HTMLElement, ended: AbortSignal): void {
   window.addEventListener("beforeprint", copyAll, { signal: ended });
   window.addEventListener("afterprint", restore, { signal: ended });
   ended.addEventListener("abort", restore);
+}
+
+/**
+ * Print one picture alone, without the page or notebook that contains the view, for example as PDF.
+ * The printed page has the size of the picture.
+ */
+export function printPicture(
+  svg: string,
+  size: { width: number; height: number },
+  title: string,
+): void {
+  const [width, height] = [Math.ceil(size.width), Math.ceil(size.height)];
+  const frame = document.createElement("iframe");
+  frame.setAttribute("aria-hidden", "true");
+  // A frame without a layout prints nothing. Therefore the frame is not hidden but placed outside
+  // the visible area.
+  frame.style.cssText = `position: fixed; right: 100%; width: ${width}px; height: ${height}px`;
+  document.body.append(frame);
+  const [inside, page] = [frame.contentWindow, frame.contentDocument];
+  if (!inside || !page)
+    throw new Error("The PDF export needs a frame, which this page does not allow.");
+  const style = page.createElement("style");
+  style.textContent = `
+    @page { size: ${width}px ${height}px; margin: 0 }
+    body { margin: 0; print-color-adjust: exact; -webkit-print-color-adjust: exact }
+    svg { display: block }`;
+  page.title = title;
+  page.head.append(style);
+  const picture = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
+  page.body.append(page.importNode(picture, true));
+  inside.addEventListener("afterprint", () => frame.remove());
+  inside.focus();
+  inside.print();
 }

@@ -190,24 +190,20 @@ function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
   const { line, middle } = position;
   if (typeof line !== "string") return keyMarks(drawn, position, line);
   const { sink } = table.vectors.header;
-  if (line === "sink" && sink) {
-    const right = layout.numbers.at(-1)?.right ?? 0;
-    const size = layout.stacked ? HEAD_SIZE : TOKEN_SIZE;
-    const note = "a learned logit of this head";
-    return [
-      words("sink", LEFT, middle, palette.muted),
-      text(formatSigned(sink.logit), right, middle, palette.ink, { align: "end", size }),
-      ...weightMarks(drawn, position, sink.weight),
-      ...(layout.stacked ? [] : [words(note, layout.productsLeft, middle, palette.muted)]),
-    ];
-  }
   const count = table.selection.keys.text.length - table.rows.length;
-  const note = "not shown, together";
-  return [
-    words(`${count} other ${count === 1 ? "key" : "keys"}`, LEFT, middle, palette.muted),
-    ...weightMarks(drawn, position, weightElsewhere(table.vectors)),
-    ...(layout.stacked ? [] : [words(note, layout.productsLeft, middle, palette.muted)]),
-  ];
+  const isSink = line === "sink";
+  const name = isSink ? "sink" : `${count} other ${count === 1 ? "key" : "keys"}`;
+  const note = isSink ? "a learned logit of this head" : "not shown, together";
+  const marks: Mark[] = [words(name, LEFT, middle, palette.muted)];
+  if (isSink) {
+    const style = { align: "end", size: layout.stacked ? HEAD_SIZE : TOKEN_SIZE } as const;
+    const right = layout.numbers.at(-1)?.right ?? 0;
+    marks.push(text(formatSigned(sink?.logit ?? 0), right, middle, palette.ink, style));
+  }
+  const weight = isSink ? (sink?.weight ?? 0) : weightElsewhere(table.vectors);
+  marks.push(...weightMarks(drawn, position, weight));
+  if (!layout.stacked) marks.push(words(note, layout.productsLeft, middle, palette.muted));
+  return marks;
 }
 
 const COLUMN_NAMES = { sum: "sum", capped: "capped", bias: "+ bias", logit: "= logit" };

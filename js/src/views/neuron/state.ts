@@ -22,8 +22,3 @@ export function tokenOf(selection: Selection, pair: Pair = "all"): number {
   for (let token = stop - 1; token >= start; token--) if (!special.has(token)) return token;
   return Math.max(0, stop - 1);
 }
-
-/** Return the displayed head: the first chosen head, or the first head of the layer. */
-export function headOf(selection: Selection): number {
-  return selection.chosen[0] ?? selection.allHeads[0] ?? 0;
-}

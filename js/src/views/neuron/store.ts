@@ -13,7 +13,7 @@ import { same } from "../../ui/view/state";
 import { summaryOf } from "./captions";
 import { type Hit, layOut } from "./layout";
 import { backMarks, type DrawnTable, frontMarks } from "./marks";
-import { headOf, type NeuronState, tokenOf } from "./state";
+import { type NeuronState, tokenOf } from "./state";
 import { dimensionsOf, tableOf } from "./table";
 
 /** Maximum number of displayed keys. */
@@ -48,14 +48,15 @@ function windowAround(key: number, within: Range): Range {
  */
 export function questionOf(selection: Selection, moved: MovedWindow | null, pair: Pair = "all") {
   if (!selection.stack.vectors) return null;
-  const { layer, key } = selection;
+  const { layer, key, chosen, allHeads } = selection;
   const stack = selection.stack.name;
   const within = pairRange(selection.keys, pairOf(selection, pair), "key");
   let keys: Range | null = null;
   if (within[1] - within[0] <= MAX_KEYS) keys = within;
   else if (moved?.stack === stack && moved.key === key) keys = windowFrom(moved.start, within);
   else if (key !== null) keys = windowAround(key, within);
-  return { stack, layer, head: headOf(selection), token: tokenOf(selection, pair), within, keys };
+  const head = chosen[0] ?? allHeads[0] ?? 0;
+  return { stack, layer, head, token: tokenOf(selection, pair), within, keys };
 }
 
 type Question = NonNullable<ReturnType<typeof questionOf>>;
