@@ -6,7 +6,7 @@ import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks
 import { toSvg } from "../../src/draw/svg";
 import { pixelsOf, scaleEnd, signColorAt, signedShareOf } from "../../src/ui/colors/color-scales";
 import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/colors/palette";
-import { mapPixels } from "../../src/ui/controls/heads";
+import { heatPixels, inkOf } from "../../src/ui/head-grid/heat-pixels";
 import { coverage, sentence } from "../../src/ui/heat-map/captions";
 import { layOut } from "../../src/ui/heat-map/layout";
 import { backMarks, frontMarks, type HeatMap } from "../../src/ui/heat-map/marks";
@@ -15,7 +15,7 @@ import type { Grid } from "../../src/ui/heat-map/tiles";
 import { written, writtenSmall } from "../../src/ui/text/captions";
 import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
-import { heatMark, inkOf, paintHeat } from "../../src/views/model/marks";
+import { heatMark } from "../../src/views/model/marks";
 import { sentences } from "../builders";
 import { distance, SIGHT } from "../sight";
 import { plotOf } from "../views/head/plots";
@@ -241,14 +241,10 @@ describe("small maps of signed numbers", () => {
       ...[...rgbOf(palette.negative), 255],
     ]);
     expect(inkOf(-0.2, 0.8)).toBe(0.5);
-    const small = mapPixels(map.values, map.maximum, palette);
-    expect([...small]).toEqual([...pixels]);
   });
 
   it("show the larger absolute value if a pixel covers several cells", () => {
-    const pixels = new Uint8ClampedArray(4);
-    paintHeat(pixels, 1, map, { x: 0, y: 0, side: 1 }, palette);
-    expect([...pixels]).toEqual([...rgbOf(palette.negative), 255]);
+    expect([...heatPixels(map, 1, 1, palette)]).toEqual([...rgbOf(palette.negative), 255]);
   });
 });
 

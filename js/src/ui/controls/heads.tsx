@@ -6,10 +6,11 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import type { HeadMap } from "../../client/source";
-import { type Ink, inkColor } from "../colors/color-scales";
-import { headColor, rgbOf } from "../colors/palette";
+import type { Ink } from "../colors/color-scales";
+import { headColor } from "../colors/palette";
 import { EffectBar, EffectNote } from "../effects/bar";
 import { effectText, errorText, headEffect, headError, shortEffectText } from "../effects/effects";
+import { heatPixels } from "../head-grid/heat-pixels";
 import { formatNumber, formatWeight } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState, Selection } from "../view/record";
@@ -37,33 +38,12 @@ export function mapSize(count: number, width: number): number {
   return Math.max(26, Math.min(54, oneLine));
 }
 
-/**
- * Return the RGBA pixels of a small map. The opacity is proportional to the square root of the
- * weight, so weak patterns are visible.
- */
-export function mapPixels(
-  matrix: Float32Array,
-  maximum: number,
-  ink: Ink,
-): Uint8ClampedArray<ArrayBuffer> {
-  const [above, below] = [rgbOf(inkColor(ink, 1)), rgbOf(inkColor(ink, -1))];
-  const pixels = new Uint8ClampedArray(matrix.length * 4);
-  for (let i = 0; i < matrix.length; i++) {
-    const value = matrix[i] as number;
-    const color = value < 0 ? below : above;
-    // Assigning single values is faster than `set`, which would take most of the time of this loop.
-    for (let part = 0; part < 3; part++) pixels[i * 4 + part] = color[part] as number;
-    pixels[i * 4 + 3] = 255 * Math.sqrt(Math.abs(value) / maximum);
-  }
-  return pixels;
-}
-
 function MapCanvas({ map, ink, size }: { map: HeadMap | undefined; ink: Ink; size: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!map || !context) return;
-    const pixels = mapPixels(map.values, map.maximum, ink);
+    const pixels = heatPixels(map, map.rows, map.columns, ink);
     context.putImageData(new ImageData(pixels, map.columns, map.rows), 0, 0);
   }, [map, ink]);
   return (

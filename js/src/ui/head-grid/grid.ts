@@ -202,24 +202,73 @@ export interface GridLayout extends GridCells {
 }
 
 /**
- * Lay out cells in a scroll box of at most `width` by `mostHeight` pixels. If all rows together are
+ * Lay out cells in a scroll box of at most `width` by `maxHeight` pixels. If all rows together are
  * higher, the cells are laid out in the width that remains beside a vertical scroll bar.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
   width: number,
-  mostHeight: number,
+  maxHeight: number,
 ): Cells & { boxWidth: number; boxHeight: number } {
   const free = layOutIn(width);
-  const cells = free.height > mostHeight ? layOutIn(width - SCROLLBAR) : free;
-  const upright = cells.height > mostHeight;
+  const cells = free.height > maxHeight ? layOutIn(width - SCROLLBAR) : free;
+  const upright = cells.height > maxHeight;
   const needed = cells.width + (upright ? SCROLLBAR : 0);
   const sideways = needed > width;
   return {
     ...cells,
     boxWidth: Math.min(needed, width),
-    boxHeight: upright ? mostHeight : cells.height + (sideways ? SCROLLBAR : 0),
+    boxHeight: upright ? maxHeight : cells.height + (sideways ? SCROLLBAR : 0),
   };
+}
+
+/** Shape of a grid, and the space for it in pixels. */
+export interface GridShape {
+  columns: number;
+  rows: number;
+  /** Whether the grid is a gallery, which has no labels of rows and columns. */
+  gallery: boolean;
+  width: number;
+  maxHeight: number;
+  /** Whether the layout is for a figure of a given width or text size, which cannot scroll. */
+  printed?: boolean;
+}
+
+/** Width in pixels below which row labels are short ("L31"), and widths of the row labels. */
+const SHORT_LABELS = 480;
+const LABEL_WIDTHS = { long: 64, short: 40, shortInFigure: 50 };
+/** Height in pixels of column labels such as "head 0". */
+const LABEL_HEIGHT = 24;
+/** Pixels at the left and at the top of a gallery, for the frames of its cells. */
+export const GALLERY_EDGE = 2;
+
+/**
+ * Lay out a grid of framed cells with labels in a scroll box.
+ *
+ * @param cellsIn returns the size and the distances of the cells in the space beside the labels.
+ */
+export function layOutFramed(
+  { columns, rows, gallery, width, maxHeight, printed = false }: GridShape,
+  cellsIn: (room: { width: number; height: number }) => {
+    cell: number;
+    across: number;
+    down: number;
+  },
+): GridLayout {
+  const short = printed ? LABEL_WIDTHS.shortInFigure : LABEL_WIDTHS.short;
+  const label = width < SHORT_LABELS ? short : LABEL_WIDTHS.long;
+  const [left, top] = gallery ? [GALLERY_EDGE, GALLERY_EDGE] : [label, LABEL_HEIGHT];
+  const limit = printed ? Number.POSITIVE_INFINITY : maxHeight;
+  const layOutIn = (available: number): GridCells => {
+    const cells = cellsIn({ width: available - left, height: limit - top });
+    const { across, down } = cells;
+    return {
+      ...{ ...cells, frame: 1, left, top, columns },
+      width: left + columns * across,
+      height: top + rows * down,
+    };
+  };
+  return inScrollBox(layOutIn, width, limit);
 }
 
 /** Return the label of a column. In a narrow grid, the label is only the head number. */

@@ -99,7 +99,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       rows: now.rows.length,
       gallery: now.columns === null,
       width: Math.max(200, context.width.value),
-      mostHeight: Math.max(240, Math.min(MAX_HEIGHT, Math.floor(window * 0.6))),
+      maxHeight: Math.max(240, Math.min(MAX_HEIGHT, Math.floor(window * 0.6))),
       printed: isPrinted(context.figure),
     });
   });

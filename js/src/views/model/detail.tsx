@@ -1,6 +1,6 @@
 /** Detail: the heat map of the open head, with its captions, beside or below the grid. */
 
-import { computed, effect, type Signal, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import type { ColorScale } from "../../ui/colors/color-scales";
@@ -13,97 +13,62 @@ import type { HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { WithImage } from "../../ui/image/panel";
 import { sharingRoom } from "../../ui/image/store";
+import { capital, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import type { RecordState, Selection } from "../../ui/view/record";
+import type { RecordState } from "../../ui/view/record";
 import { assign, type Signals } from "../../ui/view/state";
-import { cellName } from "./captions";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
-/** Captions of the view while the detail is open. */
-export interface DetailCaptions {
-  /** Sentence below the grid. */
-  sentence: string;
-  /** Text for screen readers. */
-  summary: string;
-}
-
-export interface DetailProps {
+interface DetailProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** Identity of the drawn detail, or null while no detail is drawn. The detail sets it. */
-  drawn: Signal<object | null>;
   /** Root element of the detail. */
   section: RefObject<HTMLElement | null>;
-  /** Captions about the open head. They are more exact than captions from its pooled map. */
-  captions: Signal<DetailCaptions | null>;
   onClose: () => void;
 }
 
-/** Return the selection with only the first of its chosen heads. */
-function onlyFirst(selection: Selection | null): Selection | null {
-  return (
-    selection && {
-      ...selection,
-      chosen: selection.chosen.slice(0, 1),
-      heads: selection.chosen.slice(0, 1),
-    }
-  );
-}
-
 /** Return a view context for the heat map, in which only the open head is chosen. */
-function detailContext(
-  { context, store, drawn }: DetailProps,
-  self: object,
-): ViewContext<HeatMapState> {
+function detailContext({ context, store }: DetailProps): ViewContext<HeatMapState> {
   const { record } = context;
-  const state: Signals<HeatMapState> = {
-    ...context.state,
-    heads: signal(context.state.heads.peek().slice(0, 1)),
-  };
+  const heads = signal(context.state.heads.peek().slice(0, 1));
+  const state: Signals<HeatMapState> = { ...context.state, heads };
+  const selection = computed(() => {
+    const now = record.selection.value;
+    const chosen = now?.chosen.slice(0, 1) ?? [];
+    return now && { ...now, chosen, heads: chosen };
+  });
   return sharingRoom({
     ...context,
     state,
     common: state as unknown as Signals<RecordState>,
     // The copy has a different selection. The record of the model view must not change.
-    record: { ...record, selection: computed(() => onlyFirst(record.selection.value)) },
+    record: { ...record, selection },
     width: store.detailWidth,
     setDrawn: (id) => {
-      drawn.value = id === null ? null : self;
+      store.detailDrawn.value = id !== null;
     },
   });
 }
 
-/**
- * Return the captions of the heat map, or null until it is loaded.
- *
- * @param image caption of the image, or "" without one.
- */
-function captionsOf(matrix: HeatMapStore, image: string): DetailCaptions | null {
-  const heatMap = matrix.pinned.value;
-  return (
-    heatMap && { sentence: sentence(heatMap), summary: `${matrix.summary.value} ${image}`.trim() }
-  );
-}
-
 export function Detail(props: DetailProps) {
-  const { context, store, drawn } = props;
-  const self = useMemo(() => ({}), []);
-  const inner = useMemo(() => detailContext(props, self), []);
+  const { context, store } = props;
+  const inner = useMemo(() => detailContext(props), []);
   const matrix = useMemo(() => createHeatMapStore(inner), []);
   const panel = useMemo(() => createHeatMapImage(inner, matrix), []);
   useEffect(() => {
-    let own: DetailCaptions | null = null;
     const stop = effect(() => {
       inner.state.heads.value = context.state.heads.value.slice(0, 1);
-      own = captionsOf(matrix, panel.caption.value);
-      props.captions.value = own;
+      const heatMap = matrix.pinned.value;
+      store.detailCaptions.value = heatMap && {
+        sentence: sentence(heatMap),
+        summary: `${matrix.summary.value} ${panel.caption.value}`.trim(),
+      };
     });
     return () => {
       stop();
-      // The next detail may already have set these signals. Clear only what this detail has set.
-      if (props.captions.peek() === own) props.captions.value = null;
-      if (drawn.peek() === self) drawn.value = null;
+      store.detailCaptions.value = null;
+      store.detailDrawn.value = false;
     };
   }, []);
   const opened = store.opened.value;
@@ -127,7 +92,7 @@ export function Detail(props: DetailProps) {
   const onKeyDown = (event: KeyboardEvent): void => {
     if (!(event.target as Element).matches("input, select")) runKey(event, actions);
   };
-  const name = cellName(opened, null);
+  const name = capital(headName(opened));
   return (
     <section
       class="av-model-detail"

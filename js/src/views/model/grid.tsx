@@ -1,13 +1,11 @@
 /** Grid of thumbnails of all heads. */
 
-import type { Signal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { headColor } from "../../ui/colors/palette";
 import { EffectBar } from "../../ui/effects/bar";
-import { headEffect, headError } from "../../ui/effects/effects";
-import type { ScoredHead } from "../../ui/head-grid/grid";
+import type { HeadGrid, ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { type HeadRole, RoleLetter } from "../../ui/head-grid/head-roles";
+import { RoleLetter } from "../../ui/head-grid/head-roles";
 import type { ViewContext } from "../../ui/view/define-view";
 import { captionLines, headLabel, hintOf, orderName } from "./captions";
 import { type Layout, MIN_NAMED } from "./layout";
@@ -15,15 +13,12 @@ import { paintRow } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
-export interface GridProps {
+export function ModelGrid(props: {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** Identifier of the drawn content, or null until all visible thumbnails are painted. */
-  drawn: Signal<string | null>;
   box: RefObject<HTMLDivElement | null>;
-}
-
-export function ModelGrid({ context, store, drawn, box }: GridProps) {
+}) {
+  const { context, store, box } = props;
   const grid = store.grid.value;
   const layout = store.layout.value;
   if (!grid || !layout) return null;
@@ -32,7 +27,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
   const thumbnails = context.state.thumbnails.value;
   const outlinedRow = store.outlinedRow.value;
   const chosen = selection?.chosen ?? [];
-  const effects = context.record.headEffects.value;
+  const effects = store.effects.value;
   return (
     <VirtualHeadGrid
       store={store.heads}
@@ -40,33 +35,22 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       label={
         grid.columns
           ? "Layers and their heads"
-          : `Heads of all layers by ${grid.score}, ${orderName(grid, effects, context.record.byRole.value)}`
+          : `Heads of all layers by ${grid.score}, ${orderName(store, grid)}`
       }
       corner="head"
       look={(cell, shownGrid) => {
         const index = selection?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
+        const effect = store.effectOf(cell);
         return {
           label: headLabel(store, cell, shownGrid),
           selected: index >= 0,
           style: index < 0 ? "" : `;--av-chosen:${headColor(palette, index, chosen.length)}`,
-          ...(effects &&
-            selection && {
-              content: (
-                <EffectBar
-                  value={headEffect(effects, selection.stack, cell)}
-                  error={headError(effects, selection.stack, cell)}
-                  end={effects.end}
-                  palette={palette}
-                />
-              ),
-            }),
+          content: effects && effect && (
+            <EffectBar {...effect} end={effects.end} palette={palette} />
+          ),
         };
       }}
-      {...(layout.roles > 0
-        ? { below: (cell, x) => <Role store={store} cell={cell} x={x} layout={layout} /> }
-        : layout.caption === "none"
-          ? {}
-          : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
+      below={(cell, x) => <Below {...{ store, cell, x, grid, layout }} />}
       hint={(cell, shownGrid) => hintOf(store, cell, shownGrid)}
       painting={{
         follows: [store.mapSet, store.drawnId, store.arrivals],
@@ -78,11 +62,11 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
         ],
         paint: (canvas, cells, scale) => {
           const maps = cells.map((cell) => (cell ? store.map(cell) : null));
-          const signed = selection?.stack.signed === true;
-          paintRow(canvas, maps, { layout, thumbnails, palette, signed, outlinedRow, scale });
+          const ink = selection?.stack.signed ? palette : palette.neutral;
+          paintRow(canvas, maps, scale, { layout, thumbnails, palette, ink, outlinedRow });
         },
         onPainted: (complete) => {
-          drawn.value = complete ? store.drawnId.peek() : null;
+          store.gridDrawn.value = complete ? store.drawnId.peek() : null;
         },
       }}
       open={store.open}
@@ -103,50 +87,45 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
   );
 }
 
-/** Caption below a thumbnail of a gallery. Screen readers get its content from the cell's label. */
-function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
-  const { layout } = props;
-  const grid = props.store.grid.value;
-  const effects = props.store.effects.value;
-  const [name, score] = captionLines(
-    props.cell,
-    layout.caption === "words",
-    effects?.name === grid?.score ? effects : null,
-    props.store.byRole.value ? props.store.roleOf(props.cell) : undefined,
-  );
-  const middle = props.x + layout.cell / 2;
-  const role = props.store.roleOf(props.cell);
+/**
+ * Caption below a thumbnail of a gallery. In other grids, the role of the head. Screen readers get
+ * both from the label of the cell.
+ */
+function Below(props: {
+  store: ModelStore;
+  cell: ScoredHead;
+  /** Left edge of the thumbnail in pixels. */
+  x: number;
+  grid: HeadGrid;
+  layout: Layout;
+}) {
+  const { store, cell, x, grid, layout } = props;
+  const role = store.roleOf(cell);
+  const sign = store.signOf(role);
+  const letter = sign && <RoleLetter {...sign} />;
+  const bottom = layout.cell + layout.bars;
+  if (grid.columns)
+    return (
+      role && (
+        <div
+          class="av-role av-model-role"
+          aria-hidden="true"
+          style={`left:${x}px;top:${bottom + 3}px;width:${layout.cell}px`}
+        >
+          {letter} {layout.cell >= MIN_NAMED && role.name}
+        </div>
+      )
+    );
+  const [name, score] = captionLines(store, cell, grid, layout.caption);
+  const width = Math.min(layout.across - 2, layout.cell + 2 * layout.left);
   return (
     <div
       class="av-model-caption"
       aria-hidden="true"
-      style={`left:${middle}px;top:${layout.cell + 4 + layout.bars}px;width:${Math.min(layout.across - 2, layout.cell + 2 * layout.left)}px`}
+      style={`left:${x + layout.cell / 2}px;top:${bottom + 4}px;width:${width}px`}
     >
-      {name} {role && <RoleOf store={props.store} role={role} />}
+      {name} {letter}
       <span class="av-score">{score}</span>
     </div>
-  );
-}
-
-/** Letter of a head's role, on the role's colour. */
-function RoleOf({ store, role }: { store: ModelStore; role: HeadRole }) {
-  const sign = store.roleSigns.value.find(({ name }) => name === role.name);
-  return sign ? <RoleLetter {...sign} /> : null;
-}
-
-/** Role of a head, below its thumbnail. Screen readers get the role from the cell's label. */
-function Role(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
-  const { store, cell, x, layout } = props;
-  const role = store.roleOf(cell);
-  return (
-    role && (
-      <div
-        class="av-role av-model-role"
-        aria-hidden="true"
-        style={`left:${x}px;top:${layout.cell + 3 + layout.bars}px;width:${layout.cell}px`}
-      >
-        <RoleOf store={store} role={role} /> {layout.cell >= MIN_NAMED && role.name}
-      </div>
-    )
   );
 }

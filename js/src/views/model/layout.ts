@@ -7,10 +7,10 @@
  */
 
 import {
-  type GridCells,
-  type GridLayout,
+  GALLERY_EDGE,
+  type GridShape,
   type HeadIndex,
-  inScrollBox,
+  layOutFramed,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 
@@ -28,16 +28,6 @@ const SCROLLED_CELL = 24;
 /** Minimum side in pixels of thumbnails in a printed figure, which has numbers above columns. */
 const MIN_PRINTED_CELL = 13;
 const MAX_CELL = 96;
-/** Pixels for row labels such as "layer 31". */
-const LABEL_WIDTH = 64;
-/** Pixels for row labels such as "L31" in a narrow view. */
-const SHORT_LABEL_WIDTH = 40;
-/** Width in pixels below which a view has short labels. */
-const SHORT_LABELS = 480;
-/** Pixels for column labels such as "head 0". */
-const LABEL_HEIGHT = 24;
-/** Pixels for row labels in a narrow printed figure. */
-const NARROW_LABEL = 50;
 /** Height in pixels of the two lines of text below the thumbnails of a gallery. */
 const CAPTION_HEIGHT = 32;
 /** Minimum width in pixels of the captions in a gallery. */
@@ -46,18 +36,6 @@ const CAPTION_WIDTH = 52;
 const WIDE_CAPTION = 84;
 /** Side in pixels of thumbnails in a gallery, if the size is "fit". */
 const GALLERY_CELL = 64;
-
-/** Sizes in pixels of the cells of a grid. */
-interface Cells extends GridCells {
-  /** Height of the bar below each thumbnail, or 0 without bars. */
-  bars: number;
-  /** Height of the line with the head's role below the bar, or 0 without such a line. */
-  roles: number;
-  /** Captions below the thumbnails of a gallery: "3.1" (short) or "layer 3, head 1" (words). */
-  caption: "none" | "short" | "words";
-}
-
-export type Layout = Cells & GridLayout;
 
 /** Side in pixels of the square with the letter of a role. */
 export const ROLE_LETTER = 11;
@@ -110,61 +88,45 @@ function galleryPitch(cell: number): number {
   return Math.max(cell, CAPTION_WIDTH) + gapOf(cell);
 }
 
-/** Lay out a grid of thumbnails in a scroll box whose height is at most `maxHeight` pixels. */
-export function layOut(options: {
-  columns: number;
-  rows: number;
-  gallery: boolean;
-  width: number;
-  maxHeight: number;
-  size: CellSize;
-  /** Larger of the number of queries and the number of keys. */
-  longest: number;
-  /** Whether the layout is for a figure of a given width, which cannot scroll. */
-  printed?: boolean;
-  /** Whether each thumbnail has a bar below it, for the head's effect. */
-  bars?: boolean;
-  /** Whether heads have roles. In a gallery, the captions contain the roles. */
-  roles?: boolean;
-}): Layout {
-  const { columns, rows, gallery, width, size, longest, printed } = options;
-  const heightLimit = printed ? Number.POSITIVE_INFINITY : options.maxHeight;
-  const narrow = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
-  const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
-  const top = gallery ? 2 : LABEL_HEIGHT;
-  const bars = options.bars ? BAR_GAP + BAR_HEIGHT : 0;
-  const roles = options.roles && !gallery ? ROLE_HEIGHT : 0;
-  const cellsFor = (room: number): Cells => {
+/** Lay out a grid of thumbnails in a scroll box. */
+export function layOut(
+  shape: GridShape & {
+    size: CellSize;
+    /** Larger of the number of queries and the number of keys. */
+    longest: number;
+    /** Whether each thumbnail has a bar below it, for the head's effect. */
+    hasBars?: boolean;
+    /** Whether heads have roles. In a gallery, the captions contain the roles. */
+    hasRoles?: boolean;
+  },
+) {
+  const { columns, rows, gallery, size, longest, printed } = shape;
+  /** Height of the bar below each thumbnail, and of the line with the head's role below the bar. */
+  const bars = shape.hasBars ? BAR_GAP + BAR_HEIGHT : 0;
+  const roles = shape.hasRoles && !gallery ? ROLE_HEIGHT : 0;
+  const layout = layOutFramed(shape, (room) => {
     const byWidth = printed
-      ? fittedSide(room - left, columns, MIN_PRINTED_CELL)
-      : fittedSide(room - left, columns, MIN_CELL, SCROLLED_CELL);
-    const byHeight = printed
-      ? MAX_CELL
-      : fittedSide(heightLimit - top - rows * (bars + roles), rows, SCROLLED_CELL);
-    const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
-    const side = size === "fit" ? wide : SIZES[size];
+      ? fittedSide(room.width, columns, MIN_PRINTED_CELL)
+      : fittedSide(room.width, columns, MIN_CELL, SCROLLED_CELL);
+    const byHeight = fittedSide(room.height - rows * (bars + roles), rows, SCROLLED_CELL);
+    const fitted = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
+    const side = size === "fit" ? fitted : SIZES[size];
     // A printed figure is scaled, so its cells need not have whole pixels.
     const cell = printed ? side : roundToCells(side, longest);
-    const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
-    const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
-    const total = { width: left + columns * across, height: top + rows * down };
+    const pitch = cell + gapOf(cell);
     return {
       cell,
-      across,
-      down,
-      left,
-      top,
-      // The frame of a thumbnail is 1 pixel wide, around the cell.
-      frame: 1,
-      bars,
-      roles,
-      caption: !gallery ? "none" : across >= WIDE_CAPTION + 8 ? "words" : "short",
-      columns,
-      ...total,
+      across: gallery ? Math.floor((shape.width - SCROLLBAR - GALLERY_EDGE) / columns) : pitch,
+      down: pitch + bars + (gallery ? CAPTION_HEIGHT : roles),
     };
-  };
-  return inScrollBox(cellsFor, width, heightLimit);
+  });
+  /** Caption below a thumbnail of a gallery: "3.1" (short) or "layer 3, head 1" (words). */
+  const words = layout.across >= WIDE_CAPTION + 8 ? "words" : "short";
+  const caption: "none" | "short" | "words" = gallery ? words : "none";
+  return { ...layout, bars, roles, caption };
 }
+
+export type Layout = ReturnType<typeof layOut>;
 
 /** Pixels between the grid and the detail beside it. */
 export const BETWEEN = 24;

@@ -3,41 +3,21 @@
  * the matrix is larger. The cell of a pooled map has the largest weight of its queries and keys.
  */
 
-import type { Range, StackDescription } from "../../client/protocol";
+import type { MapsRequest, Range } from "../../client/protocol";
 import type { HeadMap, Source } from "../../client/source";
+import type { HeadIndex } from "../../ui/head-grid/grid";
 
-/** Part of the attention matrices that maps cover. */
+/** Part of the attention matrices that maps cover: ranges of queries (rows) and of keys. */
 export interface Part {
-  /** Queries. */
   rows: Range;
-  /** Keys. */
   columns: Range;
 }
 
-/** Maps of all heads of a stack with the same resolution and the same queries and keys. */
-export interface MapSet {
-  stack: string;
-  /** Maximum number of cells per side. */
-  size: number;
-  /** Covered queries and keys, or null for all. */
-  part: Part | null;
-}
+/** Resolution, queries and keys that all maps of a grid have in common. */
+export type MapSet = Omit<MapsRequest, "layer" | "heads">;
 
 /** Resolutions of maps in cells per side, the finest first. */
 const SIZES = [64, 32, 16] as const;
-
-/** Load the maps of heads of a layer. Call `onArrival` whenever some of them have arrived. */
-export function loadMaps(
-  source: Source,
-  { size, part }: MapSet,
-  stack: StackDescription,
-  [layer, heads]: [number, number[]],
-  ended?: AbortSignal,
-  onArrival?: () => void,
-): Promise<HeadMap[]> {
-  const request = { stack: stack.name, layer, size, heads, ...part };
-  return source.maps(stack, request, ended, onArrival);
-}
 
 /**
  * Return the map of a head. Until it has arrived, return a cached map of another resolution, or
@@ -45,56 +25,47 @@ export function loadMaps(
  */
 export function cachedMap(
   source: Source,
-  { stack, size, part }: MapSet,
-  layer: number,
-  head: number,
+  set: MapSet,
+  { layer, head }: HeadIndex,
 ): HeadMap | undefined {
-  for (const next of [size, ...SIZES]) {
-    const map = source.cachedMap({ stack, layer, size: next, ...part }, head);
+  for (const size of [set.size, ...SIZES]) {
+    const map = source.cachedMap({ ...set, layer, size }, head);
     if (map) return map;
   }
   return undefined;
 }
 
-/** Return the cell with the largest absolute weight, or null if all weights are 0. */
-export function strongestCell(
+/**
+ * Return the weight with the largest absolute value, and the queries and keys of its cell. Return
+ * null if all weights are 0.
+ *
+ * @param part queries and keys that the map covers.
+ */
+export function strongestOf(
   map: HeadMap,
-): { row: number; column: number; weight: number } | null {
-  let [best, weight] = map.largest ?? [-1, 0];
-  if (weight === 0) best = -1;
-  for (let i = 0; i < map.values.length && !map.largest; i++) {
-    const value = map.values[i] as number;
-    if (Math.abs(value) > Math.abs(weight)) {
-      best = i;
-      weight = value;
-    }
-  }
-  if (best < 0) return null;
-  return { row: Math.floor(best / map.columns), column: best % map.columns, weight };
+  part: Part,
+): (Part & { weight: number; isSingle: boolean }) | null {
+  let [best, weight] = map.largest ?? [0, 0];
+  if (!map.largest)
+    map.values.forEach((value, i) => {
+      if (Math.abs(value) > Math.abs(weight)) [best, weight] = [i, value];
+    });
+  if (weight === 0) return null;
+  const row = Math.floor(best / map.columns);
+  // In a sample, a row is a single query.
+  const query = map.sampled?.[row];
+  const rows = query === undefined ? covered(row, map.rows, part.rows) : oneFrom(query);
+  const columns = covered(best % map.columns, map.columns, part.columns);
+  const isSingle = [rows, columns].every(([start, stop]) => stop - start === 1);
+  return { rows, columns, weight, isSingle };
 }
 
-/**
- * Return the range of queries that a row of a map covers. In a sample, a row is a single query.
- *
- * @param range queries that the map covers.
- */
-export function queriesOf(
-  row: number,
-  { rows, sampled }: Pick<HeadMap, "rows" | "sampled">,
-  range: Range,
-): Range {
-  const query = sampled?.[row];
-  return query === undefined ? coveredRange(row, rows, range) : [query, query + 1];
+function oneFrom(start: number): Range {
+  return [start, start + 1];
 }
 
-/**
- * Return the range of queries (or keys) that one row (or column) of a map covers.
- *
- * @param index row or column.
- * @param cells number of rows or columns.
- * @param range queries or keys that the map covers.
- */
-export function coveredRange(index: number, cells: number, [start, stop]: Range): Range {
+/** Return the part of a range that one of `cells` rows or columns covers. */
+function covered(index: number, cells: number, [start, stop]: Range): Range {
   const count = stop - start;
   return [
     start + Math.floor((index * count) / cells),

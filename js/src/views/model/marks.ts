@@ -1,12 +1,13 @@
 /** Thumbnails of heads: as pixels for the screen, and as marks for figures. */
 
-import type { Range } from "../../client/protocol";
-import { larger } from "../../client/signs";
 import type { HeadMap } from "../../client/source";
 import { paintMarks } from "../../draw/canvas";
+import type { LegendScale } from "../../draw/figure";
 import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
-import { type Ink, inkColor } from "../../ui/colors/color-scales";
+import { type Ink, signColor } from "../../ui/colors/color-scales";
 import { type Palette, pinColor, rgbOf } from "../../ui/colors/palette";
+import { heatPixels, inkOf } from "../../ui/head-grid/heat-pixels";
+import { aroundZero, plainNumber, type Quantity, signsInWords } from "../../ui/text/captions";
 import type { Layout } from "./layout";
 import type { ModelState } from "./state";
 
@@ -17,115 +18,27 @@ export interface Square {
   side: number;
 }
 
-/**
- * Return the opacity of a weight, from 0 to 1. It is the square root of the share of `maximum`,
- * because a linear opacity would make weak patterns invisible.
- */
-export function inkOf(weight: number, maximum: number): number {
-  return maximum > 0 ? Math.sqrt(Math.min(1, Math.abs(weight) / maximum)) : 0;
-}
-
-/**
- * Return the first and the last cell that each pixel shows, if `count` cells are drawn on a line of
- * `pixels` pixels.
- *
- * If there are at least as many pixels as cells, a pixel shows one cell. Otherwise a pixel shows
- * every cell that it touches, because no cell may be lost.
- */
-export function cellsOfPixels(count: number, pixels: number): [number, number][] {
-  return Array.from({ length: pixels }, (_, pixel) => {
-    if (pixels >= count) {
-      const cell = Math.floor((pixel * count) / pixels);
-      return [cell, cell];
-    }
-    const first = Math.floor((pixel * count) / pixels);
-    return [first, Math.min(count, Math.ceil(((pixel + 1) * count) / pixels)) - 1];
-  });
-}
-
-let lastSpans: { count: number; pixels: number; spans: [number, number][] } | null = null;
-
-/** Return `cellsOfPixels`. The last result is cached, because all maps of a grid have one size. */
-function spansOf(count: number, pixels: number): [number, number][] {
-  if (lastSpans?.count !== count || lastSpans.pixels !== pixels)
-    lastSpans = { count, pixels, spans: cellsOfPixels(count, pixels) };
-  return lastSpans.spans;
-}
-
-type Rgb = [number, number, number];
-
-/**
- * Paint a head's heat map into RGBA pixels. A pixel shows the largest weight of its cells.
- *
- * @param across width of the image in pixels.
- * @param square position of the heat map in the image.
- */
-export function paintHeat(
-  pixels: Uint8ClampedArray,
-  across: number,
-  map: HeadMap,
-  square: Square,
-  ink: Ink,
-): void {
-  const [above, below] = [1, -1].map((sign) => rgbOf(inkColor(ink, sign))) as [Rgb, Rgb];
-  const rows = spansOf(map.rows, square.side);
-  const columns = spansOf(map.columns, square.side);
-  for (let y = 0; y < square.side; y++) {
-    const [top, bottom] = rows[y] as [number, number];
-    for (let x = 0; x < square.side; x++) {
-      const [left, right] = columns[x] as [number, number];
-      let weight = 0;
-      for (let row = top; row <= bottom; row++)
-        for (let column = left; column <= right; column++)
-          weight = larger(weight, map.values[row * map.columns + column] as number);
-      const offset = ((square.y + y) * across + square.x + x) * 4;
-      const [red, green, blue] = weight < 0 ? below : above;
-      pixels[offset] = red;
-      pixels[offset + 1] = green;
-      pixels[offset + 2] = blue;
-      pixels[offset + 3] = 255 * inkOf(weight, map.maximum);
-    }
-  }
-}
-
 /** Return a head's heat map as an image mark with one pixel per cell. */
-export function heatMark(map: HeadMap, square: Square, ink: Ink): ImageMark {
-  const pixels = new Uint8ClampedArray(map.values.length * 4);
-  const [above, below] = [1, -1].map((sign) => rgbOf(inkColor(ink, sign))) as [Rgb, Rgb];
-  map.values.forEach((weight, i) => {
-    pixels.set([...(weight < 0 ? below : above), 255 * inkOf(weight, map.maximum)], i * 4);
-  });
-  const { x, y, side } = square;
+export function heatMark(map: HeadMap, { x, y, side }: Square, ink: Ink): ImageMark {
   const { rows, columns } = map;
+  const pixels = heatPixels(map, rows, columns, ink);
   return { kind: "image", x, y, width: side, height: side, pixels, rows, columns };
 }
 
 /**
- * Return the top and the bottom of a query's row as shares of the height of a heat map. Return null
- * if the query is null or outside the range of queries that the map covers.
- */
-export function rowOnMap([first, stop]: Range, query: number | null): [number, number] | null {
-  if (query === null || query < first || query >= stop) return null;
-  return [(query - first) / (stop - first), (query + 1 - first) / (stop - first)];
-}
-
-/**
- * Return an outline around a query's row on a heat map.
+ * Return an outline around the row of a query on a heat map.
  *
- * @param row result of `rowOnMap`.
+ * @param row top and bottom of the row, as shares of the height of the heat map.
  */
-export function rowMark(square: Square, row: [number, number], palette: Palette): RectMark {
-  const { x, y, side } = square;
-  const height = Math.max(3, (row[1] - row[0]) * side);
-  const middle = y + ((row[0] + row[1]) / 2) * side;
-  return {
-    kind: "rect",
-    x,
-    y: middle - height / 2,
-    width: side,
-    height,
-    stroke: pinColor(palette),
-  };
+export function rowMark(
+  { x, y, side }: Square,
+  [top, bottom]: readonly [number, number],
+  palette: Palette,
+): RectMark {
+  const height = Math.max(3, (bottom - top) * side);
+  const middle = y + ((top + bottom) / 2) * side;
+  const box = { x, y: middle - height / 2, width: side, height };
+  return { kind: "rect", ...box, stroke: pinColor(palette) };
 }
 
 /** Smallest opacity of the lines on a thumbnail. Smaller weights have no line. */
@@ -210,38 +123,38 @@ function linesOf(
  *
  * @param maps one entry per cell: undefined while the map is loading, null for a cell without a
  * head.
+ * @param scale device pixels per CSS pixel.
  */
 export function paintRow(
   context: CanvasRenderingContext2D,
   maps: readonly (HeadMap | null | undefined)[],
+  scale: number,
   look: {
     layout: Layout;
     thumbnails: ModelState["thumbnails"];
     palette: Palette;
-    signed: boolean;
-    outlinedRow: [number, number] | null;
-    /** Device pixels per CSS pixel. */
-    scale: number;
+    ink: Ink;
+    outlinedRow: readonly [number, number] | null;
   },
 ): void {
-  const { layout, thumbnails, palette, outlinedRow, scale } = look;
+  const { layout, thumbnails, palette, ink, outlinedRow } = look;
   const { cell, across } = layout;
-  const ink = look.signed ? palette : palette.neutral;
-  const loaded: [HeadMap, number][] = [];
-  maps.forEach((map, i) => {
-    if (map) loaded.push([map, i * across]);
-  });
-  if (thumbnails === "lines") {
-    const squares = loaded.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
-    paintMarks(context, lineMarks(squares, ink));
-  } else {
-    paintHeatMaps(context, loaded, cell * scale, scale, ink);
-    const squares = loaded.map(([, x]): Square => ({ x, y: 0, side: cell }));
-    if (outlinedRow)
-      paintMarks(
-        context,
-        squares.map((square) => rowMark(square, outlinedRow, palette)),
-      );
+  const loaded = maps.flatMap((map, i): [HeadMap, Square][] =>
+    map ? [[map, { x: i * across, y: 0, side: cell }]] : [],
+  );
+  if (thumbnails === "lines") paintMarks(context, lineMarks(loaded, ink));
+  else {
+    // Paint device pixels. If the canvas scaled heat maps, cells could be blurred or lost.
+    const { width, height } = context.canvas;
+    const side = Math.min(height, Math.round(cell * scale));
+    for (const [map, { x }] of loaded) {
+      const image = new ImageData(heatPixels(map, side, side, ink), side, side);
+      context.putImageData(image, Math.min(width - side, Math.round(x * scale)), 0);
+    }
+    if (outlinedRow) {
+      const rows = loaded.map(([, square]) => rowMark(square, outlinedRow, palette));
+      paintMarks(context, rows);
+    }
   }
   context.fillStyle = palette.raised;
   maps.forEach((map, i) => {
@@ -250,22 +163,28 @@ export function paintRow(
 }
 
 /**
- * Paint heat maps directly in device pixels. If the canvas scaled them, cells could be blurred or
- * lost.
+ * Return the legend of the colour scale of thumbnails. The opacity of lines is proportional to the
+ * weight, and that of heat maps to its square root.
  */
-function paintHeatMaps(
-  context: CanvasRenderingContext2D,
-  maps: [HeadMap, number][],
-  pixelsPerSide: number,
-  scale: number,
-  ink: Ink,
-): void {
-  const { canvas } = context;
-  const side = Math.min(canvas.height, Math.round(pixelsPerSide));
-  const image = new ImageData(canvas.width, canvas.height);
-  for (const [map, x] of maps) {
-    const left = Math.min(canvas.width - side, Math.round(x * scale));
-    paintHeat(image.data, canvas.width, map, { x: left, y: 0, side }, ink);
-  }
-  context.putImageData(image, 0, 0);
+export function thumbnailScale(
+  thumbnails: ModelState["thumbnails"],
+  maximum: number,
+  quantity: Quantity,
+  palette: Palette,
+): LegendScale {
+  const { name, signed } = quantity;
+  const straight = thumbnails === "lines";
+  const end = plainNumber(Number(maximum.toPrecision(2)));
+  const note = `thumbnails: ${straight ? `opacity = ${name}` : `ink = √${name}`}`;
+  return {
+    color: (position) => {
+      const value = signed ? 2 * position - 1 : position;
+      const size = Math.abs(value);
+      const color = signed ? signColor(value, palette) : palette.neutral;
+      return [...rgbOf(color), 255 * (straight ? size : inkOf(size, 1))];
+    },
+    ...(signed
+      ? { labels: aroundZero(end), quantity: signsInWords(quantity, note) }
+      : { labels: ["0", note, end] }),
+  };
 }

@@ -10,8 +10,9 @@ import { batch, computed, signal } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
+import { headEffect, headError } from "../../ui/effects/effects";
 import {
-  chunkOf,
+  CHUNK,
   galleryGrid,
   type HeadGrid,
   type HeadIndex,
@@ -20,7 +21,7 @@ import {
   rankedCells,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
-import { signsOfHeads } from "../../ui/head-grid/head-roles";
+import { type HeadRole, signsOfHeads } from "../../ui/head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../../ui/head-grid/pinned-weights";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import { pairOf, pairRange } from "../../ui/pairs";
@@ -37,8 +38,7 @@ import {
   layOut,
   mapSizeFor,
 } from "./layout";
-import { cachedMap, loadMaps, type MapSet, type Part } from "./maps";
-import { rowOnMap } from "./marks";
+import { cachedMap, type MapSet, type Part } from "./maps";
 import type { ModelState } from "./state";
 
 /** Cells per side of the maps of a long text, whose rows are a sample of its queries. */
@@ -50,10 +50,8 @@ const MAX_HEIGHT = 640;
 /** Smallest maximum height of the grid in pixels, for very low browser windows. */
 const MIN_HEIGHT = 240;
 
-/** Return the maximum height of the grid in a dashboard. A wide grid has other panes below it. */
-function embeddedHeight(width: number): number {
-  return width >= 560 ? 250 : 420;
-}
+/** Maximum height of the grid in a dashboard. A wide grid has other panes below it. */
+const embeddedHeight = (width: number): number => (width >= 560 ? 250 : 420);
 
 export function createModelStore(context: ViewContext<ModelState>) {
   const { record, state, source } = context;
@@ -116,20 +114,16 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
-  const layoutOf = (headGrid: HeadGrid, width: number, maxHeight: number): Layout => {
-    return layOut({
+  const layoutOf = (headGrid: HeadGrid, width: number, maxHeight: number): Layout =>
+    layOut({
       columns: headGrid.columns?.length ?? cellsInRow(width, size.value),
       rows: headGrid.rows.length,
       gallery: headGrid.columns === null,
-      width,
-      maxHeight,
-      size: size.value,
-      longest: longest.value,
-      bars: record.headEffects.value !== null,
-      roles: record.roles.value !== null,
+      ...{ width, maxHeight, size: size.value, longest: longest.value },
+      hasBars: record.headEffects.value !== null,
+      hasRoles: record.roles.value !== null,
       printed: isPrinted(context.figure),
     });
-  };
   const layout = computed(() => {
     const window = globalThis.innerHeight || 800;
     const maxHeight = context.embedded
@@ -139,24 +133,26 @@ export function createModelStore(context: ViewContext<ModelState>) {
   });
 
   const heads = createHeadGrid({
-    grid,
-    layout,
-    current: opened,
+    ...{ grid, layout, current: opened },
     isOpen: () => opened.value !== null,
   });
 
-  const setText = computed(() => {
+  // The value is a string, so the signal does not change with each layout.
+  const mapSetText = computed(() => {
     const selection = record.selection.value;
     const ratio = globalThis.devicePixelRatio || 1;
-    const size =
-      selection?.stack.sampled === undefined
-        ? mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value)
-        : SAMPLED_SIZE;
     const isWhole = !selection || pairOf(selection, state.pair.value) === "all";
-    const set = { stack: selection?.stack.name ?? "", size, part: isWhole ? null : part.value };
+    const set: MapSet = {
+      stack: selection?.stack.name ?? "",
+      size:
+        selection?.stack.sampled === undefined
+          ? mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value)
+          : SAMPLED_SIZE,
+      ...(isWhole ? {} : part.value),
+    };
     return JSON.stringify(set);
   });
-  const mapSet = computed<MapSet>(() => JSON.parse(setText.value));
+  const mapSet = computed<MapSet>(() => JSON.parse(mapSetText.value));
 
   const reordering = computed(() => {
     const name = state.order.value;
@@ -175,29 +171,30 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const headGrid = grid.value;
     const sight = heads.sight.value;
     if (!headGrid || !sight) return null;
-    const { rows, chunks } = sight;
-    const cells: (HeadIndex | null)[] = [];
-    for (const row of headGrid.rows.slice(...rows))
-      for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
+    const rows = headGrid.rows.slice(...sight.rows);
+    const [from, to] = sight.chunks.map((chunk) => chunk * CHUNK);
+    const cells = rows.flatMap((row) => row.slice(from, to));
     return { ...mapSet.value, layers: groupByLayer(cells) };
   });
   record.answer(mapsRequest, ({ layers, ...set }, ended) => {
     const now = stack.peek() as StackDescription;
     return Promise.all(
-      layers.map(async (heads) => {
-        const [map] = await loadMaps(source, set, now, heads, ended, () => arrivals.value++);
+      layers.map(async ([layer, numbers]) => {
+        const request = { ...set, layer, heads: numbers };
+        const [map] = await source.maps(now, request, ended, () => arrivals.value++);
         if (map) latestMap.value = { stack: now.name, map };
       }),
     );
   });
-  const toShow = signal<HeadIndex | null>(null);
+  const roleSigns = computed(() => signsOfHeads(record.roles.value, context.palette.value));
+  const mustShowDetail = signal(false);
   const moveTo = ({ layer, head }: HeadIndex): void => {
     heads.cursor.value = { layer, head };
     assign(state, { layer, heads: [head] });
   };
   const open = (head: HeadIndex): void => {
     batch(() => {
-      toShow.value = head;
+      mustShowDetail.value = true;
       moveTo(head);
     });
   };
@@ -205,13 +202,33 @@ export function createModelStore(context: ViewContext<ModelState>) {
   return {
     selection: record.selection,
     effects: record.headEffects,
+    /** Return the effect of a head and its standard error, or null without effects. */
+    effectOf: (head: HeadIndex) => {
+      const [effects, now] = [record.headEffects.value, stack.value];
+      if (!effects || !now) return null;
+      return { value: headEffect(effects, now, head), error: headError(effects, now, head) };
+    },
     roleOf: record.roleOf,
-    roleSigns: computed(() => signsOfHeads(record.roles.value, context.palette.value)),
+    /** Letters and colours of all roles, and the letter and colour of one role. */
+    roleSigns,
+    signOf: (role: HeadRole | null) => roleSigns.value.find(({ name }) => name === role?.name),
     byRole: record.byRole,
     /** Scroll position, visible cells and keyboard cursor of the grid. */
     heads,
     grid,
     layout,
+    /** Identifier of the content whose visible thumbnails are all painted, or null. */
+    gridDrawn: signal<string | null>(null),
+    /** Whether the detail is drawn. */
+    detailDrawn: signal(false),
+    /**
+     * Captions of the view while the detail is open: the sentence below the grid, and the text for
+     * screen readers. They are more exact than captions from the pooled map of the head. Null until
+     * the detail has loaded.
+     */
+    detailCaptions: signal<{ sentence: string; summary: string } | null>(null),
+    /** Progress of an export, which is shown below the view. Null if no export is running. */
+    exporting: signal<string | null>(null),
     /** Return the layout of a figure. It has the full width, no detail and no scroll box. */
     wholeLayout: () => {
       const headGrid = grid.peek();
@@ -227,12 +244,17 @@ export function createModelStore(context: ViewContext<ModelState>) {
     /** Queries and keys that the maps cover. */
     part,
     /**
-     * Row to outline on each heat map: the query that predicts the chosen token of a generated
-     * text. Null for other texts.
+     * Top and bottom of the row to outline on each heat map, as shares of the height of the map. It
+     * is the row of the query that predicts the chosen token of a generated text. Null for other
+     * texts, and if the maps do not cover the query.
      */
-    outlinedRow: computed(() =>
-      state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
-    ),
+    outlinedRow: computed(() => {
+      const query = state.prediction.value === null ? null : state.token.value;
+      const [start, stop] = part.value.rows;
+      if (query === null || query < start || query >= stop) return null;
+      const shareOf = (row: number): number => (row - start) / (stop - start);
+      return [shareOf(query), shareOf(query + 1)] as const;
+    }),
     mapSet,
     arrivals,
     /** Any map of this stack, or null before the first reply. */
@@ -240,19 +262,22 @@ export function createModelStore(context: ViewContext<ModelState>) {
       const latest = latestMap.value;
       return latest?.stack === stack.value?.name ? (latest?.map ?? null) : null;
     }),
-    map: ({ layer, head }: HeadIndex) => cachedMap(source, mapSet.peek(), layer, head),
+    map: (head: HeadIndex) => cachedMap(source, mapSet.peek(), head),
     opened,
     showsDetail,
     beside,
     detailWidth,
     size,
-    /** Head whose detail the view must scroll to when it is drawn, or null. */
-    toShow,
+    /** Whether the view must scroll to the detail when it is drawn. */
+    mustShowDetail,
     /** Open a head and scroll to its detail. */
     open,
     /** Open a head without scrolling to its detail. */
     moveTo,
-    close: () => assign(state, { heads: [] }),
+    close: () => {
+      mustShowDetail.value = false;
+      assign(state, { heads: [] });
+    },
   };
 }
 

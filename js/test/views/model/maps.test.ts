@@ -1,7 +1,8 @@
 // @vitest-environment node
-import { expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
+import type { Range } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { cachedMap, loadMaps, strongestCell } from "../../../src/views/model/maps";
+import { cachedMap, strongestOf } from "../../../src/views/model/maps";
 import { stackOf, transportOf } from "../../builders";
 
 it("until a map arrives, a map of another resolution is shown", async () => {
@@ -12,19 +13,34 @@ it("until a map arrives, a map of another resolution is shown", async () => {
   });
   const source = new Source(transport);
   const stack = stackOf({ name: "self" });
-  const set = { stack: "self", size: 16, part: null };
+  const set = { stack: "self", size: 16 };
   const finer = { ...set, size: 64 };
-  await loadMaps(source, set, stack, [0, [1, 2]]);
-  expect(cachedMap(source, finer, 0, 2)?.values[0]).toBe(16);
-  await loadMaps(source, finer, stack, [0, [2]]);
-  expect([1, 2, 3].map((head) => cachedMap(source, finer, 0, head)?.values[0])).toEqual([
-    16,
-    64,
-    undefined,
-  ]);
+  const shown = (head: number) => cachedMap(source, finer, { layer: 0, head })?.values[0];
+  await source.maps(stack, { ...set, layer: 0, heads: [1, 2] });
+  expect(shown(2)).toBe(16);
+  await source.maps(stack, { ...finer, layer: 0, heads: [2] });
+  expect([1, 2, 3].map(shown)).toEqual([16, 64, undefined]);
 });
 
-it("the strongest cell of signed numbers can be negative", () => {
-  const map = { values: Float32Array.of(0.1, -0.5), rows: 1, columns: 2, maximum: 1, error: 0 };
-  expect(strongestCell(map)).toEqual({ row: 0, column: 1, weight: -0.5 });
+const map = (values: number[], rows: number, columns: number) => ({
+  ...{ values: Float32Array.from(values), rows, columns },
+  ...{ maximum: 1, error: 0 },
+});
+
+describe("the strongest weight of a map", () => {
+  it("can be negative, and is null if all weights are 0", () => {
+    const part = { rows: [0, 1] as Range, columns: [0, 2] as Range };
+    const best = { rows: [0, 1], columns: [1, 2], weight: -0.5, isSingle: true };
+    expect(strongestOf(map([0.1, -0.5], 1, 2), part)).toEqual(best);
+    expect(strongestOf(map([0, 0], 1, 2), part)).toBeNull();
+  });
+
+  it("has the queries and keys that its cell covers", () => {
+    // If r cells cover n keys, cell a covers the keys from floor(a n / r) to before
+    // floor((a + 1) n / r).
+    const columnsOf = (values: number[], columns: Range) =>
+      strongestOf(map(values, 1, 3), { rows: [0, 1], columns })?.columns;
+    expect(columnsOf([0, 1, 0], [0, 8])).toEqual([2, 5]);
+    expect(columnsOf([0, 0, 1], [10, 18])).toEqual([15, 18]);
+  });
 });

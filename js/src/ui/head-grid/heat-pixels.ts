@@ -1,0 +1,61 @@
+/** Pixels of the small heat maps of heads, in thumbnails and in the strip of heads. */
+
+import { larger } from "../../client/signs";
+import type { HeadMap } from "../../client/source";
+import { type Ink, inkColor } from "../colors/color-scales";
+import { rgbOf } from "../colors/palette";
+
+/**
+ * Return the opacity of a weight, from 0 to 1. It is the square root of the share of `maximum`,
+ * because a linear opacity would make weak patterns invisible.
+ */
+export function inkOf(weight: number, maximum: number): number {
+  return maximum > 0 ? Math.sqrt(Math.min(1, Math.abs(weight) / maximum)) : 0;
+}
+
+/**
+ * Return the first and the last cell that each pixel shows, if `count` cells are drawn on a line of
+ * `pixels` pixels.
+ *
+ * If there are at least as many pixels as cells, a pixel shows one cell. Otherwise a pixel shows
+ * every cell that it touches, because no cell may be lost.
+ */
+function cellsOfPixels(count: number, pixels: number): [number, number][] {
+  return Array.from({ length: pixels }, (_, pixel) => {
+    if (pixels >= count) {
+      const cell = Math.floor((pixel * count) / pixels);
+      return [cell, cell];
+    }
+    const first = Math.floor((pixel * count) / pixels);
+    return [first, Math.min(count, Math.ceil(((pixel + 1) * count) / pixels)) - 1];
+  });
+}
+
+/**
+ * Return the RGBA pixels of a head's heat map with `rows` by `columns` pixels. A pixel shows the
+ * largest weight of its cells.
+ */
+export function heatPixels(
+  map: HeadMap,
+  rows: number,
+  columns: number,
+  ink: Ink,
+): Uint8ClampedArray<ArrayBuffer> {
+  const pixels = new Uint8ClampedArray(4 * rows * columns);
+  const [above, below] = [rgbOf(inkColor(ink, 1)), rgbOf(inkColor(ink, -1))];
+  const across = cellsOfPixels(map.columns, columns);
+  let offset = 0;
+  for (const [top, bottom] of cellsOfPixels(map.rows, rows))
+    for (const [left, right] of across) {
+      let weight = 0;
+      for (let row = top; row <= bottom; row++)
+        for (let column = left; column <= right; column++)
+          weight = larger(weight, map.values[row * map.columns + column] as number);
+      const color = weight < 0 ? below : above;
+      // Assigning single values is faster than `set`, which would take most of the time.
+      for (let part = 0; part < 3; part++) pixels[offset + part] = color[part] as number;
+      pixels[offset + 3] = 255 * inkOf(weight, map.maximum);
+      offset += 4;
+    }
+  return pixels;
+}
