@@ -107,7 +107,7 @@ export class KernelChannel implements Transport {
   readonly #model: WidgetModel;
   #description: WidgetDescription | null;
   // Several tabs may share one kernel, so a counter alone would not identify a message.
-  readonly #prefix = crypto.getRandomValues(new Uint32Array(2)).join("-");
+  readonly #prefix = crypto.getRandomValues(new Uint32Array(1)).join();
   #counter = 0;
   /** Requests without an answer. The first `MAX_IN_FLIGHT` are sent. */
   #pending: Pending[] = [];
