@@ -33,6 +33,7 @@ import { baseName, changedInWords } from "../what-if/changed-run";
 import type { HeatMap } from "./marks";
 import type { Grid } from "./tiles";
 import {
+  type Axis,
   bySide,
   isPooled,
   isWhole,
@@ -55,12 +56,16 @@ export function whatInWords({
     : `mean of ${headsInWords(chosen)}`;
 }
 
-/** Return the subtitle: name of the stack, numbers of tokens and, if known, precision. */
-export function subtitleOf(viewport: Viewport, error: number | null): string {
-  const same = viewport.stack.key_tokens === null;
-  const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
-  const exact = error === null ? [] : [precision(error, viewport.stack)];
-  return [stackName(baseName(viewport.stack)), tokens, ...exact].join(" · ");
+/**
+ * Return the subtitle: name of the stack, numbers of tokens and, if all cells are loaded and not
+ * estimated, their precision.
+ */
+export function subtitleOf({ stack, queries, keys }: Viewport, grid: Grid | undefined): string {
+  const same = stack.key_tokens === null;
+  const tokens = tokensInWords(queries.text.length, keys.text.length, same);
+  const isExact = grid?.fine && grid.every === undefined;
+  const exact = isExact ? [precision(grid.error, stack)] : [];
+  return [stackName(baseName(stack)), tokens, ...exact].join(" · ");
 }
 
 /** Heat map, as far as its captions depend on it. */
@@ -291,16 +296,16 @@ export function emptyQueries(viewport: Viewport, grid: Grid): number {
   return count;
 }
 
-function windowInWords(name: string, window: Range, count: number): string {
-  if (window[0] === 0 && window[1] === count) return `all ${count} ${name}`;
-  const one = window[1] - window[0] === 1;
-  const indices = one ? `${window[0]}` : `${window[0]}–${window[1] - 1}`;
-  return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${indices} of ${count}`;
+/** Name a range of queries or keys by their indices: "query 5", or "keys 8–15". */
+export function indicesInWords(side: Side, [start, stop]: Range): string {
+  return stop - start === 1 ? `${side} ${start}` : `${PLURALS[side]} ${start}–${stop - 1}`;
 }
 
-/** Return the smallest share of the maximum that is not encoded as 0 (`client/codec.ts`). */
-function smallest({ signed }: Pick<Viewport["stack"], "signed">): number {
-  return (0.5 / (signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
+function windowInWords(side: Side, { window, tokens }: Axis): string {
+  const count = tokens.text.length;
+  return window[0] === 0 && window[1] === count
+    ? `all ${count} ${PLURALS[side]}`
+    : `${indicesInWords(side, window)} of ${count}`;
 }
 
 /**
@@ -315,7 +320,8 @@ export function nothingInWords(
   // Pages with signed numbers may contain only the largest absolute values. The error is a bound
   // for all other values.
   const isIncomplete = stack.signed && stack.embedded?.form === "strongest";
-  const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
+  const smallestShare = (0.5 / (stack.signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
+  const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallestShare;
   return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
 }
 
@@ -357,9 +363,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
     (side) => axes[side].window[1] - axes[side].window[0] === axes[side].tokens.text.length,
   );
   if (!isComplete) {
-    const shown = SIDES.map((side) =>
-      windowInWords(PLURALS[side], axes[side].window, axes[side].tokens.text.length),
-    );
+    const shown = SIDES.map((side) => windowInWords(side, axes[side]));
     const sum = sumInSight(viewport, grid);
     // Write a sum instead of a share: a row that is masked or has a sink sums to less than 1.
     const weight =

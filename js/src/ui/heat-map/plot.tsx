@@ -10,17 +10,10 @@ import { roundedTo, writtenError } from "../exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { useFingers } from "../plot/touch";
 import { useZoomWheel } from "../plot/wheel";
-import {
-  plainNumber,
-  type Quantity,
-  quantityOf,
-  quoted,
-  written,
-  writtenSmall,
-} from "../text/captions";
+import { plainNumber, quantityOf, quoted, written, writtenSmall } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import { assign, same } from "../view/state";
-import { nothingInWords, PLURALS, pooledInWords, sentence } from "./captions";
+import { indicesInWords, nothingInWords, pooledInWords, sentence } from "./captions";
 import { cellAt } from "./layout";
 import type { HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
@@ -58,37 +51,25 @@ function tokensInWords({ axes }: Viewport, side: Side, cell: number): string {
   const [start, stop] = tokensOf(axes[side], cell);
   return stop - start === 1
     ? `${quoted(axes[side].tokens.text[start] ?? "")} (${start})`
-    : `${PLURALS[side]} ${start}–${stop - 1}`;
+    : indicesInWords(side, [start, stop]);
 }
 
-/** Format a weight without an error, with more digits than elsewhere. */
-function formatExact(weight: number, quantity: Quantity): string {
-  return Math.abs(weight) < 5e-4 ? writtenSmall(quantity, weight) : written(quantity, weight, 5);
-}
-
-/**
- * Format the error of a weight as " ± 0.002", or "" for an exact weight. The error comes from the
- * encoding or from sampling.
- */
-function within(error: number): string {
-  return error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
-}
-
-/** Return the text of the weight of a cell, with its error. */
+/** Return the text of the weight of a cell, with the error of its encoding or sampling. */
 function weightInWords({ grid, layout }: HeatMap, value: number): string {
   const { stack } = layout.viewport;
   const quantity = quantityOf(stack);
-  const { name, signed } = quantity;
   const { error, every } = grid;
-  const number = (decimals: number): string =>
-    Math.abs(value) < 5e-5 ? writtenSmall(quantity, value) : written(quantity, value, decimals);
-  if (Number.isNaN(value)) return "loading";
-  if (error === 0 && every === undefined) return `${name}  ${formatExact(value, quantity)}, exact`;
-  if (value === 0) return `${name}  ${nothingInWords(grid, stack)}`;
-  if (every !== undefined)
-    return `${name}  ${number(value < 0.00995 ? 4 : 3)}${within(error)}, estimate`;
-  const rounded = signed || value < 5e-5 ? number(4) : roundedTo(value, error);
-  return `${name}  ${rounded}${within(error)}`;
+  const number = (decimals: number, tiny = 5e-5): string =>
+    Math.abs(value) < tiny ? writtenSmall(quantity, value) : written(quantity, value, decimals);
+  const within = error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
+  const text = (): string => {
+    if (error === 0 && every === undefined) return `${number(5, 5e-4)}, exact`;
+    if (value === 0) return nothingInWords(grid, stack);
+    if (every !== undefined) return `${number(value < 0.00995 ? 4 : 3)}${within}, estimate`;
+    const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
+    return `${rounded}${within}`;
+  };
+  return Number.isNaN(value) ? "loading" : `${quantity.name}  ${text()}`;
 }
 
 /** Return the tooltip of a cell or label. */

@@ -14,7 +14,6 @@ import { HeatMapLegend } from "../../ui/heat-map/legend";
 import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
-import type { Grid } from "../../ui/heat-map/tiles";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
@@ -25,14 +24,6 @@ import whatIfCss from "../../ui/what-if/what-if.css";
 import { MatrixControls } from "./controls";
 import { cellsCsv, figureParts } from "./figure";
 import css from "./matrix.css";
-
-/**
- * Return the largest error of the cells. Return null if the cells are an estimate, or if the full
- * resolution is not loaded yet.
- */
-function exactness(grid: Grid | undefined): number | null {
-  return !grid?.fine || grid.every !== undefined ? null : grid.error;
-}
 
 interface MatrixProps {
   context: ViewContext<HeatMapState>;
@@ -55,7 +46,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
         ...parts,
         picture: withPanel(parts.picture, panel.forExport(), beside),
         captions: {
-          subtitle: subtitleOf(heatMap.layout.viewport, exactness(heatMap.grid)),
+          subtitle: subtitleOf(heatMap.layout.viewport, heatMap.grid),
           sentence: sentenceOf(heatMap),
           coverage: coverage(heatMap, false),
         },
@@ -70,7 +61,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
     <ViewFrame
       context={context}
       name="Matrix view"
-      subtitle={viewport ? subtitleOf(viewport, exactness(store.base.value?.grid)) : ""}
+      subtitle={viewport ? subtitleOf(viewport, store.base.value?.grid) : ""}
       summary={spoken}
       exports={entries}
       keys={[...heatMapShortcuts(context, store), ...imageShortcuts(inner)]}
