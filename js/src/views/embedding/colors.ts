@@ -116,6 +116,10 @@ function byKind(
     }),
   );
   const colors = entries.map(({ color }) => color);
+  const index = new Uint8Array(corpus.count);
+  kindOfPoint.forEach((kind, point) => {
+    index[point] = colorIndexOf[kind] ?? own.length;
+  });
   const rest = others.reduce((sum, kind) => sum + (counts[kind] as number), unknown);
   if (rest > 0) {
     const label = others.length === 0 ? "unknown" : unknown > 0 ? "other or unknown" : "other";
@@ -127,7 +131,7 @@ function byKind(
       : "";
   return {
     name,
-    index: Uint8Array.from(kindOfPoint, (kind) => colorIndexOf[kind] ?? own.length),
+    index,
     palette: [...colors, palette.neutral],
     scale: null,
     entries,

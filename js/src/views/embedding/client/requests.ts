@@ -1,6 +1,4 @@
-/**
- * Requests of the embedding view: plots, trust figures, norms, mean weights and attention lines.
- */
+/** Requests of the embedding view: plots, trust figures, norms, mean weights and lines. */
 
 import { asBytes } from "../../../client/codec";
 import type {

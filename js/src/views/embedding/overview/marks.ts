@@ -91,11 +91,13 @@ export function tileDots(
   const room = square.side - 2 * inset;
   const [left, top, scale] = [square.x + inset, square.y + inset, room / 255];
   const points = coordinates.length / 2;
-  const x = Float32Array.from(order, (point) => left + (coordinates[point] as number) * scale);
-  const y = Float32Array.from(
-    order,
-    (point) => top + (255 - (coordinates[points + point] as number)) * scale,
-  );
+  // The callback of `Float32Array.from` would take a hundred times as long as this loop.
+  const [x, y] = [new Float32Array(count), new Float32Array(count)];
+  for (let i = 0; i < count; i++) {
+    const point = order[i] as number;
+    x[i] = left + (coordinates[point] as number) * scale;
+    y[i] = top + (255 - (coordinates[points + point] as number)) * scale;
+  }
   const radius = dotOf(room, count);
   const onEachOther = (crowdOf(coordinates) / (room / 16) ** 2) * Math.PI * radius ** 2;
   const opacity = Math.max(0.26, Math.min(0.85, 1.6 / (1 + 0.6 * onEachOther)));

@@ -340,12 +340,8 @@ export type Lasso = readonly (readonly [x: number, y: number])[];
 export function inLasso(cloud: Cloud, { x, y }: Projected, lasso: Lasso): number[] {
   const xs = lasso.map(([cornerX]) => cornerX);
   const ys = lasso.map(([, cornerY]) => cornerY);
-  const [left, right, top, bottom] = [
-    Math.min(...xs),
-    Math.max(...xs),
-    Math.min(...ys),
-    Math.max(...ys),
-  ];
+  const [left, right] = [Math.min(...xs), Math.max(...xs)];
+  const [top, bottom] = [Math.min(...ys), Math.max(...ys)];
   const isInside = (px: number, py: number): boolean => {
     if (!(px >= left && px <= right && py >= top && py <= bottom)) return false;
     let inside = false;

@@ -30,12 +30,13 @@ import {
 } from "./cloud";
 
 /** Return the colours and shapes of a cloud, in drawing order. */
-export function lookOf({ points }: Cloud, corpus: Corpus, { index, palette }: Coloring) {
-  return {
-    color: Uint8Array.from(points, (point) => index[point] ?? 0),
-    shape: Uint8Array.from(points, (point) => (corpus.isKey(point) ? 1 : 0)),
-    colors: palette as readonly string[],
-  };
+export function lookOf({ count, points }: Cloud, corpus: Corpus, coloring: Coloring) {
+  const [color, shape] = [new Uint8Array(count), new Uint8Array(count)];
+  points.forEach((point, i) => {
+    color[i] = coloring.index[point] ?? 0;
+    shape[i] = corpus.isKey(point) ? 1 : 0;
+  });
+  return { color, shape, colors: coloring.palette as readonly string[] };
 }
 
 /** A cloud on the screen, and everything else that its marks depend on. */
@@ -72,18 +73,21 @@ export function cloudMark(shown: Shown): DotsMark {
  */
 function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark>): DotsMark {
   const { look, projected } = shown;
-  const bytes = (from: Uint8Array): Uint8Array =>
-    Uint8Array.from(indices, (index) => from[index] as number);
-  const pixels = (from: Float32Array): Float32Array =>
-    Float32Array.from(indices, (index) => from[index] as number);
+  const picked = <T extends Float32Array | Uint8Array>(from: T): T => {
+    const into = from.slice(0, indices.length) as T;
+    indices.forEach((index, i) => {
+      into[i] = from[index] as number;
+    });
+    return into;
+  };
   return {
     ...cloudMark(shown),
     count: indices.length,
-    x: pixels(projected.x),
-    y: pixels(projected.y),
-    color: bytes(look.color),
-    shape: bytes(look.shape),
-    ...(projected.near && { near: bytes(projected.near) }),
+    x: picked(projected.x),
+    y: picked(projected.y),
+    color: picked(look.color),
+    shape: picked(look.shape),
+    ...(projected.near && { near: picked(projected.near) }),
     ...more,
   };
 }
