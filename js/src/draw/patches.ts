@@ -25,17 +25,11 @@ export function patchIn(grid: PatchGrid, token: number | null): Patch | null {
 
 /** Return the patch that a token stands for, or null if the token is not a patch. */
 export function patchOf(tokens: TokenList, token: number): Patch | null {
-  for (const grid of tokens.grids ?? []) {
-    const patch = patchIn(grid, token);
-    if (patch) return patch;
-  }
-  return null;
+  const patches = tokens.grids?.map((grid) => patchIn(grid, token)) ?? [];
+  return patches.find((patch) => patch !== null) ?? null;
 }
 
-/**
- * Return tokens with names of patches such as "patch 2,3" (row, column). If the text has several
- * images, the name also contains the number of the image.
- */
+/** Name patches "patch 2,3" (row, column) or, of several images, "patch 2,3 of image 1". */
 function withNames(tokens: TokenList, numImages: number): TokenList {
   if (!tokens.grids) return tokens;
   const text = tokens.text.map((name, token) => {

@@ -7,19 +7,10 @@ import type { Scaling } from "./color-scales";
 /** Number of intervals between the colours of a ramp. */
 const STEPS = 64;
 
-/** Switch for the end of a scale, or for its type (linear or logarithmic). */
-interface LegendSwitch {
-  /** Text beside the switch: the state of the scale when the switch is on. */
-  label: string;
-  /** Tooltip that describes both states. */
-  title: string;
-  on: boolean;
-  onChange: () => void;
-}
-
 /**
  * Return the switch for the end of a weight scale.
  *
+ * @param label text beside the switch: the state of the scale when the switch is on.
  * @param scale end of the current scale and largest possible weight. With "auto", the switch is on
  *   if the scale ends below the largest possible weight.
  */
@@ -28,11 +19,12 @@ export function fitSwitch(
   scaling: Signal<Scaling>,
   scale: { end: number; maximum: number },
   quantity = "weight",
-): LegendSwitch {
+) {
   const auto = scaling.value === "auto";
   const on = auto ? scale.end < scale.maximum : scaling.value === "largest";
   return {
     label,
+    // Tooltip that describes both states.
     title: `On: the scale ends at about the largest ${quantity} ${label.replace("scale to the largest ", "")}. Off: it ends at the largest possible ${quantity}.`,
     on,
     onChange: () => {
@@ -43,8 +35,8 @@ export function fitSwitch(
 
 interface ColorLegendProps {
   scale: LegendScale;
-  /** Switch below the ramp that changes the scale. */
-  toggle?: LegendSwitch;
+  /** Switch below the ramp that changes the end or the type of the scale. */
+  toggle?: ReturnType<typeof fitSwitch>;
 }
 
 /** Render the ramp of a scale with its labels. */

@@ -8,7 +8,7 @@ import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { hintInWords, sentenceOf } from "./captions";
-import { type Hit, type Line, partAt } from "./layout";
+import { partAt } from "./layout";
 import { type NeuronState, tokenOf } from "./state";
 import type { NeuronStore } from "./store";
 
@@ -53,29 +53,25 @@ export function NeuronPlot({ context, store }: NeuronProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
   const { state } = context;
-  const hitAt = (event: MouseEvent): Hit | null => {
+  const under = (event: MouseEvent) => {
     const { x, y } = pointIn(plot.current, event);
     const drawn = store.drawn.peek();
-    return drawn && partAt(drawn.layout, x, y);
+    const hit = drawn && partAt(drawn.layout, x, y);
+    const line = drawn?.layout.lines[hit?.line ?? -1]?.line ?? null;
+    const words = drawn && hit && hintInWords(drawn.table, drawn.dimensions, line, hit.cell);
+    return { x: x - (plot.current?.scrollLeft ?? 0), y, hit, line, words };
   };
-  /** Return the line of a part, or null for the query. */
-  const lineOf = (hit: Hit | null): Line | null =>
-    store.drawn.peek()?.layout.lines[hit?.line ?? -1]?.line ?? null;
-
   const onPointerMove = (event: PointerEvent): void => {
-    const hit = hitAt(event);
+    const { x, y, hit, words } = under(event);
     if (!same(store.hovered.peek(), hit)) store.hovered.value = hit;
-    const drawn = store.drawn.peek();
-    const words = hit && drawn && hintInWords(drawn.table, drawn.dimensions, lineOf(hit), hit.cell);
-    const { x, y } = pointIn(plot.current, event);
-    hint.value = words && { ...words, x: x - (plot.current?.scrollLeft ?? 0), y };
+    hint.value = words && { ...words, x, y };
   };
   const leave = (): void => {
     store.hovered.value = null;
     hint.value = null;
   };
   const onClick = (event: MouseEvent): void => {
-    const line = lineOf(hitAt(event));
+    const { line } = under(event);
     if (line && typeof line !== "string")
       assign(state, { key: state.key.peek() === line.key ? null : line.key });
   };
