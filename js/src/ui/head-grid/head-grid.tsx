@@ -51,8 +51,8 @@ type Cells = readonly (ScoredHead | null)[];
  * their data changes.
  */
 export interface GridPainting {
-  /** Signals that affect the pictures of all cells. */
-  follows: readonly ReadonlySignal<unknown>[];
+  /** Signals that affect the pictures of all cells, and that the view itself does not read. */
+  follows?: readonly ReadonlySignal<unknown>[];
   /** Return the data that determines the picture of `cells`. Missing data is undefined. */
   sources: (cells: Cells) => readonly unknown[];
   /** Paint the cells of a chunk. The top left corner of the first cell is at (0, 0). */
@@ -418,7 +418,7 @@ function Painter({ store, box, painting }: HeadGridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, readonly unknown[]>(), []);
   // Read the signals. When one of them changes, this component renders and paints, after the grid
   // above has changed.
-  for (const dependency of [store.grid, store.layout, store.sight, ...painting.follows])
+  for (const dependency of [store.grid, store.layout, store.sight, ...(painting.follows ?? [])])
     dependency.value;
 
   const paint = (partly: boolean): boolean => {

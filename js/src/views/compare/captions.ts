@@ -37,23 +37,18 @@ export function subtitleOf(selection: CompareSelection): string {
   ].join(" · ");
 }
 
-/** Return in words the distance of a head, and the distance that rounding alone may cause. */
-export function distanceInWords(selection: CompareSelection, cell: HeadIndex): string {
+/**
+ * Return the lines about the distance of a head: the distance, and the distance that rounding alone
+ * may cause.
+ */
+export function distanceLines(selection: CompareSelection, cell: HeadIndex): string[] {
   const at = distanceOf(selection, cell.layer, cell.head);
-  if (at.distance === null) return "nothing to compare";
-  const floor = at.rounding === null ? "" : `rounding alone: up to ${formatSmall(at.rounding)}`;
-  if (isSame(at)) {
-    return at.distance === 0
-      ? "no difference: exactly the same"
-      : `no difference: ${formatSmall(at.distance)}; ${floor}`;
-  }
-  return `distance ${formatSmall(at.distance)}${floor ? `; ${floor}` : ""}`;
-}
-
-/** Return the words for the query of `moved`: its token, and whether its weights changed most. */
-function rowOf(selection: CompareSelection, moved: Moved): string {
-  const query = quotedAt(selection.queries.text, moved.query);
-  return moved.most ? `${query}, the query that changed most in this head` : query;
+  if (at.distance === null) return ["nothing to compare"];
+  if (at.distance === 0) return ["no difference: exactly the same"];
+  return [
+    `${isSame(at) ? "no difference:" : "distance"} ${formatSmall(at.distance)}`,
+    ...(at.rounding === null ? [] : [`rounding alone: up to ${formatSmall(at.rounding)}`]),
+  ];
 }
 
 function changeOf(selection: CompareSelection, { key, change }: Change): string {
@@ -62,7 +57,7 @@ function changeOf(selection: CompareSelection, { key, change }: Change): string 
 
 /**
  * If one key lost and another key gained at least this share of the moved attention, the caption
- * states that attention moved from the first to the second.
+ * says that all of it moved from the first to the second.
  */
 const NEARLY_ALL = 0.95;
 
@@ -89,20 +84,20 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   }
   if (!moved || (!moved.from && !moved.to)) {
     const all = `${name}: the distance between ${a} and ${b} is ${mean}, the mean over queries.`;
-    return selection.token === null ? `${all} Pin a query to see what moved.` : all;
+    return token === null ? `${all} Pin a query to see what moved.` : all;
   }
-  const row = rowOf(selection, moved);
-  const comma = moved.most ? "," : "";
+  const [most, comma] = moved.most ? [", the query that changed most in this head", ","] : ["", ""];
+  const row = quotedAt(selection.queries.text, moved.query) + most;
   const { from, to } = moved;
+  const changes = [from, to].filter((change) => change !== null);
   if (!selection.stack.normalized) {
-    const changes = [from, to].flatMap((change) => (change ? [changeOf(selection, change)] : []));
-    return `${name}: the largest changes of ${row}${comma} from ${a} to ${b} are ${changes.join(" and ")}.`;
+    const named = changes.map((change) => changeOf(selection, change)).join(" and ");
+    return `${name}: the largest changes of ${row}${comma} from ${a} to ${b} are ${named}.`;
   }
-  const left = from ? `from ${changeOf(selection, from)}` : "from the attention sink";
-  const went = to ? `to ${changeOf(selection, to)}` : "to the attention sink";
-  const changes = [from, to].flatMap((change) => (change ? [Math.abs(change.change)] : []));
-  // Whether each of these changes is nearly all of the moved attention.
-  const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
+  const sink = "the attention sink";
+  const left = `from ${from ? changeOf(selection, from) : sink}`;
+  const went = `to ${to ? changeOf(selection, to) : sink}`;
+  const whole = changes.every(({ change }) => Math.abs(change) >= NEARLY_ALL * moved.total);
   return (
     `${name} moved ${formatSmall(moved.total)} of the attention of ${row}` +
     (whole ? `${comma} ${left} ${went}.` : `: the largest part ${left}, the largest part ${went}.`)
@@ -119,12 +114,12 @@ export function coverageOf(
   notes: readonly string[],
 ): string {
   const { member, compared } = selection;
-  const cells = grid.rows.flat().filter((cell) => cell !== null);
-  const same = cells.filter((cell) => isSame(distanceOf(selection, cell.layer, cell.head))).length;
+  const isSameCell = (cell: HeadIndex | null): boolean =>
+    cell !== null && isSame(distanceOf(selection, cell.layer, cell.head));
+  const same = grid.rows.flat().filter(isSameCell).length;
   const hasRounding = compared.rounding[member]?.some((row) => row.some((value) => value !== null));
   const sample = compared.sampled;
   const error = sample === null ? "" : (0.5 / Math.sqrt(sample)).toFixed(3);
-  const lacks = missingQueries(selection).length > 0;
   return [
     selection.stack.normalized
       ? "A distance is the share of a query’s attention that moved to other keys (total variation), the mean over queries."
@@ -133,11 +128,13 @@ export function coverageOf(
       ? ""
       : `It is estimated from ${sample} queries of each head, with a standard error of at most ${error}.`,
     same > 0
-      ? `${several(same, "head")} of ${cells.length}, hatched, ${same === 1 ? "differs" : "differ"} by no more than rounding alone may cause.`
+      ? `${several(same, "head")} of ${grid.shown}, hatched, ${same === 1 ? "differs" : "differ"} by no more than rounding alone may cause.`
       : hasRounding
         ? "No difference is small enough to be caused by rounding alone."
         : "The effect of rounding is unknown because the record has no queries and keys.",
-    lacks ? "Queries without a counterpart are excluded from the distances." : "",
+    missingQueries(selection).length > 0
+      ? "Queries without a counterpart are excluded from the distances."
+      : "",
     ...notes,
   ]
     .filter(Boolean)
@@ -154,22 +151,12 @@ export function openingInWords(
 ): string {
   if (!opening) return "";
   const { stack, layer, head, member, distance, rounding } = opening;
-  const isOpeningHead =
-    selection.stack.name === stack &&
-    selection.layer === layer &&
-    selection.head === head &&
-    selection.member === member;
-  if (!isOpeningHead) return "";
+  const { stack: shown, ...now } = selection;
+  const isShown = now.layer === layer && now.head === head && now.member === member;
+  if (shown.name !== stack || !isShown) return "";
   const reason =
     rounding === null
       ? "which has the largest distance"
       : "whose distance exceeds its rounding error most";
-  return `Opened at layer ${layer}, head ${head}, ${reason}: ${formatSmall(distance)}, the mean over queries.`;
-}
-
-/** Return the label of the grid, which states the order of its heads. */
-export function orderInWords(grid: HeadGrid): string {
-  return grid.columns
-    ? "Distances of all layers and their heads"
-    : "Heads of all layers, the largest distance first";
+  return `Opened at ${headName(opening)}, ${reason}: ${formatSmall(distance)}, the mean over queries.`;
 }

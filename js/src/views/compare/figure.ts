@@ -5,67 +5,61 @@
 
 import type { Source } from "../../client/source";
 import { type Box, textMark } from "../../draw/figure";
-import type { FigureRequest } from "../../draw/figure-request";
 import { type Mark, sceneOf, translate } from "../../draw/marks";
 import { pinColor } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
-import type { ViewFigure } from "../../ui/exports/exports";
+import { drawnYet, type ViewFigure } from "../../ui/exports/exports";
 import type { GridLayout, HeadGrid } from "../../ui/head-grid/grid";
 import { gridMarks } from "../../ui/head-grid/marks";
 import { formatSmall } from "../../ui/text/captions";
+import type { ViewContext } from "../../ui/view/define-view";
 import { type CellStyle, cellMarks, distanceScale, TREND, trendMarks } from "./marks";
-import { type CompareSelection, distanceOf, missingQueries } from "./state";
+import { type CompareSelection, type CompareState, distanceOf, missingQueries } from "./state";
+import type { CompareStore } from "./store";
 
-export interface GridFigure {
-  grid: HeadGrid;
-  layout: GridLayout;
-  selection: CompareSelection;
-  style: CellStyle;
-  /** Distances of the chosen head from the same head of the first member, one for each member. */
-  trend: readonly (number | null)[];
-  /** Width of the panes below the grid. Captions may be as wide as the panes. */
-  width: number;
-}
-
-function headMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
+/** Return the marks of the grid of heads. */
+function headMarks(
+  grid: HeadGrid,
+  layout: GridLayout,
+  selection: CompareSelection,
+  style: CellStyle,
+): Mark[] {
   const { palette } = style;
   const { cell } = layout;
   return gridMarks(grid, layout, palette, ({ layer, head }, x, y) => {
     const chosen = layer === selection.layer && head === selection.head;
-    const frame: Mark = {
+    const marks = cellMarks(distanceOf(selection, layer, head), x, y, cell, style);
+    marks.push({
       kind: "rect",
       ...{ x: x - 0.5, y: y - 0.5, width: cell + 1, height: cell + 1 },
       stroke: chosen ? pinColor(palette) : palette.rule,
       strokeWidth: chosen ? 2.5 : 1,
-    };
-    const more = { align: "middle" } as const;
-    const name = textMark(`${layer}.${head}`, x + cell / 2, y + cell + 8, palette.ink, 10, more);
-    return [
-      ...cellMarks(distanceOf(selection, layer, head), x, y, cell, style),
-      frame,
-      ...(grid.columns ? [] : [name]),
-    ];
+    });
+    if (!grid.columns) {
+      const at = [x + cell / 2, y + cell + 8] as const;
+      marks.push(textMark(`${layer}.${head}`, ...at, palette.ink, 10, { align: "middle" }));
+    }
+    return marks;
   });
 }
 
-/**
- * Return the labelled chart that shows the distance of the chosen head for each member. Return null
- * for fewer than three members.
- */
-function trendBox({ selection, style, trend }: GridFigure): Box | null {
-  if (trend.length < 3) return null;
-  const { palette, end } = style;
-  const title = `head ${selection.layer}.${selection.head}: distance from ${selection.names[0]}, 0 to ${formatSmall(end)}`;
-  const names = [selection.names[0] ?? "", selection.names.at(-1) ?? ""];
+/** Return the labelled chart that shows the distance of the chosen head for each member. */
+function trendBox(
+  trend: readonly (number | null)[],
+  selection: CompareSelection,
+  { palette, end }: CellStyle,
+): Box {
+  const { names, layer, head, member } = selection;
+  const title = `head ${layer}.${head}: distance from ${names[0]}, 0 to ${formatSmall(end)}`;
   const low = TREND.height + 28;
   return {
     width: TREND.width,
     height: low + 10,
     marks: [
       textMark(title, 0, 8, palette.ink, 11.5),
-      ...translate(trendMarks(trend, selection.member, end, palette), 0, 16),
-      textMark(names[0] as string, TREND.left, low, palette.muted, 10.5),
-      textMark(names[1] as string, TREND.width, low, palette.muted, 10.5, { align: "end" }),
+      ...translate(trendMarks(trend, member, end, palette), 0, 16),
+      textMark(names[0] ?? "", TREND.left, low, palette.muted, 10.5),
+      textMark(names.at(-1) ?? "", TREND.width, low, palette.muted, 10.5, { align: "end" }),
     ],
   };
 }
@@ -73,30 +67,42 @@ function trendBox({ selection, style, trend }: GridFigure): Box | null {
 /** Space in pixels at the left and right of a figure without a requested width. */
 const PADDING = 24;
 
-/** Return the parts of the upper figure: grid, chart and colour scale. The panes are below it. */
+/**
+ * Return the parts of the upper figure: grid, chart and colour scale. The panes are below it.
+ *
+ * @param panesWidth width of the panes. Captions may be as wide.
+ */
 export function gridFigure(
-  parts: GridFigure,
-  request?: FigureRequest,
+  context: ViewContext<CompareState>,
+  store: CompareStore,
+  panesWidth: number,
 ): Omit<ViewFigure, "captions"> {
-  const { layout, style } = parts;
-  const trend = trendBox(parts);
-  const room = request?.width === undefined ? Number.POSITIVE_INFINITY : request.width;
-  const beside = trend !== null && layout.width + 24 + trend.width <= room;
-  const marks = headMarks(parts);
+  const selection = drawnYet(store.selection.peek());
+  const layout = drawnYet(store.layout.peek());
+  const palette = context.palette.peek();
+  const style = { theme: context.theme.peek(), palette, end: store.end.peek() };
+  const marks = headMarks(drawnYet(store.grid.peek()), layout, selection, style);
+  const requested = context.figure?.width;
   let { width, height } = layout;
-  if (trend && beside) {
-    marks.push(...translate(trend.marks, width + 24, layout.top));
-    width += 24 + trend.width;
-    height = Math.max(height, layout.top + trend.height);
-  } else if (trend) {
-    marks.push(...translate(trend.marks, layout.left, height + 12));
-    height += 12 + trend.height;
+  const trend = store.trend.peek();
+  // Two members have only one distance, which needs no chart.
+  if (trend.length > 2) {
+    const chart = trendBox(trend, selection, style);
+    const besideWidth = width + 24 + chart.width;
+    if (besideWidth <= (requested ?? Number.POSITIVE_INFINITY)) {
+      marks.push(...translate(chart.marks, width + 24, layout.top));
+      width = besideWidth;
+      height = Math.max(height, layout.top + chart.height);
+    } else {
+      marks.push(...translate(chart.marks, layout.left, height + 12));
+      height += 12 + chart.height;
+    }
   }
-  if (request?.width === undefined && parts.width - 2 * PADDING > width) {
-    width = parts.width - 2 * PADDING;
+  if (requested === undefined && panesWidth - 2 * PADDING > width) {
+    width = panesWidth - 2 * PADDING;
     // An invisible line at the full width, without which `composeFigure` would remove the blank
     // area at the right.
-    const line = { x0: 0, y0: 0, x1: width, y1: 0, stroke: style.palette.rule };
+    const line = { x0: 0, y0: 0, x1: width, y1: 0, stroke: palette.rule };
     marks.push({ kind: "line", ...line, opacity: 0 });
   }
   return {
@@ -106,19 +112,8 @@ export function gridFigure(
 }
 
 const COLUMNS = [
-  "stack",
-  "layer",
-  "head",
-  "query",
-  "query_token",
-  "key",
-  "key_token",
-  "a",
-  "b",
-  "difference",
-  "largest_error",
-  "a_name",
-  "b_name",
+  ...["stack", "layer", "head", "query", "query_token", "key", "key_token"],
+  ...["a", "b", "difference", "largest_error", "a_name", "b_name"],
 ];
 /**
  * Maximum number of query-key pairs in a table. If there are more, the table contains only the
@@ -156,6 +151,7 @@ export async function pairsCsv(
   const changes = rounded?.matrices[0] as Float32Array | undefined;
   const missing = new Set(missingQueries(selection));
   const lines: (string | number)[][] = [];
+  const largest = Math.max(one.error, two.error);
   const width = columns[1] - columns[0];
   const [a, b] = [one.matrices[0] as Float32Array, two.matrices[0] as Float32Array];
   for (let at = 0; at < a.length; at++) {
@@ -166,23 +162,16 @@ export async function pairsCsv(
     // The picture of the difference does not show a query that only one member has. For such a
     // query, subtract the weights.
     const drawn = missing.has(query) ? undefined : changes?.[at];
-    const errors = [one.error, two.error];
     lines.push([
-      selection.stack.name,
-      layer,
-      head,
-      query,
-      selection.queries.text[query] ?? "",
-      key,
-      selection.keys.text[key] ?? "",
+      ...[selection.stack.name, layer, head],
+      ...[query, selection.queries.text[query] ?? ""],
+      ...[key, selection.keys.text[key] ?? ""],
       roundedTo(from, one.error),
       roundedTo(to, two.error),
-      drawn === undefined
-        ? roundedTo(to - from, Math.max(...errors))
-        : roundedTo(drawn, rounded?.error ?? 0),
+      drawn === undefined ? roundedTo(to - from, largest) : roundedTo(drawn, rounded?.error ?? 0),
       // The error of a subtraction is at most the sum of both errors.
       writtenError(
-        drawn === undefined ? one.error + two.error : Math.max(...errors, rounded?.error ?? 0),
+        drawn === undefined ? one.error + two.error : Math.max(largest, rounded?.error ?? 0),
       ),
       names[0] ?? "",
       names[member] ?? "",

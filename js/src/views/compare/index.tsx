@@ -63,8 +63,6 @@ function paneControls(context: ViewContext<CompareState>): ReadonlySignal<Contro
 export function CompareView({ context }: { context: ViewContext<CompareState> }) {
   const { state, source } = context;
   const store = useMemo(() => createCompareStore(context), []);
-  const box = useRef<HTMLDivElement>(null);
-  const gridDrawn = useSignal<string | null>(null);
   const panesDrawn = useSignal<Partial<Record<string, string | null>>>({});
   const roots = useRef<Partial<Record<string, AttnvizElement>>>({});
   const arrangement = useComputed(() =>
@@ -74,28 +72,23 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   const entries = useExports(frame, {
     name: "compare-view",
     figure: async () => {
-      const { selection, grid, layout } = shownNow(store);
+      const selection = drawnYet(store.selection.peek());
+      const grid = drawnYet(store.grid.peek());
       const captions = {
         subtitle: subtitleOf(selection),
         sentence: sentenceOf(selection, store.moved.peek()),
         coverage: coverageOf(selection, grid, frame.record.description.peek()?.notes ?? []),
       };
-      const style = {
-        theme: context.theme.peek(),
-        palette: context.palette.peek(),
-        end: store.end.peek(),
-      };
       const panes = await paneScenes(store, roots.current);
       const row: Scene[] =
         arrangement.peek() === "columns" ? [inColumns(panes.map((pane) => [pane]))] : panes;
       const width = Math.max(...row.map((scene) => scene.width));
-      const trend = store.trend.peek();
-      const parts = { grid, layout, selection, style, trend, width };
-      const upper = viewFigure(frame, { captions, ...gridFigure(parts, context.figure) });
+      const parts = gridFigure(context, store, width);
+      const upper = viewFigure(frame, { captions, ...parts });
       return { ...upper, scene: inColumns([[upper.scene, ...row]]) };
     },
     csv: () =>
-      pairsCsv(source, shownNow(store).selection, {
+      pairsCsv(source, drawnYet(store.selection.peek()), {
         queries: state.query_window.peek(),
         keys: state.key_window.peek(),
       }),
@@ -108,7 +101,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         const selection = store.selection.value;
         const panes = store.panes.value.every((name) => panesDrawn.value[name]);
         const at = selection && `${selection.stack.name}:${selection.layer}`;
-        const done = at !== null && gridDrawn.value === at && panes && store.settled.value;
+        const done = at !== null && store.gridDrawn.value === at && panes && store.settled.value;
         context.setDrawn(done ? `compare:${at}` : null);
       }),
     [],
@@ -147,7 +140,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
     >
       <MemberSlider context={context} store={store} />
       <div class="av-compare">
-        <CompareGrid context={context} store={store} drawn={gridDrawn} box={box} />
+        <CompareGrid context={context} store={store} />
         <ChosenHead context={context} store={store} />
       </div>
       <div class={`av-compare-panes av-${arrangement.value}`}>
@@ -199,15 +192,6 @@ function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProp
       onRoot={(_, root) => onRoot(root)}
     />
   );
-}
-
-/** Return the selection, the grid and its layout. @throws Error if nothing is drawn yet. */
-function shownNow(store: CompareStore) {
-  return {
-    selection: drawnYet(store.selection.peek()),
-    grid: drawnYet(store.grid.peek()),
-    layout: drawnYet(store.layout.peek()),
-  };
 }
 
 /**

@@ -3,7 +3,7 @@
  * records. The distance of a head is measured from the same head of the first member.
  */
 
-import type { LegendScale } from "../../draw/figure";
+import { type LegendScale, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
 import { inkOn, type Palette, type ThemeName } from "../../ui/colors/palette";
@@ -18,35 +18,14 @@ export interface CellStyle {
   end: number;
 }
 
-/** Return the colour of a distance as red, green, blue and opacity. */
-export function distanceColor(
-  theme: ThemeName,
-  distance: number,
-  end: number,
-): [number, number, number, number] {
-  return colorAt(theme, Math.max(0, Math.min(1, distance / end)));
-}
-
-function cssOf([red, green, blue]: readonly number[]): string {
-  const hex = [red, green, blue].map((value) => (value as number).toString(16).padStart(2, "0"));
-  return `#${hex.join("")}`;
-}
-
 /** Return diagonal hatch lines inside a square. */
 function hatch(x: number, y: number, side: number, color: string): Mark[] {
   const marks: Mark[] = [];
   const step = Math.max(5, side / 4);
   for (let sum = step; sum < 2 * side; sum += step) {
     const over = Math.max(0, sum - side);
-    marks.push({
-      kind: "line",
-      x0: x + over,
-      y0: y + sum - over,
-      x1: x + sum - over,
-      y1: y + over,
-      stroke: color,
-      strokeWidth: 0.8,
-    });
+    const line = { x0: x + over, y0: y + sum - over, x1: x + sum - over, y1: y + over };
+    marks.push({ kind: "line", ...line, stroke: color, strokeWidth: 0.8 });
   }
   return marks;
 }
@@ -63,18 +42,16 @@ export function cellMarks(
   side: number,
   { theme, palette, end }: CellStyle,
 ): Mark[] {
-  const middle = { x: x + side / 2, y: y + side / 2, align: "middle", size: 10 } as const;
-  if (at.distance === null) {
-    return [{ kind: "text", ...middle, text: "–", fill: palette.muted, font: "text" }];
-  }
+  const textIn = (text: string, fill: string): Mark =>
+    textMark(text, x + side / 2, y + side / 2, fill, 10, { align: "middle" });
+  if (at.distance === null) return [textIn("–", palette.muted)];
   if (isSame(at)) return hatch(x, y, side, palette.muted);
-  const color = distanceColor(theme, at.distance, end);
-  const marks: Mark[] = [{ kind: "rect", x, y, width: side, height: side, fill: cssOf(color) }];
-  if (side >= WITH_NUMBERS) {
-    const text = at.distance < 0.005 ? "<.01" : formatWeight(at.distance);
-    marks.push({ kind: "text", ...middle, text, fill: inkOn(cssOf(color)), font: "text" });
-  }
-  return marks;
+  const color = colorAt(theme, Math.min(1, at.distance / end)).slice(0, 3);
+  const fill = `#${color.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+  const cell: Mark = { kind: "rect", x, y, width: side, height: side, fill };
+  if (side < WITH_NUMBERS) return [cell];
+  const number = at.distance < 0.005 ? "<.01" : formatWeight(at.distance);
+  return [cell, textIn(number, inkOn(fill))];
 }
 
 /** Return the legend of the colour scale of distances from 0 to `end`. */
@@ -87,11 +64,17 @@ export function distanceScale(theme: ThemeName, end: number): LegendScale {
 
 /** Size and margins of the chart of distances, in pixels. */
 export const TREND = { width: 220, height: 64, left: 4, right: 6, top: 8, bottom: 6 };
+const TREND_ROOM = TREND.width - TREND.left - TREND.right;
 
-/** Return the x position of a member on the chart, in pixels. */
+/** Return the x position of a member on a chart of at least two members, in pixels. */
 export function trendX(member: number, count: number): number {
-  const room = TREND.width - TREND.left - TREND.right;
-  return TREND.left + (count < 2 ? 0 : (member / (count - 1)) * room);
+  return TREND.left + (member / (count - 1)) * TREND_ROOM;
+}
+
+/** Return the member nearest to an x position on a chart, other than the first member. */
+export function memberAt(x: number, count: number): number {
+  const member = Math.round(((x - TREND.left) / TREND_ROOM) * (count - 1));
+  return Math.max(1, Math.min(count - 1, member));
 }
 
 /**
@@ -104,40 +87,25 @@ export function trendMarks(
   end: number,
   palette: Palette,
 ): Mark[] {
-  const room = TREND.height - TREND.top - TREND.bottom;
   const low = TREND.height - TREND.bottom;
-  const y = (distance: number): number => low - (Math.min(distance, end) / end) * room;
-  const marks: Mark[] = [
-    {
-      kind: "line",
-      x0: TREND.left,
-      y0: low,
-      x1: TREND.width - TREND.right,
-      y1: low,
-      stroke: palette.rule,
-    },
-  ];
-  const points = distances.map((distance, at) =>
-    // The distance of the first member from itself is 0.
-    at === 0 ? 0 : distance,
-  );
-  points.forEach((distance, at) => {
+  const points = distances.map((distance, at) => ({
+    x: trendX(at, distances.length),
+    y: distance === null ? null : low - (Math.min(distance, end) / end) * (low - TREND.top),
+  }));
+  const axis = { x0: TREND.left, y0: low, x1: TREND.width - TREND.right, y1: low };
+  const lines: Mark[] = [{ kind: "line", ...axis, stroke: palette.rule }];
+  const dots: Mark[] = [];
+  points.forEach(({ x, y }, at) => {
+    if (y === null) return;
     const before = points[at - 1];
-    if (distance === null) return;
-    const x = trendX(at, points.length);
-    if (before !== undefined && before !== null) {
-      const from = { x0: trendX(at - 1, points.length), y0: y(before) };
-      const line = { kind: "line", ...from, x1: x, y1: y(distance) } as const;
-      marks.push({ ...line, stroke: palette.neutral, strokeWidth: 1.5 });
+    if (before && before.y !== null) {
+      const line = { x0: before.x, y0: before.y, x1: x, y1: y };
+      lines.push({ kind: "line", ...line, stroke: palette.neutral, strokeWidth: 1.5 });
     }
-  });
-  points.forEach((distance, at) => {
-    if (distance === null) return;
     const size = at === member ? 9 : 5;
-    const box = { width: size, height: size, radius: size / 2 };
-    const x = trendX(at, points.length) - size / 2;
+    const box = { x: x - size / 2, y: y - size / 2, width: size, height: size, radius: size / 2 };
     const fill = at === member ? (palette.heads[0] as string) : palette.neutral;
-    marks.push({ kind: "rect", x, y: y(distance) - size / 2, ...box, fill });
+    dots.push({ kind: "rect", ...box, fill });
   });
-  return marks;
+  return [...lines, ...dots];
 }

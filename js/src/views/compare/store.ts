@@ -199,6 +199,8 @@ export function createCompareStore(context: ViewContext<CompareState>) {
      * model's name, which is in the title of the figure.
      */
     inOneFigure,
+    /** Identifier of the grid whose visible cells are all painted, or null. */
+    gridDrawn: signal<string | null>(null),
     opening: computed(() => state.opening.value as unknown as CompareOpening | null),
     choose: ({ layer, head }: HeadIndex) =>
       batch(() => {

@@ -287,7 +287,7 @@ it("the CSV of a window has the positions in the text and all errors", async () 
 
 it("the line of distances starts at zero, and ends with the last member", () => {
   expect(trendX(2, 3)).toBe(TREND.width - TREND.right);
-  const dots = trendMarks([null, 0.1, 0.2], 2, 0.5, PALETTES.light).filter(
+  const dots = trendMarks([0, 0.1, 0.2], 2, 0.5, PALETTES.light).filter(
     ({ kind }) => kind === "rect",
   );
   expect(dots.length).toBe(3);
