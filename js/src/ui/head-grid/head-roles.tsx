@@ -6,7 +6,7 @@
  */
 
 import type { StackDescription } from "../../client/protocol";
-import { headsOf } from "../../client/source";
+import { countHeads } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Box, textMark } from "../../draw/figure";
 import { fontOf, type Mark } from "../../draw/marks";
@@ -75,20 +75,28 @@ export function signedRoles<Kind extends { name: string; count: number }>(
   }));
 }
 
-/** Return the letters and colours of the roles in a view of one text. */
-export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSign[] {
-  const kinds = new Map<string, { name: string; count: number; rank: number }>();
-  roles?.names.forEach((heads, at) => {
-    heads.forEach((name, head) => {
-      if (name === null) return;
-      const kind = kinds.get(name) ?? { name, count: 0, rank: roles.ranks[at]?.[head] ?? 0 };
-      kinds.set(name, { ...kind, count: kind.count + 1 });
+/**
+ * Return the roles that at least one head has, with the layer index and number of each head. The
+ * role with the highest rank comes first.
+ */
+function rolesPresent({ names, ranks }: NamedHeads) {
+  const kinds = new Map<string, { name: string; rank: number; heads: [number, number][] }>();
+  names.forEach((row, at) => {
+    row.forEach((name, head) => {
+      if (!name) return;
+      const kind = kinds.get(name) ?? { name, rank: ranks[at]?.[head] ?? 0, heads: [] };
+      kind.heads.push([at, head]);
+      kinds.set(name, kind);
     });
   });
-  return signedRoles(
-    [...kinds.values()].sort((a, b) => b.rank - a.rank),
-    palette,
-  );
+  return [...kinds.values()].sort((a, b) => b.rank - a.rank);
+}
+
+/** Return the letters and colours of the roles in a view of one text. */
+export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSign[] {
+  const kinds = roles ? rolesPresent(roles) : [];
+  const counts = kinds.map(({ name, heads }) => ({ name, count: heads.length }));
+  return signedRoles(counts, palette);
 }
 
 /** Render the letter of a role on its background. */
@@ -176,24 +184,13 @@ const MAX_NAMED = 4;
 /** Describe which heads have which roles. Return "" if `roles` is null. */
 export function rolesInWords(roles: NamedHeads | null, stack: StackDescription): string {
   if (!roles) return "";
-  const heads = new Map<string, { rank: number; of: string[] }>();
-  let all = 0;
-  stack.layers.forEach((layer, at) => {
-    for (const head of headsOf(stack, layer)) {
-      all++;
-      const name = roles.names[at]?.[head];
-      if (!name) continue;
-      const entry = heads.get(name) ?? { rank: roles.ranks[at]?.[head] ?? 0, of: [] };
-      entry.of.push(`${layer}.${head}`);
-      heads.set(name, entry);
-    }
-  });
-  const kinds = [...heads].sort(([, one], [, other]) => other.rank - one.rank);
-  const count = kinds.reduce((sum, [, { of }]) => sum + of.length, 0);
+  const [kinds, all] = [rolesPresent(roles), countHeads(stack)];
+  const count = kinds.reduce((sum, { heads }) => sum + heads.length, 0);
   if (count === 0) return `None of ${all} heads has a role over the corpus.`;
-  const named = kinds.map(([name, { of }]) => {
-    const more = of.length - MAX_NAMED;
-    return `${name} ${of.slice(0, MAX_NAMED).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+  const named = kinds.map(({ name, heads }) => {
+    const first = heads.slice(0, MAX_NAMED).map(([at, head]) => `${stack.layers[at]}.${head}`);
+    const more = heads.length - MAX_NAMED;
+    return `${name} ${first.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
   });
   const has = count === 1 ? "head has" : "heads have";
   return `${count} of ${all} ${has} a role, found over a corpus, not in this text (layer.head): ${named.join("; ")}.`;

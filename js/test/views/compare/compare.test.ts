@@ -14,7 +14,7 @@ import {
   signed,
 } from "../../../src/views/compare/captions";
 import { pairsCsv } from "../../../src/views/compare/figure";
-import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
+import { cellMarks, memberAt, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import {
   type CompareSelection,
@@ -287,6 +287,8 @@ it("the CSV of a window has the positions in the text and all errors", async () 
 
 it("the line of distances starts at zero, and ends with the last member", () => {
   expect(trendX(2, 3)).toBe(TREND.width - TREND.right);
+  // A click on the chart chooses the nearest member, but not the first one.
+  expect([0, 1, 2].map((member) => memberAt(trendX(member, 3), 3))).toEqual([1, 1, 2]);
   const dots = trendMarks([0, 0.1, 0.2], 2, 0.5, PALETTES.light).filter(
     ({ kind }) => kind === "rect",
   );
