@@ -35,8 +35,8 @@ class Reading(NamedTuple):
     after : str
         Text of the token to which the row belongs. Empty if `row` is None.
     num_tokens : int
-        Number of rows if the model returns the logits of all tokens, including padding. 1 if `row`
-        is None.
+        Number of rows that the model would return for all tokens, including padding, even if it
+        returns only the last rows. 1 if `row` is None.
     """
 
     row: int | None

@@ -167,10 +167,11 @@ class MixedLayers(LayerAttention):
     The product is ``R = M_l ... M_1 M_0``, with one matrix M for each layer up to layer l. R has
     the share of each input token (columns) in each token of layer l (rows). It is the attribution
     of layer l, which has one head. For rollout (Abnar and Zuidema 2020, arXiv 2005.00928),
-    M = A / 2 + I / 2, where A is the mean of the weights over the heads of the model and I the
-    identity. For relevance (Chefer et al. 2021, arXiv 2103.15679, equations 5 and 6), M = I + P,
-    where P is the mean over the heads of the model of the positive attributions by "gradient". Only
-    the requested rows of R are computed, and no matrix M is stored.
+    M = A / 2 + I / 2, where A is the mean of the layer's weights over the heads that this layer has
+    in the model, and I is the identity. For relevance (Chefer et al. 2021, arXiv 2103.15679,
+    equations 5 and 6), M = I + P, where P is the mean of the layer's positive attributions by
+    "gradient" over the same heads. Only the requested rows of R are computed, and no matrix M is
+    stored.
 
     Attributes
     ----------

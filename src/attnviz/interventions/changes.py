@@ -334,10 +334,10 @@ class Knockout(Change):
 
 @dataclass(frozen=True)
 class HideTokens(Change):
-    """Hiding of tokens: no other token attends to the hidden tokens.
+    """Hiding of tokens: no token attends to a hidden token.
 
-    With one token, this is leave-one-out by masking. In self-attention, a hidden token can attend
-    to itself.
+    The only exception is that a hidden token can attend to itself in self-attention. Hiding one
+    token is leave-one-out by masking.
 
     Parameters
     ----------

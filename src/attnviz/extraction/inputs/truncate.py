@@ -1,4 +1,4 @@
-"""Functions and a class that truncate texts to a maximum number of tokens."""
+"""Truncation of texts to a maximum number of tokens."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
     keeps_dtype = array.dtype in (np.float16, np.float64) or (array.dtype == np.bool_ and keep)
     if not keeps_dtype and array.dtype.kind in "biuf":
         array = array.astype(np.float32, copy=False)
-    # torch shares memory only with an array that is writable, contiguous and in native byte order.
-    # Any other array is copied.
+    # `torch.from_numpy` does not accept another byte order or negative strides, and warns about
+    # arrays that are not writable. `np.require` copies such arrays.
     array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
     return torch.from_numpy(array)
 
