@@ -79,9 +79,9 @@ def extract_live(
         nonlocal latest, next_time
         now = time.monotonic()
         if next_time is None:
-            # The pause before an extraction is proportional to the duration of an extraction. Before
-            # the first extraction, this duration is not known. Use the time to generate the first
-            # token instead: like an extraction, it includes a forward of the prompt.
+            # The pause before an extraction is proportional to the duration of an extraction, which
+            # is not known before the first extraction. Use the time to generate the first token
+            # instead: like an extraction, it includes a forward of the prompt.
             next_time = now + max(_MIN_PAUSE, (now - started) / _MAX_SHARE)
         if now >= next_time:
             latest = generated.ids, record_of(generated)

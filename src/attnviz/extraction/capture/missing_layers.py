@@ -103,8 +103,8 @@ def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[st
 
     The keys of the result are the paths of the lists. A value is a phrase that follows the layer
     numbers in a sentence. It is " of the model" if the layers of the stack are numbered in the
-    order of their calls. Otherwise, it names the stack (" of stack self"), or is empty if the record
-    has only one stack.
+    order of their calls. Otherwise, it names the stack (" of stack self"), or is empty if the
+    record has only one stack.
     """
     lists: dict[str, str] = {}
     for name, layers in stacks.items():
