@@ -68,15 +68,8 @@ export function layerGrid(stack: StackDescription, offered: number[][]): HeadGri
     rows.push(columns.map((head) => (heads.has(head) ? { layer, head, score: null } : null)));
   });
   const count = offered.flat().length;
-  return {
-    stack: stack.name,
-    columns,
-    rows,
-    shown: count,
-    offered: count,
-    all: countHeads(stack),
-    score: null,
-  };
+  const counts = { shown: count, offered: count, all: countHeads(stack) };
+  return { stack: stack.name, columns, rows, ...counts, score: null };
 }
 
 /**
@@ -113,15 +106,12 @@ export function galleryGrid(
     while (row.length < perRow) row.push(null);
     rows.push(row);
   }
-  return {
-    stack: stack.name,
-    columns: null,
-    rows,
+  const counts = {
     shown: cells.length,
     offered: offered.flat().length,
     all: countHeads(stack),
-    score,
   };
+  return { stack: stack.name, columns: null, rows, ...counts, score };
 }
 
 export interface GridPosition {
@@ -131,21 +121,20 @@ export interface GridPosition {
 
 export function findCell(grid: HeadGrid, cell: HeadIndex | null): GridPosition | null {
   if (!cell) return null;
-  for (let row = 0; row < grid.rows.length; row++) {
-    const column = (grid.rows[row] as (HeadIndex | null)[]).findIndex(
-      (candidate) => candidate?.layer === cell.layer && candidate.head === cell.head,
-    );
-    if (column >= 0) return { row, column };
-  }
-  return null;
+  const columnIn = (cells: HeadGrid["rows"][number]): number =>
+    cells.findIndex((other) => isSameHead(other, cell));
+  const row = grid.rows.findIndex((cells) => columnIn(cells) >= 0);
+  return row < 0 ? null : { row, column: columnIn(grid.rows[row] ?? []) };
 }
 
+/** Return the column of the cell nearest to a column, or -1 in a row without cells. */
 function nearest(row: readonly (HeadIndex | null)[], column: number): number {
-  let best = -1;
-  row.forEach((cell, at) => {
-    if (cell && (best < 0 || Math.abs(at - column) < Math.abs(best - column))) best = at;
-  });
-  return best;
+  const columns = row.flatMap((cell, at) => (cell ? [at] : []));
+  const distance = (at: number): number => Math.abs(at - column);
+  return columns.reduce(
+    (best, at) => (distance(at) < distance(best) ? at : best),
+    columns[0] ?? -1,
+  );
 }
 
 /**
@@ -158,24 +147,20 @@ export function stepCell(
   rows: number,
   columns: number,
 ): GridPosition {
-  let { row, column } = from;
+  let { column } = from;
+  const cells = grid.rows[from.row] ?? [];
   const across = Math.sign(columns);
   for (let remaining = Math.abs(columns); remaining > 0; remaining--) {
     let next = column + across;
-    while (next >= 0 && next < (grid.rows[row]?.length ?? 0) && !grid.rows[row]?.[next])
-      next += across;
-    if (!grid.rows[row]?.[next]) break;
+    while (next in cells && !cells[next]) next += across;
+    if (!cells[next]) break;
     column = next;
   }
-  if (rows !== 0) {
-    const next = Math.max(0, Math.min(grid.rows.length - 1, row + rows));
-    const nearestColumn = nearest(grid.rows[next] ?? [], column);
-    if (next !== row && nearestColumn >= 0) {
-      row = next;
-      column = nearestColumn;
-    }
-  }
-  return { row, column };
+  const row = Math.max(0, Math.min(grid.rows.length - 1, from.row + rows));
+  const nearestColumn = nearest(grid.rows[row] ?? [], column);
+  return row === from.row || nearestColumn < 0
+    ? { row: from.row, column }
+    : { row, column: nearestColumn };
 }
 
 /** Positions of labels and cells, in pixels. */
@@ -323,34 +308,6 @@ export function sightOf(
 
 /** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
-/** Maximum number of hidden pixels of a cell that counts as completely visible. */
-const MAX_HIDDEN_PIXELS = 3;
-
-/** Return the ranges of rows and columns (ends exclusive) that are completely visible. */
-export function wholeInSight(
-  layout: GridLayout,
-  numRows: number,
-  scroll: { x: number; y: number },
-): { rows: [number, number]; columns: [number, number] } {
-  const { left, top, across, down, cell, width, height, boxWidth, boxHeight } = layout;
-  const upright = height > boxHeight ? SCROLLBAR : 0;
-  const sideways = width + upright > boxWidth ? SCROLLBAR : 0;
-  const within = (from: number, room: number, bar: number, step: number, count: number) => {
-    const first = Math.max(0, Math.ceil((from - MAX_HIDDEN_PIXELS) / step));
-    // At the end of the scroll box, the last cells are visible. If the browser overlays its scroll
-    // bars, subtracting `bar` would miss these cells.
-    const atEnd = from + room >= count * step - MAX_HIDDEN_PIXELS;
-    const last = atEnd
-      ? count
-      : Math.floor((from + room - bar - cell + MAX_HIDDEN_PIXELS) / step) + 1;
-    return [first, Math.max(first, Math.min(count, last))] as [number, number];
-  };
-  return {
-    rows: within(scroll.y, boxHeight - top, sideways, down, numRows),
-    columns: within(scroll.x, boxWidth - left, upright, across, layout.columns),
-  };
-}
-
 /**
  * Return the head at a point, or null if the point is between cells or on a label.
  *

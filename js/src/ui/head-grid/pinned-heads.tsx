@@ -35,7 +35,7 @@ export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) 
   const heads = strongestHeads(selection.stack.layers, scores);
   const from = quotedAt(selection.queries.text, selection.token);
   const to = quotedAt(selection.keys.text, selection.key);
-  const quantity = quantityOf({ ...selection.stack, maximum: selection.stack.maximum });
+  const quantity = quantityOf(selection.stack);
   if (heads.length === 0)
     return (
       <p class="av-muted av-pinned-heads">

@@ -13,7 +13,7 @@ import type { Scene } from "../../draw/marks";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
-import { inColumns, PANE_GAP, Pane } from "../../ui/plot/panes";
+import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/plot/panes";
 import panesCss from "../../ui/plot/panes.css";
 import { type AttnvizElement, defineView, type ViewContext } from "../../ui/view/define-view";
 import { type ControlsForm, RECORD_HASH } from "../../ui/view/record";
@@ -153,11 +153,11 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
             name={name}
             controls={controls}
             figure={paneRequest(context.figure, arrangement.value, store.panes.value.length)}
-            onDrawn={(drawn) => {
-              panesDrawn.value = { ...panesDrawn.peek(), [name]: drawn };
+            onDrawn={(pane, drawn) => {
+              panesDrawn.value = { ...panesDrawn.peek(), [pane]: drawn };
             }}
-            onRoot={(root) => {
-              roots.current[name] = root;
+            onRoot={(pane, root) => {
+              roots.current[pane] = root;
             }}
           />
         ))}
@@ -166,32 +166,21 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   );
 }
 
-interface OnePaneProps {
-  store: CompareStore;
-  name: PaneName;
-  controls: ReadonlySignal<ControlsForm>;
-  figure: FigureRequest | undefined;
-  onDrawn: (drawnId: string | null) => void;
-  onRoot: (root: AttnvizElement) => void;
-}
-
 /**
  * Pane of one member or of the difference. It reads its props only once. Later changes reach it as
  * changes of signals.
  */
-function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProps) {
+function OnePane(
+  props: Pick<PaneProps<CompareState>, "figure" | "onDrawn" | "onRoot"> & {
+    store: CompareStore;
+    name: PaneName;
+    controls: ReadonlySignal<ControlsForm>;
+  },
+) {
+  const { store, name, controls, ...pane } = props;
   const view = FORMS[store.frame.state.form.value];
   const context = useMemo(() => ({ ...store.pane(name), controls }), []);
-  return (
-    <Pane
-      context={context}
-      name={name}
-      view={view}
-      figure={figure}
-      onDrawn={(_, drawnId) => onDrawn(drawnId)}
-      onRoot={(_, root) => onRoot(root)}
-    />
-  );
+  return <Pane context={context} name={name} view={view} {...pane} />;
 }
 
 /**

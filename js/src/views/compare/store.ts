@@ -58,14 +58,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     token: state.token.value,
     key: state.key.value,
   });
-  const selection = computed<CompareSelection | null>(
-    () =>
-      ownSelection.value &&
-      compareSelection(ownSelection.value, {
-        comparison: state.comparison.value,
-        member: state.member.value,
-      }),
-  );
+  const selection = computed<CompareSelection | null>(() => {
+    const [comparison, member] = [state.comparison.value, state.member.value];
+    return ownSelection.value && compareSelection(ownSelection.value, { comparison, member });
+  });
   const frameRecord: RecordStore = { ...record, description, selection: ownSelection };
   const frame: ViewContext<CompareState> = {
     ...context,
@@ -78,17 +74,15 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const current = computed<HeadIndex | null>(
     () => selection.value && { layer: selection.value.layer, head: selection.value.head },
   );
-  const offered = computed(() =>
-    selection.value ? offeredHeads(selection.value.stack, null) : [],
-  );
   const grid = computed<HeadGrid | null>(() => {
     const now = selection.value;
     if (!now) return null;
-    if (state.order.value !== "distance") return layerGrid(now.stack, offered.value);
+    const heads = offeredHeads(now.stack, null);
+    if (state.order.value !== "distance") return layerGrid(now.stack, heads);
     const distances = now.compared.distances[now.member] ?? [];
-    const cells = rankedCells(now.stack, offered.value, distances, null);
+    const cells = rankedCells(now.stack, heads, distances, null);
     const perRow = Math.min(cells.length, cellsInRow(context.width.value));
-    return galleryGrid(now.stack, offered.value, cells, "distance", perRow);
+    return galleryGrid(now.stack, heads, cells, "distance", perRow);
   });
   const layout = computed<GridLayout | null>(() => {
     const now = grid.value;

@@ -11,12 +11,10 @@ import { scoreText } from "../../ui/controls/heads";
 import { effectsInWords, effectText, shortEffectText } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import {
-  type GridLayout,
   type HeadGrid,
   type HeadIndex,
   isSameHead,
   type ScoredHead,
-  wholeInSight,
 } from "../../ui/head-grid/grid";
 import { rolesInWords } from "../../ui/head-grid/head-roles";
 import { BY_PIN } from "../../ui/head-grid/pinned-weights";
@@ -140,18 +138,6 @@ export function hintOf(
     title: headLabel(store, scored ?? { ...head, score: null }, grid),
     rows: map ? [{ color: "", meant: false, text: strongestInWords(store, map, selection) }] : [],
   };
-}
-
-/** Say how many heads the scroll box shows completely. Return "" if it shows all. */
-export function inSightInWords(
-  grid: HeadGrid,
-  layout: GridLayout,
-  scroll: { x: number; y: number },
-): string {
-  const { rows, columns } = wholeInSight(layout, grid.rows.length, scroll);
-  const cells = grid.rows.slice(...rows).flatMap((row) => row.slice(...columns));
-  const count = cells.filter(Boolean).length;
-  return count < grid.shown ? `In sight: ${count} of ${grid.shown} heads.` : "";
 }
 
 /**

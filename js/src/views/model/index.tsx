@@ -18,9 +18,10 @@ import {
   TokenScoreControl,
   ViewFrame,
 } from "../../ui/frame/frame";
+import type { HeadGrid } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { RoleLegend } from "../../ui/head-grid/head-roles";
-import { quantityOf, stackName } from "../../ui/text/captions";
+import { counted, quantityOf, stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { assign } from "../../ui/view/state";
@@ -28,10 +29,11 @@ import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
-import { coverageOf, inSightInWords, layersInWords, sentenceOf, subtitleOf } from "./captions";
+import { coverageOf, layersInWords, sentenceOf, subtitleOf } from "./captions";
 import { Detail } from "./detail";
 import { type Exported, figureParts, headsCsv, loadAll } from "./figure";
 import { ModelGrid } from "./grid";
+import type { Layout } from "./layout";
 import { thumbnailScale } from "./marks";
 import css from "./model.css";
 import { MODEL_DEFAULTS, type ModelState } from "./state";
@@ -225,7 +227,7 @@ function ModelFooter(props: { context: ViewContext<ModelState>; store: ModelStor
     <Footer
       sentence={store.detailCaptions.value?.sentence ?? sentenceOf(store, selection, grid, true)}
       coverage={store.exporting.value ?? coverageOf(context, store, grid)}
-      more={<InSight store={store} />}
+      more={<InSight grid={grid} layout={store.layout.value} />}
     >
       {effects && (
         <EffectLegend scale={effects} palette={context.palette.value} where="below heads" />
@@ -243,17 +245,14 @@ function ModelFooter(props: { context: ViewContext<ModelState>; store: ModelStor
   );
 }
 
-/** Sentence that says which heads are visible in the scroll box, and how to reach the others. */
-function InSight({ store }: { store: ModelStore }) {
-  // The component is rendered only if the text changes, not for every scroll position.
-  const text = useComputed(() => {
-    const [grid, layout] = [store.grid.value, store.layout.value];
-    return grid && layout ? inSightInWords(grid, layout, store.heads.scroll.value) : "";
-  });
-  if (text.value === "") return null;
+/** Sentence that says that the scroll box hides heads, and how to reach them. */
+function InSight({ grid, layout }: { grid: HeadGrid; layout: Layout | null }) {
+  const isWhole = layout && layout.width <= layout.boxWidth && layout.height <= layout.boxHeight;
+  if (!layout || isWhole) return null;
   return (
     <p class="av-muted av-in-sight">
-      {text.value} <span class="av-on-screen">Scroll for the rest.</span>
+      Not all {counted(grid.shown)} heads are in sight.{" "}
+      <span class="av-on-screen">Scroll for the rest.</span>
       <span class="av-on-paper">
         The rest is left out here. SVG, PNG and PDF files have all heads.
       </span>
