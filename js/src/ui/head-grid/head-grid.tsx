@@ -119,12 +119,9 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   };
   const onPointerMove = (event: PointerEvent): void => {
     const head = headAt(event);
-    const bounds = outer.current?.getBoundingClientRect();
-    const text = head && bounds ? props.hint(head, grid) : null;
-    hint.value =
-      text && bounds
-        ? { ...text, x: event.clientX - bounds.left, y: event.clientY - bounds.top }
-        : null;
+    const { left = 0, top = 0 } = outer.current?.getBoundingClientRect() ?? {};
+    const text = head && props.hint(head, grid);
+    hint.value = text && { ...text, x: event.clientX - left, y: event.clientY - top };
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     if (runKey(event, gridActions(props))) hint.value = null;
@@ -295,7 +292,7 @@ type Inner = HeadGridProps & { grid: HeadGrid; layout: GridLayout };
 function ColumnLabels({ store, corner, grid, layout }: Inner) {
   const [first, last] = store.sight.value?.chunks ?? [0, 0];
   const columns = (grid.columns ?? []).map((head, at) => ({ head, at }));
-  const short = columnLabel(0, layout) === "0";
+  const hasNumbers = columnLabel(0, layout) === "0";
   return (
     <div
       class="av-grid-columns"
@@ -309,7 +306,7 @@ function ColumnLabels({ store, corner, grid, layout }: Inner) {
         aria-colindex={1}
         style={{ width: `${layout.left - layout.frame}px` }}
       >
-        {corner && short ? corner : <span class="av-unseen">Layer</span>}
+        {corner && hasNumbers ? corner : <span class="av-unseen">Layer</span>}
       </div>
       {columns.slice(first * CHUNK, last * CHUNK).map(({ head, at }) => (
         <div
@@ -382,13 +379,12 @@ function Row(props: Inner & { row: number }) {
         const column = first * CHUNK + i;
         const x = layout.left + column * layout.across;
         const { label, selected, style = "", content } = props.look(cell, grid);
-        const at = cursor?.layer === cell.layer && cursor.head === cell.head;
         return (
           <Fragment key={`${cell.layer} ${cell.head}`}>
             <div
               id={cellId(store.id, cell)}
               role="gridcell"
-              class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
+              class={`av-grid-cell${isSameHead(cursor, cell) ? " av-grid-cursor" : ""}`}
               // Only the first of several adjacent cells has an index. Browsers number the
               // following cells from there.
               aria-colindex={i === 0 || !present[i - 1] ? column + offset : undefined}

@@ -26,7 +26,7 @@ import { CompareControls, MemberSlider } from "./controls";
 import { gridFigure, pairsCsv } from "./figure";
 import { ChosenHead, CompareGrid } from "./grid";
 import { type Arrangement, arrangementAt } from "./layout";
-import { COMPARE_DEFAULTS, type CompareState } from "./state";
+import { COMPARE_DEFAULTS, type CompareOpening, type CompareState } from "./state";
 import { type CompareStore, createCompareStore, type PaneName } from "./store";
 
 const KEYS = [
@@ -114,7 +114,9 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
     store.selection.value ? sentenceOf(store.selection.value, store.moved.value) : "",
   );
   const controls = paneControls(context);
-  const opening = selection ? openingInWords(store.opening.value, selection) : "";
+  const opening = selection
+    ? openingInWords(state.opening.value as unknown as CompareOpening | null, selection)
+    : "";
   return (
     <ViewFrame
       context={frame}

@@ -23,7 +23,6 @@ import { assign, same } from "../../ui/view/state";
 import { cellsInRow, layOut } from "./layout";
 import { loadMoved } from "./moved";
 import {
-  type CompareOpening,
   type CompareSelection,
   type CompareState,
   compareSelection,
@@ -195,7 +194,6 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     inOneFigure,
     /** Identifier of the grid whose visible cells are all painted, or null. */
     gridDrawn: signal<string | null>(null),
-    opening: computed(() => state.opening.value as unknown as CompareOpening | null),
     choose: ({ layer, head }: HeadIndex) =>
       batch(() => {
         heads.cursor.value = { layer, head };
