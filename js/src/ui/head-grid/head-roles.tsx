@@ -11,7 +11,7 @@ import { measureText } from "../../draw/canvas";
 import { type Box, textMark } from "../../draw/figure";
 import { fontOf, type Mark } from "../../draw/marks";
 import { inkOn, MAX_COLOURS, type Palette } from "../colors/palette";
-import { counted } from "../text/captions";
+import { counted, several } from "../text/captions";
 import type { HeadIndex } from "./grid";
 
 /** Name of the order in which heads of the same role are adjacent. */
@@ -192,8 +192,8 @@ export function rolesInWords(roles: NamedHeads | null, stack: StackDescription):
     const more = heads.length - MAX_NAMED;
     return `${name} ${first.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
   });
-  const has = count === 1 ? "head has" : "heads have";
-  return `${count} of ${all} ${has} a role, found over a corpus, not in this text (layer.head): ${named.join("; ")}.`;
+  const have = count === 1 ? "has" : "have";
+  return `${count} of ${several(all, "head")} ${have} a role, found over a corpus, not in this text (layer.head): ${named.join("; ")}.`;
 }
 
 /** Approximate width of a letter in the name of a role, in pixels. */
