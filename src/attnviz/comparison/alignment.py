@@ -8,7 +8,10 @@ A unit has neighbouring tokens of the first text (a) and the corresponding token
 * tokens of a and tokens of b that spell the same characters, if the tokenizers differ;
 * one token of only one of the texts. The unit is then empty in the other text.
 
-Every token of both texts is in exactly one unit. The units are in the order of the texts.
+Every token of both texts is in exactly one unit. The units are in the order of the texts. If
+several texts are aligned with one text a, `on_common_units` gives all of their alignments the same
+units. A unit can then be empty in a and in one of the other texts, because only a third text has
+tokens in it.
 """
 
 from __future__ import annotations
@@ -26,11 +29,11 @@ from attnviz.record.tokens import Tokens
 
 Positions = NDArray[np.int64]
 
-# First limit in the search for the edit distance. If the distance is larger, rapidfuzz repeats the
-# search with twice the limit.
+# Upper limit of the edit distance in the first search by rapidfuzz. If the distance is larger,
+# rapidfuzz searches again with twice the limit.
 _FEW_CHANGES = 32
 
-# Table that deletes the signs of `Tokens.text` for white space and for an empty text.
+# Table that deletes the characters with which `Tokens.text` shows white space and empty tokens.
 _SPACES = str.maketrans("", "", "·⏎⇥∅")
 
 
@@ -79,12 +82,18 @@ class Alignment:
 
     @property
     def only_a(self) -> NDArray[np.bool_]:
-        """Whether each unit has no token of list `b`, bool, (units,)."""
+        """Whether each unit has no token of list `b`, bool, (units,).
+
+        This includes units that are empty in both lists.
+        """
         return np.equal(self.b_lengths, 0)
 
     @property
     def only_b(self) -> NDArray[np.bool_]:
-        """Whether each unit has no token of list `a`, bool, (units,)."""
+        """Whether each unit has no token of list `a`, bool, (units,).
+
+        This includes units that are empty in both lists.
+        """
         return np.equal(self.a_lengths, 0)
 
     @cached_property
@@ -117,7 +126,7 @@ class Alignment:
         for (a, b), same in zip(self._pairs(), self.same, strict=True):
             before, after = _label(a), _label(b)
             if not a and not b:
-                # After `on_common_units`, a unit can have tokens of only a third list.
+                # `on_common_units` makes such units for tokens that only a third text has.
                 labels.append("")
             elif not b:
                 labels.append(f"−{before}")
@@ -159,8 +168,8 @@ class Alignment:
         Returns
         -------
         str
-            The sentence. It is empty if each unit has one token of each list with the same text, or
-            is empty in both lists.
+            The sentence. It is empty if each unit has exactly one token of each list, with the same
+            text. Units that are empty in both lists (see the module docstring) do not count.
 
         Examples
         --------
@@ -252,7 +261,8 @@ def _by_changes(
 ) -> list[tuple[int, int]]:
     """Return the ends of the units for the minimum edit distance, as pairs (end in a, end in b).
 
-    `a` and `b` are parts of the two lists. `at` has the positions at which these parts start.
+    `a` and `b` are parts of the two lists. `at` has the positions at which these parts start in the
+    lists. The returned ends are positions in the complete lists.
     """
     ends = []
     # With the hint, the time is proportional to the length of the lists times the number of
@@ -387,7 +397,7 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
     """Return one token for each unit of alignments that have the same units and the same list `a`.
 
     The text of the token is a label that combines the labels of the unit in all alignments. If all
-    alignments are `identical`, the tokens of `a` are returned without predictions.
+    alignments are `identical`, the tokens of `a` are returned, without `Tokens.predictions`.
     """
     first = alignments[0]
     if all(alignment.identical for alignment in alignments):

@@ -26,9 +26,9 @@ def largest_changes(
 ) -> list[Change]:
     """Find the `top_k` pairs with the largest absolute differences of weights, largest first.
 
-    All heads that both stacks have are compared, but only the queries `rows`. Pairs with equal
-    weights are omitted. Among pairs with equal differences, the order is by layer, head, query and
-    key.
+    All heads that both stacks have are compared. Only the queries at the positions `rows` are
+    compared. Pairs whose two weights are equal are left out, so the result can have fewer than
+    `top_k` pairs. Pairs with equal differences are in the order of layer, head, query and key.
     """
     best: list[Change] = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
@@ -49,7 +49,7 @@ def largest_changes(
                     weights = float(one[row, key]), float(two[row, key])
                     position = layer, head, int(queries[row]), key
                     best.append((*position, *weights, weights[1] - weights[0]))
-                # Sorting keeps the order of pairs with equal differences.
+                # The sort is stable, so pairs with equal differences keep their order.
                 best.sort(key=lambda change: -abs(change[-1]))
                 del best[top_k:]
             done += 1

@@ -2,8 +2,8 @@
 
 Each row and column is a unit: a group of neighbouring tokens of the first record and the
 corresponding tokens of the other records. A unit can be empty in some records. A stack is the
-attention of one kind in all layers. Notes are sentences about the tokens, stacks, layers and heads
-that not all records have.
+attention of one kind in all layers. Notes are sentences for the user about differences between the
+records, such as tokens, stacks, layers or heads that not all records have.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Common:
     sides : mapping of str to tuple of Sides
         For each stack name, the alignments of the second, third, ... record with the first record.
     notes : tuple of str
-        Sentences about tokens, stacks, layers and heads that not all records have.
+        Sentences about differences between the records, see the module docstring.
     """
 
     records: tuple[AttentionRecord, ...]
@@ -60,8 +60,9 @@ def align_records(
 
     `names` has the names of the records in notes and errors. `first_notes` are put before the other
     notes. Raise ValueError if the records have no stack in common. Also raise it if one of the
-    common stacks has no common layer, has signed numbers, or differs in `measure` or `normalized`,
-    or if two records have different numbers of tokens in it, and no token in common.
+    common stacks has no common layer, has signed numbers, or differs in `measure` or `normalized`.
+    Also raise it if, in one of these stacks, a record and the first record have no token in common
+    and different numbers of tokens. Special tokens do not count for this.
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)

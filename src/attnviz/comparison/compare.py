@@ -46,7 +46,8 @@ def compare(
     names : sequence of str, optional
         Names of the compared records, for example ``("base", "tuned")``. The default is ``("a",
         "b")`` for two records. For more records, the default is the last part of each model's
-        folder or hub id. If one of these is unknown or not unique, the numbers from 0 are used.
+        folder or hub id. If one of these parts is unknown or not unique, the default for all
+        records is their numbers from 0.
     words : bool, default False
         Whether tokens are merged into words before they are aligned. Pass True if the texts differ
         and the tokenizers differ, too.
@@ -63,12 +64,13 @@ def compare(
     Raises
     ------
     TypeError
-        If `a`, `b` and `c` do not have one of these forms, if there are fewer than two models or
-        records, or if options are passed without a model.
+        If `a`, `b` and `c` do not have one of the forms above, if there are fewer than two models
+        or records, or if options are passed without a model.
     ValueError
-        If `names` does not have one unique name per record. Also if the records have no stack or
-        layer in common, have signed values, or differ in `measure` or `normalized` of a stack, or
-        if two texts have no token in common and different numbers of tokens.
+        If `names` does not have one unique name per record, if a list of tokenizers or processors
+        does not have one entry per model, or if an input has several examples. Also if the records
+        have no stack or layer in common, have signed values, or differ in `measure` or `normalized`
+        of a stack, or if two texts have no token in common and different numbers of tokens.
 
     Examples
     --------
@@ -177,7 +179,11 @@ def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]
 
 
 def _extracted(model: Any, inputs: Any, options: Mapping[str, Any], number: int) -> AttentionRecord:
-    """Extract the record of member `number`, with its own tokenizer, processor and folder."""
+    """Extract the record of model `number`, with its tokenizer and processor.
+
+    With the option `spool`, the record is written to the subfolder `number` of `spool`. Raise
+    ValueError if `inputs` has several examples.
+    """
     from attnviz.extraction import extract
 
     own_options = dict(options)

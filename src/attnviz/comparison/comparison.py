@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Distances = NDArray[np.float64]
 
-# If a stack has at most this many heads, a view compares all queries of a text with up to 4,096
-# tokens, or 32,768 on a GPU. This takes a few seconds. With more heads, the text must be shorter.
-# For longer texts, a view compares a sample of the queries.
+# If all layers of a stack together have at most this many heads, a view compares all queries of a
+# text with up to 4,096 tokens, or 32,768 on a GPU. This takes a few seconds. With more heads, this
+# limit of the text length is lower. For longer texts, a view compares a sample of the queries.
 _MAX_HEADS = 16
 
 
@@ -58,8 +58,8 @@ class Comparison:
     names : tuple of str
         Names of the members.
     notes : tuple of str
-        Sentences about tokens without a counterpart, and about stacks, layers and heads that not
-        all members have.
+        Sentences about differences between the members, such as replaced tokens, and tokens,
+        stacks, layers or heads that not all members have.
 
     Examples
     --------
@@ -136,7 +136,11 @@ class Comparison:
         )
 
     def alignment(self, stack: str | None = None) -> tuple[Alignment, Alignment]:
-        """Return the alignments of the last member's tokens with the tokens of the first member.
+        """Return the alignments of the first and the last member's tokens.
+
+        The lists `a` and `b` of an alignment have the tokens of the first and the last member, as
+        they were before the alignment. The units of the alignment are the rows or columns of the
+        members.
 
         Parameters
         ----------
@@ -217,9 +221,9 @@ class Comparison:
         return [values.copy() for values in self._computed[key]]
 
     def rounding(self, stack: str | None = None) -> list[Distances]:
-        """Estimate the distance that rounding errors alone can cause.
+        """Estimate the total variation distance that rounding errors alone can cause.
 
-        Smaller distances are not significant.
+        If the result of `distance` for a head is smaller than this estimate, it is not significant.
 
         Parameters
         ----------
@@ -229,8 +233,8 @@ class Comparison:
         Returns
         -------
         list of ndarray of float64
-            Total variation distances, with the same shapes as the result of `distance`. NaN if a
-            member does not store query and key vectors of the layer, or only `a` has the head.
+            One array per layer, (heads,), as in the result of `distance`. NaN if one of the two
+            members does not store query and key vectors of the layer, or only `a` has the head.
 
         Notes
         -----
@@ -279,7 +283,7 @@ class Comparison:
         stack : str, optional
             Name of the stack, the first one by default.
         top_k : int, default 100
-            Maximum number of pairs.
+            Maximum number of pairs. Pairs whose weights do not differ are left out.
         max_queries : int, optional
             Maximum number of queries to compare, as in `distance`.
 
@@ -328,9 +332,10 @@ class Comparison:
     def difference(self) -> AttentionRecord:
         """Record of the differences b - a: weights of the last member minus weights of the first.
 
-        Every view can show this record. A block of differences is computed when it is read. If only
-        one of the two members has a query, the row of the query is masked and 0. If only one of
-        them has a key, the weight of the other member counts as 0.
+        Every view can show this record. The record does not store the differences: they are
+        computed each time they are read. If only one of the two members has a query, the row of the
+        query is masked and 0. If only one of them has a key, the weight of the other member counts
+        as 0.
 
         Examples
         --------
@@ -350,10 +355,10 @@ class Comparison:
         Returns
         -------
         AttentionRecord
-            Record with several stacks for each stack of the members. For ``"self"`` and two members
-            with the names ``a`` and ``b``, these are ``"self: a"`` and ``"self: b"``, with the
-            tokens of each member, and ``"self: b − a"`` with the signed differences. Weights are
-            not copied.
+            Record that has, for each stack of the members, one stack per member, and one stack of
+            signed differences per member except the first. For ``"self"`` and two members with the
+            names ``a`` and ``b``, these are ``"self: a"`` and ``"self: b"``, each with the token
+            texts of its member, and ``"self: b − a"``. Weights are not copied.
 
         Examples
         --------
@@ -510,11 +515,12 @@ class Comparison:
 
 
 def _own_tokens(tokens: Tokens, units: Alignment, of: int, first_image: int) -> Tokens:
-    """Replace the labels of `tokens`, which are units, by the texts of one member.
+    """Return a copy of `tokens` in which the label of each unit is replaced by one member's text.
 
-    For example, "he→she" becomes "he". `of` is 0 for the list `a` of the alignment `units`, and 1
-    for the list `b`. Units that are empty in this list keep their labels. `first_image` is added to
-    the image numbers of patch grids, because the images of all members are in one list.
+    `tokens` has one entry per unit. For example, "he→she" becomes "he". `of` is 0 for the list `a`
+    of the alignment `units`, and 1 for the list `b`. Units that are empty in this list keep their
+    labels. `first_image` is added to the image numbers of patch grids, because the images of all
+    members are in one list.
     """
     own = zip(units.own_text(of), tokens.text, strict=True)
     grids = tuple(replace(grid, image=grid.image + first_image) for grid in tokens.grids)

@@ -18,13 +18,15 @@ Measure = Literal["total variation", "Jensen-Shannon"]
 Numbers = NDArray[np.float64]
 Weights = NDArray[np.float32] | Numbers
 
-# Rows are compared in groups of queries. A group has at most `_MAX_CACHED` weights (1 MiB of
-# float32), but at least `_MIN_ROWS` queries, because all keys are read again for each group.
+# Rows of weights are compared in groups. A group has as many rows as fit in `_MAX_CACHED` weights
+# (1 MiB of float32), but never fewer than `_MIN_ROWS`. Smaller groups would take more time, because
+# all keys are read again for each group.
 _MAX_CACHED = 1 << 18
 _MIN_ROWS = 16
-# Relative error of a query or key vector due to one rounding, as a multiple of half the epsilon of
-# its dtype. The multiple is larger for float32 and float64, because their products are not summed
-# in a higher precision.
+# Relative error that one matrix product causes in a query or key vector, as a multiple of half the
+# epsilon of the dtype. Products of float16 and bfloat16 are summed in float32, so only the result
+# is rounded. Products of float32 and float64 are summed in the same dtype. There, each addition is
+# rounded, too, and the estimated error of the sum is 8 times the error of one rounding.
 _ROUNDINGS = {torch.float16: 1.0, torch.bfloat16: 1.0, torch.float32: 8.0, torch.float64: 8.0}
 # Factor by which the estimated distance is multiplied. Measured distances between models and their
 # rounded copies were up to 2.3 times the estimate without this factor (docs/compare.md).
@@ -102,7 +104,10 @@ def head_distance(
 
 
 def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[np.int64]]:
-    """Yield groups of queries whose weights fit in the CPU cache, if a text is not very long.
+    """Split `queries` into consecutive groups whose weights fit in the CPU cache.
+
+    A group has at least 16 queries, except the last. With more than 16,384 keys, the weights of a
+    group may therefore exceed the cache.
 
     >>> [len(some) for some in rows_at_once(np.arange(20), 1 << 16)]
     [16, 4]
@@ -115,13 +120,13 @@ def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[
 def rounding_distances(
     attention: QueryKeyAttention, heads: Sequence[int], layer: int, dtype: torch.dtype
 ) -> list[float]:
-    """Estimate the total variation distance of each head that rounding errors of `dtype` cause.
+    """Estimate the total variation distance that rounding errors of `dtype` cause in each head.
 
-    A head is compared with a copy whose queries and keys have random errors, relative to the size
-    of each vector. The errors are as large as the sum of 3 + `layer` independent rounding errors.
-    Three errors occur in layer 0: in the parameters, in the inputs, and in the products of both.
-    Each further layer adds one. The estimate is the mean distance over a sample of queries, times
-    `_SAFETY`.
+    Return one number per head in `heads`. A head is compared with a copy whose queries and keys
+    have random errors, relative to the size of each vector. The errors are as large as the sum of
+    3 + `layer` independent rounding errors (`_ROUNDINGS`). Three errors occur in layer 0: in the
+    parameters, in the inputs, and in the products of both. Each further layer adds one. The
+    estimate is the mean distance over a sample of queries, times `_SAFETY`.
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
     queries = sample_queries(attention.num_queries)

@@ -16,14 +16,15 @@ from attnviz.views.record_view import RecordView
 
 
 class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
-    """Log the attention of a model in some texts during its training.
+    """Log the attention that a model has in some texts while the model is trained.
 
     The callback extracts the attention of the model in each text before the first step, at each
     evaluation (or every `every` steps), and after the last step. To each active run of an
     experiment tracker, it logs one interactive page per text. By default, the page shows all heads.
     The callback also logs one metric per attention pattern, such as ``attention/previous token``.
-    The score of a head is its weight on the query-key pairs of the pattern. The metric is the
-    largest score of all heads in a text, averaged over the texts. After the last step, the callback
+    A pattern is a set of query-key pairs. The score of a head is its weight on these pairs, summed
+    over the keys and averaged over the queries that have such a pair. The metric is the largest
+    score of all heads in a text, averaged over the texts. After the last step, the callback
     logs one additional page per text, with a slider that chooses the step.
 
     Parameters
@@ -34,7 +35,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         Class of the views on the pages: `attnviz.ModelView` (default, shows all heads),
         `attnviz.HeadView`, `attnviz.MatrixView` or `attnviz.NeuronView`.
     every : "evaluate" or int, default "evaluate"
-        Number of steps from one log to the next. "evaluate" means after each evaluation.
+        The attention is logged at each multiple of this number of steps. "evaluate" means after
+        each evaluation.
     to : run, module, path-like or list of these, optional
         Runs or folders to which to log, as in `attnviz.integrations.log`. By default, all runs that
         are active when the callback logs. If no run is active, nothing is logged, and a warning is

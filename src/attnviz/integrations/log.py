@@ -56,7 +56,8 @@ class Entry:
     def picture(self) -> NDArray[np.uint8]:
         """Picture of all heads that the view shows, uint8, (height, width, 3).
 
-        Raise TypeError if the view is not a view of a record, such as the embedding view.
+        Raise TypeError if the view does not show a record. For example, an `EmbeddingView` does
+        not.
         """
         if not isinstance(self.view, RecordView):
             raise TypeError(
@@ -111,7 +112,7 @@ def log(
     ------
     TypeError
         If `view` is not a view, if `to` has another type, or if the target is TensorBoard and
-        `view` is an embedding view or an atlas.
+        `view` does not show a record (`attnviz.EmbeddingView` and `attnviz.AtlasView`).
     ValueError
         If `step` or `max_mb` is invalid, if no run is active, if a run has ended, or if the page
         would be larger than `max_mb`.
@@ -155,9 +156,10 @@ def write_entry(entry: Entry, targets: Sequence[Any]) -> None:
 def resolve_targets(to: Any) -> list[Any]:
     """Convert the argument `to` of `log` to a list of runs and folders.
 
-    Folders are returned as `Path`. If `to` is None, return all active runs, or an empty list if no
-    run is active. Raise TypeError if an item is not a run, a module of a tracker or a path. Raise
-    ValueError if a run has ended, or if a module has no active run.
+    A folder becomes a `Path`, and a module becomes the active run of its tracker. If `to` is None,
+    return all active runs, or an empty list if no run is active. Raise TypeError if an item is not
+    a run, a module of a tracker or a path. Raise ValueError if a run has ended, or if a module has
+    no active run.
     """
     if to is None:
         return [run for package in _TRACKERS if (run := _active_run(package)) is not None]
@@ -183,7 +185,10 @@ def resolve_targets(to: Any) -> list[Any]:
 
 
 def _package(run: Any) -> str:
-    """Return the name of the top-level package that has the module `run`, or the class of `run`."""
+    """Return the name of the top-level package of a run.
+
+    `run` is a run or a module. For a run, the package is that of its class.
+    """
     name = run.__name__ if isinstance(run, ModuleType) else type(run).__module__
     return name.partition(".")[0]
 
@@ -196,15 +201,15 @@ def _active_run(package: str) -> Any:
     try:
         run = _TRACKERS[package].active_run(sys.modules.get(package))
     # If the package was not imported, `active_run` gets None. If the user has a folder with the
-    # name of the package, such as "wandb", `active_run` gets an empty package. Both lack the
-    # attribute that it reads.
+    # name of the package, such as "wandb", `active_run` gets an empty package. None and the empty
+    # package lack the attribute that `active_run` reads.
     except AttributeError:
         return None
     return None if run is None or _has_ended(run) else run
 
 
 def _has_ended(run: Any) -> bool:
-    """Whether a run has ended, so that what is logged would be lost.
+    """Whether a run has ended. Everything that is logged to an ended run is lost.
 
     A run of Comet has the attribute `ended`, and a run of Weights & Biases `_is_finished`. For runs
     of other trackers, the result is False.
@@ -241,12 +246,13 @@ def _log_to_mlflow(run: Any, entry: Entry) -> None:
 def _log_to_wandb_or_trackio(run: Any, entry: Entry) -> None:
     values: dict[str, Any] = dict(entry.metrics)
     if entry.view is not None:
-        # Pass inject=False, because `inject` would add a style sheet that is loaded from the
-        # network.
+        # Pass inject=False. Otherwise the tracker would add a link to a style sheet on the network,
+        # but the page must also work offline.
         values[entry.name] = sys.modules[_package(run)].Html(entry.page, inject=False)
     if entry.step is not None:
-        # Do not pass the step as the argument `step` of `run.log`. It would set the tracker's own
-        # counter of steps, which could then exceed the steps that the training logs.
+        # Do not pass the step as the argument `step` of `run.log`, because this argument sets the
+        # tracker's own counter of steps. If the counter exceeds the steps that the training logs
+        # next, Weights & Biases drops the values of these steps.
         values["train/global_step"] = entry.step
     run.log(values)
 
@@ -255,6 +261,7 @@ def _log_to_comet(run: Any, entry: Entry) -> None:
     if entry.view is not None:
         run.log_asset_data(entry.page, name=f"{entry.path}.html", step=entry.step)
         # Put each page into a frame, because Comet joins all HTML of a run into one document.
+        # Without frames, the styles and scripts of one page would affect the other pages.
         title = html.escape(
             entry.name if entry.step is None else f"{entry.name}, step {entry.step}"
         )

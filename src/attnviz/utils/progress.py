@@ -122,10 +122,10 @@ def show_progress(title: str, *, shown: bool = True) -> Iterator[None]:
 
     Each part of the computation (`Progress.doing`) has its own bar, whose text begins with `title`.
     A bar appears if the part takes longer than a second. Bars are avoided for short parts, because
-    a bar takes a lock that all bars of the process share. If a KeyboardInterrupt arrives at this
-    moment, the lock may never be released. The block shows no bars if `shown` is False. It also
-    shows no bars in a job or in another ``with show_progress`` block, because the job or the outer
-    block already receives the reports.
+    a bar takes a lock that all bars of the process share. If a KeyboardInterrupt arrives while the
+    bar takes the lock, the lock may never be released. The block shows no bars if `shown` is False.
+    It also shows no bars in a job or in another ``with show_progress`` block, because the job or
+    the outer block already receives the reports.
 
     >>> with show_progress("numbers"):
     ...     report("counting", 1, 2)
