@@ -386,8 +386,8 @@ export interface TokenList {
   /** Rows and columns of the patches of each image among the tokens. Omitted without images. */
   grids?: PatchGrid[];
   /**
-   * Tokens that the model generated, or that a target text prescribed, in order. Omitted for other
-   * texts.
+   * Tokens that the model generated, or tokens of a target text that was given to the model, in
+   * order. Omitted if there are none.
    */
   predictions?: Prediction[];
 }

@@ -40,8 +40,8 @@ class TokenList(TypedDict):
     grids : list of PatchGrid
         Rows and columns of the patches of each image among the tokens. Omitted without images.
     predictions : list of Prediction
-        Tokens that the model generated, or that a target text prescribed, in order. Omitted for
-        other texts.
+        Tokens that the model generated, or tokens of a target text that was given to the model, in
+        order. Omitted if there are none.
     """
 
     text: list[str]

@@ -29,8 +29,10 @@ from attnviz.utils.progress import Pace
 TILE = 256
 # Maximum zoom level. A matrix that needs a higher level does not fit into memory.
 _MAX_LEVEL = 24
-# All queries of a tile are used if the matrices of all requested heads, or their parts in the tile,
-# have at most this many weights in total.
+# Number of weights up to which tiles are never sampled. All queries of a tile are used if the
+# complete matrices of the requested heads have at most this many weights in total, or if the parts
+# of these matrices in the tile have at most this many weights in total. Only matrices whose softmax
+# must be computed are counted (see `_num_matrices`).
 MAX_EXACT_PAIRS = 1 << 24
 # Approximate maximum number of weights that are computed for a tile with sampled queries.
 _MAX_SAMPLED_PAIRS = 1 << 26

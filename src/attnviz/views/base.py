@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 # Names that BertViz or other functions of attnviz use for traits of views, with the names of these
 # traits. If a user passes such a name, the error message suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Names of the traits that every displayed widget of ipywidgets shares with the browser, such as
-# `layout`. Without them, the browser cannot create a widget.
+# Names of the traits that the browser needs to create a widget. They are all traits, such as
+# `layout`, that every displayed widget of ipywidgets shares with the browser, except `_view_count`.
+# ipywidgets can count in `_view_count` how often a page displays a widget. No page needs the count
+# to create a widget, so it is left out.
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
 ]
@@ -71,7 +73,8 @@ class View(anywidget.AnyWidget):
     """
 
     name: ClassVar[str]
-    #: Name of the JavaScript bundle with the widget (a file of ``js/src/widgets``).
+    #: Name of the JavaScript bundle that contains the code of the view. The file in
+    #: ``js/src/widgets`` from which the bundle is built has the same name.
     _bundle: ClassVar[str] = "records"
     #: Whether the view has the argument `include_layers`.
     offers_layers: ClassVar[bool] = True
@@ -282,10 +285,10 @@ class View(anywidget.AnyWidget):
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
-        """Return the page that `save` and `to_svg` write to a file or draw as a picture.
+        """Return the page that `save` writes to a file, and from which pictures are drawn.
 
-        If computing the data of a view can take minutes, the subclass waits for the data in this
-        method, but not in `_page`.
+        By default this is the page of `_page`. If computing the data of a view can take minutes,
+        the subclass overrides this method and waits for the data here. Its `_page` does not wait.
         """
         return self._page(state)
 
@@ -434,9 +437,10 @@ class View(anywidget.AnyWidget):
             self._show_saved()
 
     def _show_saved(self) -> None:
-        """Add a picture to the outputs of the cell, for readers of the notebook without a kernel.
+        """Add a picture of the view to the outputs of the cell.
 
-        If ``options.snapshot`` is "page", the interactive page is added, too.
+        Readers see the picture if they open the saved notebook without a kernel. If
+        ``options.snapshot`` is "page", the interactive page is added, too.
         """
         from attnviz.pages.notebook import show_saved
 

@@ -2,8 +2,9 @@
 
 The changed attention is a list of changes, such as the ablation of a head, which are made together.
 The model first runs without changes, and this run is stored. After that, new changes usually need
-one further run. An answer is the number on which an effect is measured, for example the logit of a
-token. Cutting a pair of a query and a key removes its weight.
+one further run. An answer is a number that is computed from the outputs of a run, for example the
+logit of one token minus the logit of another token. The effect of changes is the difference that
+they make to the answer. Cutting a pair of a query and a key removes its weight.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ from attnviz.utils.progress import report
 _MAX_OUTCOMES = 50
 # Maximum number of runs whose weights are cached.
 _MAX_RUNS = 2
-# Maximum number of changes that the name of a stack with changed attention describes. For more
-# changes, the name states only their number.
+# Maximum number of changes that are described in the name of a stack with changed attention. If
+# there are more changes, the name states only their number.
 _MAX_NAMED_CHANGES = 2
-# Maximum number of characters of the description. If the description of several changes is longer,
-# the name states only their number. A longer description of one change is cut.
+# Maximum number of characters of this description of changes. If the description of several changes
+# is longer, the name of the stack states only the number of changes. If the description of one
+# change is longer, only its first characters are used.
 _MAX_NAME_LENGTH = 160
 # Maximum number of queries per layer whose outputs are computed again to measure the noise (see
 # `ChangedRuns`).
@@ -78,8 +80,9 @@ _VALUE_BYTES = 1 << 30
 
 Changes = tuple[Change, ...]
 
-#: Answer that is measured: a function, a tuple of one or two tokens or classes, or None for the
-#: default answer of `attnviz.intervene`.
+#: Answer to measure: a function, a tuple of one or two tokens or classes, or None for the default
+#: answer of `attnviz.intervene`. In `ChangedRuns.outcome`, None and an empty tuple have other
+#: meanings.
 Measured = tuple[int | str, ...] | Callable[[Any], Any] | None
 
 
@@ -143,8 +146,8 @@ class ChangedRuns:
     Attributes
     ----------
     measured : tuple of int or str, callable, or None
-        Trait `answer` of the view as a `Measured`. This answer is measured unless the caller passes
-        another one.
+        Trait `answer` of the view as a `Measured`. This answer is measured if a method has no
+        argument for the answer, or if the argument `measured` of `outcome` is None.
     """
 
     def __init__(self, record: AttentionRecord, source: tuple[Any, Any, Any, Any]) -> None:
@@ -291,10 +294,10 @@ class ChangedRuns:
         return header
 
     def page_state(self) -> dict[str, Any]:
-        """Return entries for the state of an exported page, without empty ones.
+        """Return the cached results as entries for the state of an exported page.
 
         The entry "outcomes" has the cached effects. The entry "known_edges" has the cached
-        descriptions of query-key pairs.
+        descriptions of query-key pairs. An entry without content is omitted.
         """
         outcomes = [
             {
@@ -318,8 +321,8 @@ class ChangedRuns:
     def _first_run(self) -> Runner:
         """Run the model without changes, and store the value vectors of its layers.
 
-        If the value vectors exceed `_VALUE_BYTES`, those of only some layers are stored. Raise
-        ValueError if the tokens are not those of the record.
+        If the value vectors of all layers exceed `_VALUE_BYTES`, those of only some layers are
+        stored. Raise ValueError if the tokens of the run differ from the tokens of the record.
         """
         model, inputs, target, options = self._source
         example = Example.one(model, inputs, target, options)
@@ -489,8 +492,9 @@ class ChangedRuns:
     def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
         """Return the cached effects of cutting a pair, and the largest noise of these effects.
 
-        The effects are of runs with one change, which cut the pair in its head, and possibly in
-        other heads or layers. The noise is a string, which is empty if there are no effects.
+        An effect is returned if its run had only one change, and this change cut the pair in its
+        head. The change may also have cut the pair in other heads or layers. The noise is a string,
+        which is empty if no effect is returned.
         """
         cuts: list[Cut] = []
         noise = 0.0

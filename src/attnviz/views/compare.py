@@ -104,7 +104,8 @@ class CompareView(TokenWindows, RecordView):
     """
 
     name: ClassVar[str] = "compare"
-    # A page needs no scores, because scores do not order the heads of this view.
+    # A page needs no scores of heads for patterns such as "previous token", because this view does
+    # not order heads by such scores.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
     # Value of `member`. The defaults of other traits depend on it, and are computed before the

@@ -1,7 +1,7 @@
 """Scores of heads and tokens in views, such as the effects of interventions.
 
-A score has a name. A view shows one of its scores at a time, as one number for each head or token
-of a stack. A note is a sentence that describes what a score measures.
+A score has a name, and one number for each head or token of a stack. If a view has several scores,
+it shows one of them at a time. A note is a sentence that describes what a score measures.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def about_scores(
     """Return the notes or the standard errors of a view's scores after the scores changed.
 
     `before` has the notes or errors from before the change, by name of the score. `new` has the
-    notes or errors that the new scores contain. The result has all entries of `new`, and the
-    entries of `before` whose scores were neither replaced nor removed. If a name has an entry in
-    both, the entry of `before` is kept. `change` is the change of the trait with the scores, as
-    traitlets passes it to observers.
+    notes or errors that the new scores contain, by name of the score. An entry of `before` is
+    dropped if its score was replaced or removed. The result has the remaining entries of `before`,
+    and the entries of `new` for all other names. `change` is the change of the trait with the
+    scores, as traitlets passes it to observers.
     """
     old = change["old"] or {}
     replaced = {name for name in old if old[name] != change["new"].get(name)}

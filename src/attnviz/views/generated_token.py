@@ -1,5 +1,7 @@
 """The generated token that a view shows.
 
+If the model was forced to produce a target text, the tokens of this text count as generated tokens.
+
 A view shows a generated token in one of two rows of the weights: in the row of the query that
 predicted the token, or in the row whose query is the token itself. The trait `prediction` is the
 number of the token among the generated tokens. `as_query` chooses the row. `token` is the position
@@ -32,6 +34,8 @@ class Cursor:
 
 class GeneratedToken(PositionedView):
     """Base class of views that show the generated tokens of a model, one at a time.
+
+    Tokens of a target text, which the model was forced to produce, count as generated tokens.
 
     Attributes
     ----------

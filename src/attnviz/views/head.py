@@ -50,7 +50,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     combine : {"separate", "mean", "max"}
         How several heads are drawn. ``"separate"`` draws each chosen head in its own colour.
         ``"mean"`` and ``"max"`` draw the mean or the maximum of their weights. If no head is
-        chosen, all heads of the layer are combined, and ``"separate"`` also draws their mean.
+        chosen, all heads of the layer are combined: ``"max"`` draws the maximum of their weights,
+        and ``"separate"`` and ``"mean"`` draw the mean.
     top_k : int or None
         Number of strongest keys to draw per query, among the keys that are shown. None draws all
         keys. The default is None for texts of up to 32 tokens, and 3 for longer texts.

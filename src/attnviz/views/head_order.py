@@ -111,7 +111,8 @@ class HeadOrder(HeadRoles):
     # Notes of the results of `attnviz.head_effects` that `scores` was last set to, by name of the
     # score. The trait `scores` itself does not contain them.
     _given_notes: Mapping[str, str] = {}
-    # Standard errors of these results, if they are over several texts.
+    # Standard errors of the results of `attnviz.head_effects` over several texts that `scores` was
+    # last set to, by name of the score, then by stack name.
     _given_errors: Mapping[str, dict[str, _Scores]] = {}
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:

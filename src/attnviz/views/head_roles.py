@@ -1,7 +1,8 @@
 """Roles of heads in views.
 
 A role is a pattern that a head has over a corpus, such as "induction". Views of one text show the
-roles that `attnviz.HeadStatistics` found in a corpus, or roles that the user names.
+roles that `attnviz.HeadStatistics` found in a corpus, or roles that the user names. If a head has
+several roles, the view shows its main role (see `attnviz.corpus.roles.Roles`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from attnviz.views.record_view import RecordView
 
 
 class NeuronView(HeadOrder, GeneratedToken, RecordView):
-    """Computation of the weights of one query: q, k, q x k, their sum, the logit and the weight.
+    """Computation of the weights of one query from q and k, through their products and the logit.
 
     The view has one row per key and one cell per dimension. In a row, the products q x k x scale of
     all dimensions add up to the number beside the cells. The logit is this sum, with the soft cap

@@ -101,10 +101,10 @@ class HeadsView(View):
         return {}
 
     def _first_state(self, values: dict[str, Any], stack: Any) -> dict[str, Any]:
-        """Return the initial values of traits: `values` and, if missing there, default values.
+        """Return the initial values of traits as a dict.
 
-        `values` has the traits that the caller passed, and the layer. Only traits of
-        `_default_traits` get default values here.
+        The dict has all entries of `values`, which are the layer and the traits that the caller
+        passed. If a trait of `_default_traits` is not in `values`, its default value is added.
         """
         return self._default_traits(stack, values["layer"]) | values
 
@@ -302,7 +302,7 @@ class PositionedView(HeadsView):
                 setattr(self, name, value)
 
     def _refit(self) -> None:
-        """Replace the values of traits that are not valid for the current record and stack.
+        """Replace each trait value that is not valid for the current record and stack.
 
         For example, a pinned query or key is unpinned if its position does not exist.
         """

@@ -88,8 +88,8 @@ class RecordView(PositionedView):
     saves_all_heads: ClassVar[bool] = False
 
     _record: AttentionRecord
-    #: Number of times that the record was replaced. When it changes, the browser requests a new
-    #: description.
+    #: Number of times that the record was replaced. When this number changes, the browser requests
+    #: the description of the new record.
     _record_number = traitlets.Int(0, read_only=True).tag(sync=True)
 
     #: Progress of the generation that the view shows (see `attnviz.views.live`), or None if no
@@ -314,7 +314,7 @@ class RecordView(PositionedView):
         There are two outputs, and a reader sees one of them. Programs that allow frames and scripts
         show an interactive page in a frame. Otherwise, for example in an untrusted notebook, on a
         code hosting site or in print, a picture of the view appears. If no browser is installed
-        that can draw the view, a small picture of all heads appears in its place.
+        that can draw this picture, a small picture of all heads appears instead.
 
         Parameters
         ----------
@@ -349,9 +349,11 @@ class RecordView(PositionedView):
 
     @property
     def served_record(self) -> AttentionRecord:
-        """Record that is sent to the browser and to pages.
+        """Record that the browser receives and that exported pages contain.
 
-        In a `CompareView`, it contains the stacks of all members and their differences.
+        In a `CompareView`, it contains the stacks of all compared records, and the differences of
+        their weights from those of the first record. If a view has changes of the attention, its
+        pages can contain further stacks (see `attnviz.views.what_if.WhatIf`).
         """
         return self.record
 

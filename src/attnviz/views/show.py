@@ -102,7 +102,7 @@ class ShowFunction(Protocol[_RecordView_co]):
             Whether to merge subword tokens into words. The weights of a word are the sum over its
             tokens as keys, and the mean over its tokens as queries. Predictions of the model are
             not shown for words.
-        outputs : bool
+        outputs : bool, default False
             Whether to also keep the outputs of heads, which ``order="output norm"`` needs.
         layers, dtype, device, spool : optional
             Layers to read from the model, dtype and device of their queries and keys, and a folder
@@ -266,7 +266,7 @@ def show_compare_view(
         text, or a list of checkpoints and a text. Alternatively, `a` is a `Comparison`, and `b` and
         `c` are omitted.
     names : sequence of str, optional
-        Names of the members of the comparison, for example ``("base", "tuned")``.
+        Names of the compared records, for example ``("base", "tuned")``.
     words : bool, default False
         Whether to merge tokens into words before they are aligned.
     include_layers : int or iterable of int, optional
@@ -287,7 +287,7 @@ def show_compare_view(
     TypeError
         If an argument is missing, unknown, or has an invalid type.
     ValueError
-        If the members have no tokens in common.
+        If the compared records have no tokens in common.
 
     Examples
     --------

@@ -32,7 +32,7 @@ def _plain(number: Any) -> Any:
 def _entries(value: Any) -> Any:
     """Convert a list, tuple, set, range or array to a list with entries converted by `_plain`.
 
-    Return another value as `_plain` does.
+    Any other value is converted by `_plain`.
     """
     value = _plain(value)
     if not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist"):

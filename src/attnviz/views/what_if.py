@@ -1,7 +1,8 @@
 """Base class of views in which a reader can change the attention and run the model again.
 
 A change is, for example, the ablation of a head. The changes of a view are made together in one
-run. The answer is the number that is measured in the run, for example the logit of a token.
+run. The answer is the number that is measured in the run, for example the logit of one token minus
+the logit of another token.
 """
 
 from __future__ import annotations
@@ -49,11 +50,14 @@ class WhatIf(RecordView):
         Whether the model can run again. If False, the reader cannot change the attention. Read
         only.
     answer : int, str, pair of these, callable, or None
-        Number that is measured to find the effect of the changes, as for `attnviz.intervene`: the
-        logit of a token, the difference of the logits of two tokens, or the result of a function.
-        None is the default: the logit of the most likely token before the changes minus the logit
-        of the most likely other token after the changes. An answer other than None is checked when
-        it is set. The check runs the model if the model has not run before.
+        Number that is measured to find the effect of the changes, as for `attnviz.intervene`. For
+        two tokens, the answer is the logit of the first token minus the logit of the second token.
+        For one token, it is the logit of this token minus the logit of the most likely other token.
+        For a function, it is the result of the function. None is the default answer of `intervene`,
+        for most models the logit of token A minus the logit of token B. Token A is the most likely
+        token before the changes, and token B is the most likely other token after the changes. An
+        answer other than None is checked when it is set. The check runs the model if the model has
+        not run before.
     changes : list of Change
         Changes of the attention, which are made together when the model runs again: `Ablate` (with
         factor 0), `Knockout` and `HideTokens`, as for `attnviz.intervene`. Each argument of a

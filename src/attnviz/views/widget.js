@@ -1,6 +1,7 @@
-// Module of a widget. Browsers never unload a module, so this one is small, and it loads the code of
-// the views once for all widgets of the page with the same code. The code is deflated, in base64. The
-// trait `_code` refers to the model of another widget that contains it.
+// Module of a view's widget. Browsers never unload a module, so this module is small, and it loads
+// the code of the views once for all widgets of the page with the same code. The code is deflated,
+// in base64. The trait `_code` refers to the model of a widget that contains the code or, in marimo,
+// contains the code itself.
 const modules = (globalThis[Symbol.for("attnviz modules")] ??= new Map());
 async function codeOf(model) {
   const reference = model.get("_code");
