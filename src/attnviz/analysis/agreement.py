@@ -1,8 +1,8 @@
 """Two tests of whether attention weights explain what a model does.
 
 `kendall_tau` compares the order of two lists of numbers, such as weights and effects of tokens.
-`movable_weight` finds other weights of a query with which the head has the same output for this
-query. These weights are on other keys as far as possible.
+`movable_weight` takes the weights of one query, and finds different weights that give the head the
+same output for this query. The found weights overlap as little as possible with the given weights.
 """
 
 from __future__ import annotations

@@ -92,7 +92,10 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
 
 
 def possible_measures(stack: AttentionStack) -> list[Measure]:
-    """Return the measures that can have a score for the heads of a stack without signed values."""
+    """Return the measures that can have a score for the heads of a stack.
+
+    The caller must check that the stack has no signed values.
+    """
     queries, keys = facts_of(stack)
     causal = stack.causal
     return [

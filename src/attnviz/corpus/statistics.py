@@ -935,9 +935,10 @@ def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple
     """
     means = _divide(sums, counts)
     deviations = squares - counts * means**2
-    # If a quantity is equal in all texts, its deviations should be 0, but rounding errors can make
-    # them larger. Set deviations to 0 if they are at most the largest rounding error of the sum: a
-    # sum has `counts` additions, each with one rounding error.
+    # `deviations` has the sum of squared deviations from the mean for each quantity. If a quantity
+    # is equal in all texts, this sum should be 0, but rounding errors can make it larger. Set the
+    # sum to 0 if it is at most the largest rounding error of `squares`, which is a sum of `counts`
+    # terms: each addition of a term has one rounding error.
     deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
     return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
 

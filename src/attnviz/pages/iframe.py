@@ -23,9 +23,9 @@ _FOLLOW = (
     "frame.contentWindow.postMessage('attnviz: height?', '*');"
 )
 
-# Sizes in pixels for `estimate_height`: the height of the controls above and below a picture, the
-# height of a token, the width of the column that contains the view, and the maximum height of a
-# view. If a text has more than `_MAX_TOKENS` tokens, only this number is counted.
+# Sizes in pixels for `estimate_height`: the height of a view's controls (above and below its
+# drawing), the height of a token, the width of the column that contains the view, and the maximum
+# height of a view. If a text has more than `_MAX_TOKENS` tokens, only `_MAX_TOKENS` are counted.
 _CONTROLS_HEIGHT = 480
 _TOKEN, _MAX_TOKENS = 26, 64
 _COLUMN = 780

@@ -182,9 +182,9 @@ def change_outputs(
 def _replace_outputs(output: torch.Tensor, change: LayerChange, *, edited: bool) -> None:
     """Replace outputs of heads, and multiply outputs of heads by factors.
 
-    `output` is (queries, heads, value_dim). If `edited` is True, `edit_weights` has multiplied the
-    weights of those heads whose output is not replaced by their factors. Then only the factors of
-    heads with a replaced output are applied.
+    `output` is (queries, heads, value_dim). If `edited` is True, only the factors of heads with a
+    replaced output are applied, because `edit_weights` has already applied the factors of all other
+    heads to their weights.
     """
     for head, vector in change.outputs.items():
         output[:, head] = vector.to(output)
@@ -231,7 +231,10 @@ def _change_rows(
     unpadded: Positions,
     changed: _ChangedWeights,
 ) -> None:
-    """Overwrite the outputs of one example's changed rows by outputs from the `changed` weights."""
+    """Overwrite the outputs of the changed rows of one example.
+
+    The new outputs are the products of the weights in `changed` and the values of the call.
+    """
     output, value, vectors = call.output[example], call.value, attention.vectors
     if value is None or vectors is None:
         raise TypeError("attention without queries, keys and values cannot be changed")
@@ -344,7 +347,8 @@ def _edit_example(
             on_device = tuple(indices.to(matrices.device) for indices in index)
             matrices[on_device] = changed.to(matrices)
     for head, factor in change.factors.items():
-        # `change_outputs` applies the factor of a head whose output is replaced.
+        # Do not apply the factor of a head whose output is replaced: `change_outputs` applies this
+        # factor to the new output.
         if head not in change.outputs:
             matrices[head] *= factor
 
@@ -364,7 +368,8 @@ def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.T
     )
     if isinstance(output, torch.Tensor) and call.weights is not None:
         # The output may have batch and heads as one axis, or two axes for the heads. If the reshape
-        # had to copy the output, the address changes, and the result is not a view.
+        # has to copy the output, the address changes. Such a copy is not accepted, because a
+        # change of the copy would not change the output.
         address = output.data_ptr()
         output = output.reshape(examples, -1, *output.shape[-2:]).transpose(1, 2)
         has_known_axes = output.data_ptr() == address

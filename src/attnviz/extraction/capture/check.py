@@ -10,8 +10,9 @@ functions that transformers does not ship: all rows, unless they have more than
 
 The rows of a head are evenly spread over the text, and shifted a little from head to head. If a
 text has at most 32 times as many tokens as there are heads, the heads together cover all rows. Then
-a mask that is wrong in one row of all heads is found. If more than n / 32 consecutive rows of one
-head are wrong, of n rows in total, at least one of the wrong rows is compared.
+a mask that is wrong in one row of all heads is found. If a head has n rows and more than n / 32
+consecutive rows are wrong, at least one of the wrong rows is compared. These statements hold for
+calls with one example. If there are several examples, fewer rows of each example are compared.
 
 A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`).
 
@@ -41,12 +42,12 @@ _ROWS = 32
 # Minimum number of compared rows of each head and example in a call with several examples.
 _MIN_ROWS_OF_EXAMPLE = 4
 # Number of weights of a call up to which all its rows are compared, if transformers does not ship
-# the function. In a larger call, as many rows are compared as have this number of weights, but at
-# least as many rows as for other functions.
+# the function. In a call with more weights, the compared rows have at most this number of weights,
+# unless these would be fewer rows than for functions that transformers ships.
 _MAX_FOREIGN_ENTRIES = 1 << 22
-# Maximum number of weights computed at once (512 KiB of float32). The weights of one query in all
-# heads that share a key head are always computed at once, even if they are more. Rows of several
-# calls are collected until they have this number of weights together.
+# Maximum number of weights computed at once (512 KiB of float32). At least one row of each of the
+# heads with the same key head is computed at once, even if these rows have more weights. Rows of
+# several calls are collected until they have this number of weights together.
 _MAX_ENTRIES_AT_ONCE = 1 << 17
 
 # Limit of the error of a row whose output is compared. The error is the smallest c for which the
@@ -74,10 +75,10 @@ _MAX_ENTRIES_AT_ONCE = 1 << 17
 # logits are large, the right-hand sides are large, so small errors of captured queries, keys or
 # masks are not found.
 _MAX_ROW_ERROR = 4.0
-# Limit of the error of a head: the root mean square of the errors of its compared rows of outputs.
-# The largest error in the same extractions was 0.4. The limit is lower than that of a single row,
-# because rounding errors are large in few rows only. If the model computes its weights with another
-# formula, the error is large in all rows.
+# Limit of the error of a head whose outputs are compared. The error of the head is the root mean
+# square of the errors of its compared rows. The largest error of a head in the same extractions was
+# 0.4. The limit is lower than that of a single row, because rounding errors are large in few rows
+# only. If the model computes its weights with another formula, the error is large in all rows.
 _MAX_HEAD_ERROR = 1.0
 # Limit of the error of a row whose weights are compared: the smallest c for which the second
 # inequality above `_MAX_ROW_ERROR` holds.
@@ -143,12 +144,12 @@ class _Sample:
         )
 
     def parts(self, num_samples: int) -> Iterator[tuple[slice, slice]]:
-        """Divide the compared weights into parts, with `_MAX_ENTRIES_AT_ONCE` weights if possible.
+        """Divide the compared weights into parts of at most `_MAX_ENTRIES_AT_ONCE` weights.
 
         Yield a slice of the heads and a slice of the rows for each part. A part has these heads and
         rows of all `num_samples` samples that are compared together. Heads that share keys or
-        values stay together. A part has at least one row of these heads, even if it has more
-        weights than `_MAX_ENTRIES_AT_ONCE`.
+        values are in the same part. Therefore the smallest possible part, one row of each of these
+        heads, may have more weights than `_MAX_ENTRIES_AT_ONCE`.
         """
         num_heads, num_rows = self.actual.shape[:2]
         num_keys = self.attention.num_keys
@@ -186,7 +187,7 @@ class SelfCheck:
         unpadded: Sequence[Positions],
         name: str,
     ) -> None:
-        """Compare outputs computed from `attentions` with the call's output, if it is known.
+        """Compare the call's output, if it is known, with outputs computed from `attentions`.
 
         `attentions` and `unpadded` have one entry for each example (or window) of the call. The
         comparison may be postponed to a later call of this method or of `finish`. This method
@@ -281,7 +282,10 @@ class SelfCheck:
 
 
 def _choose_rows(attention: QueryKeyAttention, max_rows: int) -> torch.Tensor:
-    """Return the indices of the rows to compare, as in `_Sample`, at most `max_rows` per head."""
+    """Return the indices of the rows to compare, at most `max_rows` per head.
+
+    The result has the shape of `_Sample.rows`.
+    """
     heads, length = attention.num_heads, attention.num_queries
     if length <= max_rows:
         return torch.arange(length)[None]
@@ -304,7 +308,7 @@ def _rows_of(
 
     `tensor` is (heads, queries, ...). `unpadded` has the positions of the queries that are not
     padding, or is None if no query is padding. `rows` has indices into the queries that are not
-    padding: (heads, rows), or (1, rows) if all heads have the same.
+    padding: (heads, rows), or (1, rows) if all heads have the same indices.
 
     The rows are copied, because the model may overwrite `tensor` before they are compared.
     """
@@ -408,8 +412,8 @@ def _output_error(
     total = sums[..., -1:] if sink_term is None else sums[..., -1:] + sink_term
     sums /= total
     expected, mean_square = sums[..., :-2], sums[..., -2:-1]
-    # With e = unit * size: if a logit has the error c * e, its weight has the relative error
-    # exp(c * e) - 1. `relative` is this error divided by c, for c = `_MAX_ROW_ERROR`.
+    # Let e = unit * size. If a logit has the error c * e, its weight has the relative error
+    # exp(c * e) - 1. `relative` is this relative error divided by c, for c = `_MAX_ROW_ERROR`.
     relative = (_MAX_ROW_ERROR * unit * size).clamp_max(60.0).expm1() / _MAX_ROW_ERROR
     spread = mean_square - expected.square().sum(dim=-1, keepdim=True)
     limit = unit * (_length(actual) + mean_square.sqrt())
@@ -425,7 +429,7 @@ def _length(vectors: torch.Tensor) -> torch.Tensor:
 def _stacked(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
     known = [tensor.detach() for tensor in tensors if tensor is not None]
     if len(known) == 1:
-        # A view is faster than a copy.
+        # Return a view, because `torch.stack` would copy the tensor.
         return known[0][None]
     return torch.stack(known) if known else None
 
@@ -504,8 +508,8 @@ def sinks_of(call: AttentionCall) -> torch.Tensor | None:
 def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
     """Return the output of a call as (batch, queries, heads, value_dim).
 
-    Return None if the output is not a floating-point tensor with this number of entries, or if the
-    values of the call are not known.
+    Return None if the values of the call are not known, or if the output is not a floating-point
+    tensor whose number of entries fits this shape.
     """
     output, value = call.output, call.value
     if not isinstance(output, torch.Tensor) or value is None or not output.is_floating_point():

@@ -179,8 +179,8 @@ class Collector:
         self.changed: set[ModuleRun] = set()
         self.runs: list[Run] = []
         self._by_module_run: dict[ModuleRun, Run] = {}
-        # Largest number of examples or windows of a call. If the batch has several examples, 1
-        # means that the model joins all of them to one.
+        # Largest number of examples or windows of a call. If the number is 1 and the batch has
+        # several examples, the model joins all examples to one.
         self.max_examples = 0
         self._copier = Copier(options, spools)
         self.trace_all = trace_all
@@ -312,7 +312,7 @@ class Collector:
         windows: int,
         read: Callable[[], Sequence[Captured]],
     ) -> None:
-        """Add the attention of a call, which `read` returns, to `run`."""
+        """Add the attention of a call to `run`. `read` returns the attention of each example."""
         if not run.num_calls:
             run.num_heads = call.num_heads
             run.is_copied = self.is_requested(run.name)
@@ -339,7 +339,10 @@ class Collector:
             run.calls.append(attentions[window::windows])
 
     def _changes_of(self, run: Run) -> list[LayerChange | None]:
-        """Return the change of a run, or None, for each example. Empty if no example has one."""
+        """Return the change of a run, or None, for each example.
+
+        Return an empty list if no example has a change of this run.
+        """
         changes = [change.get((run.name, run.turn)) for change in self._changes]
         return changes if any(change is not None for change in changes) else []
 
@@ -350,7 +353,10 @@ class Collector:
         run: Run,
         read: Callable[[], Sequence[Captured]],
     ) -> None:
-        """Change the output of a call, if a change was requested. `read` returns its attention."""
+        """Change the output of a call if a change was requested.
+
+        `read` returns the attention of the call for each example.
+        """
         changes = self._changes_of(run)
         if changes:
             module_run = (run.name, run.turn)
@@ -521,7 +527,10 @@ def joined_windows(parts: Sequence[Captured]) -> Captured:
 
 
 def _window_indices(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the number of each token's window, and the index of each token in its window."""
+    """Return the index of each token's window, and the index of each token in its window.
+
+    `lengths` has the number of tokens of each window.
+    """
     windows = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     return windows, torch.cat([torch.arange(length) for length in lengths])
 

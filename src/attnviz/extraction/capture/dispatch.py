@@ -30,7 +30,8 @@ class AttentionCall:
 
     The tensors belong to the model, which may overwrite them. Copy the tensors that are needed
     after the call. Tensors that were observed in a module's own code may have other axes before the
-    last two than stated here. `attnviz.extraction.capture.calls.with_four_axes` changes them.
+    last two than stated here. `attnviz.extraction.capture.calls.with_four_axes` reshapes these
+    tensors, except `output`.
 
     Attributes
     ----------
@@ -126,7 +127,7 @@ def report(sink: Sink, undo: Cleanup) -> None:
     """Pass the attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
     Only calls of functions that the dispatcher returns during this block are passed. An error
-    raised in `sink` ends the model's forward. Captures may run in several threads at once: the last
+    raised in `sink` ends the model's forward. If captures run in several threads at once, the last
     capture that ends restores the original method of transformers.
     """
     undo.add(partial(_sink.set, _sink.get()))

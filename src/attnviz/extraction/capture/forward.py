@@ -33,7 +33,7 @@ from attnviz.extraction.predictions import num_logits
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup, SharedChange
 
-#: Note that a record gets if the model was in training mode.
+#: Text of the note in the record of a model that was in training mode.
 TRAINING_NOTE = (
     "The model was in training mode: attention is shown without dropout, as in evaluation mode."
 )
@@ -69,13 +69,15 @@ def run_forward(
 
     For each example, `spools` has a spool (a folder on disk), which is cleared before the copies
     are written. If `spools` is empty, copies stay in memory. `changes` and `skipped` are as for
-    `Collector`. `observe` gets each attention call after its output was changed. `logits` is the
-    minimum number of final positions for which the model computes logits (None means 1).
+    `Collector`. `observe` gets each attention call after the requested changes of its output.
+    `logits` is the minimum number of final positions for which the model computes logits (None
+    means 1).
 
     `trace_all` is whether all modules with softmax attention are traced, which means that their
-    torch functions are observed. Pass True or False if an earlier forward of the same inputs has
-    shown which is needed. If `trace_all` is None, modules that use transformers' attention
-    dispatcher are not traced, and the model runs again in two cases:
+    torch functions are observed. If it is True or False, the model runs once. Pass one of these
+    values if an earlier forward of the same inputs has shown whether tracing is needed. If
+    `trace_all` is None, modules that use transformers' attention dispatcher are not traced, and the
+    model runs again in two cases:
 
     - An attention module was not captured, because it did not use the dispatcher (although its code
       can), or because it replaced another module during the forward. The next run traces all
@@ -83,8 +85,9 @@ def run_forward(
     - The number of a requested layer was predicted wrongly, so the layer was not copied. The next
       run copies all layers.
 
-    Raise MemoryError or OSError before the run if the copies would exceed the free space, and
-    RuntimeError if a run of a module in `changes` was not changed, or did not happen.
+    Raise MemoryError or OSError before the model runs if the copies would exceed the free space.
+    Raise RuntimeError if `changes` has a run of a module that did not happen, or whose attention
+    was not changed.
     """
     may_repeat, trace_all = trace_all is None, bool(trace_all)
     copied = options
@@ -181,7 +184,7 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     Unless the batch sets `use_cache` or may contain packed texts (several texts in one row), the
     forward has no cache. If the model can skip logits, it computes them only for the last
     positions: for at least `logits` positions, and for all positions that predict tokens of a
-    produced text.
+    produced text (a text that the model generated or was forced to produce).
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
@@ -210,9 +213,9 @@ def check_capture(
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
     they stay in memory. If no text will be generated, `max_tokens` is None. Otherwise it is a
-    function that takes the number of tokens before the generation, and returns the maximum number
-    of these and the generated tokens together. In an encoder-decoder model, both numbers count the
-    tokens of the decoder, which has one token before the generation by default.
+    function that takes the number of tokens before the generation, and returns the largest possible
+    total of these tokens and the generated tokens. In an encoder-decoder model, both numbers count
+    the tokens of the decoder. By default, the decoder has one token before the generation.
     """
     collector = Collector(loaded, batch, options)
     if max_tokens is not None:

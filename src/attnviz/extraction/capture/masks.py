@@ -1,6 +1,6 @@
 """Conversion of an attention function's mask arguments into masks and biases of a record.
 
-A mask has the keys to which each query may attend. A bias is added to the logits. The meaning of a
+A mask states to which keys each query may attend. A bias is added to the logits. The meaning of a
 mask argument depends on the implementation of attention. Many layers receive the same mask, so
 recent results are cached. Queries and keys that are padding are dropped.
 """
@@ -124,7 +124,7 @@ class MaskReader:
                 added = values if added is None else added + values
         mask: Mask | None = None
         if band is not None and allowed is None and _same_positions(unpadded):
-            # A `BandMask` has only three numbers, so it is smaller than flags of all pairs.
+            # Keep the `BandMask` instead of flags of all pairs, because it has only three numbers.
             mask = band
         else:
             if band is not None:

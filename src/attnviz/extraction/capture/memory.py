@@ -37,7 +37,7 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     Parameters
     ----------
     device : device
-        The CPU, or a CUDA device.
+        The device. The number of free bytes can be known only for the CPU and CUDA devices.
     root : Path
         Folder that contains the ``proc`` and ``sys`` folders of Linux.
 
@@ -151,10 +151,10 @@ class LayerSize:
 
 
 def layer_sizes(collector: Collector) -> list[LayerSize]:
-    """Return the size of the attention that `collector` would copy, for each layer over a text.
+    """Return the size of the attention that `collector` would copy from each layer.
 
-    Layers that `collector` would not copy are omitted, and so are layers whose number of heads or
-    head size is not known.
+    The list has only layers that attend to tokens of a text. Layers that `collector` would not copy
+    are omitted, and so are layers whose number of heads or head size is not known.
     """
     sizes = []
     model, scan = collector.model, collector.scan
@@ -215,8 +215,8 @@ def forward_memory(model: Any, count: int, length: int) -> int:
     """Estimate the bytes that a forward of `count` texts of `length` tokens needs.
 
     The parameters of the model are not included. The estimate is the sum of the activations of one
-    layer, the attention weights of one layer and their copy in float32 (which eager attention
-    makes). If the model cannot skip logits, twice the logits of all tokens are added.
+    layer, its attention weights, and the float32 copy of these weights that eager attention makes.
+    If the model cannot skip logits, twice the size of the logits of all tokens is added.
     """
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)

@@ -102,9 +102,9 @@ def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[st
     """Find the outermost module lists that contain captured attention over text.
 
     The keys of the result are the paths of the lists. A value is a phrase that follows the layer
-    numbers in a sentence. It is " of the model" if the layers of the stack are numbered in the
-    order of their calls. Otherwise, it names the stack (" of stack self"), or is empty if the
-    record has only one stack.
+    numbers in a sentence. Usually the phrase names the stack (" of stack self"), or is empty if the
+    record has only one stack. If the stack numbers its layers in the order of their calls, the
+    phrase is " of the model", because the numbers count the model's layers, not those of the stack.
     """
     lists: dict[str, str] = {}
     for name, layers in stacks.items():

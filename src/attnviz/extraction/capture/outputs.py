@@ -1,7 +1,7 @@
 """Outputs of heads, and the output projections that add them to the residual stream.
 
-The output projection maps the concatenated outputs of all heads to the residual stream. It is found
-while the model runs: it is the module that receives the output of the attention.
+The output projection is a module that maps the concatenated outputs of all heads to the residual
+stream. It is recognised while the model runs, because its input is the output of the attention.
 """
 
 from __future__ import annotations
@@ -174,6 +174,7 @@ def _possible_matrices(
         # (inputs, outputs).
         yield weight.float().T
         yield weight.float()
-    # The tensor of a quantized weight is not the matrix, so project unit vectors.
+    # The tensor of a quantized weight is not the matrix. So project unit vectors: the results,
+    # without the bias, are the rows of the matrix.
     unit_vectors = torch.eye(example.numel(), dtype=example.dtype, device=example.device)
     yield projection(unit_vectors[None])[0].float() - bias

@@ -32,8 +32,8 @@ class RunningModules:
         modules whose code calls transformers' attention dispatcher are not traced, although some of
         them compute a part of their attention in their own code.
     skipped : iterable of ModuleRun
-        Runs of modules that the next forward leaves out. They count as earlier runs, so the number
-        of a run is the same as in a complete forward.
+        Runs of modules that the next forward leaves out. They are counted before the runs of the
+        forward, so each run has the same number as in a complete forward.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Functions that group captured attention into stacks of numbered layers.
 
-A stack is the attention of one kind ("self", "cross", "vision", ...) in all layers. Each layer of a
-stack is one run of an attention module, because a module may run several times in a forward.
+A stack is the attention of one kind ("self", "cross", "vision", ...) in all layers. A layer of a
+stack is one run of an attention module. If a module runs several times in a forward, each run is a
+separate layer.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # If the numbers of queries and keys differ, the keys are other tokens than the queries (as
+        # If the numbers of queries and keys differ, queries and keys belong to different tokens (as
         # in a resampler), so the layer is cross-attention. Virtual keys of an adapter do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind

@@ -98,7 +98,7 @@ class ChangedSteps:
         self._offset = 0 if cache is None else int(cache.get_seq_length())
         self._running.restart()
         self._changed.clear()
-        # Each step has its own masks, so start with an empty cache of masks.
+        # Masks of earlier steps do not occur again, so start with an empty cache of masks.
         self._masks = MaskReader()
 
     def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.utils.cleanup import Cleanup
 
-# Names of torch functions and tensor methods. The functions of a set have the same effect.
+# Names of torch functions and tensor methods. All functions of a set are treated in the same way.
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
 _TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 _OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide", "divide"}
@@ -107,7 +107,7 @@ class Logits:
 
     @property
     def is_only_scaled(self) -> bool:
-        """Whether the module has applied no operation to the product except factors."""
+        """Whether the product got neither an added term nor a mask nor a soft cap."""
         return not (self.added or self.blocked or self.is_bounded or self.softcap is not None)
 
 
@@ -131,9 +131,10 @@ class _Call:
 class _ModuleTrace:
     """Tensors that one run of a module computed, identified by their `id`.
 
-    The keys of `logits` and `weights` are ids. In `logits`, the value of a tensor of logits states
-    the operations that led to it. `weights` has an entry for the result of each softmax, and for
-    each tensor computed from this result. The value of all these tensors is the same pair: the
+    The keys of `logits` and `weights` are ids. `logits` has an entry for each product of queries
+    and keys, and for each tensor computed from such a product by known operations. The value of an
+    entry states these operations. `weights` has an entry for the result of each softmax, and for
+    each tensor computed from this result. The entries of one softmax share one value, a pair: the
     result before it was edited, and the logits of the softmax (None if they are not known). The
     tensors are kept alive, because Python may reuse the id of a freed object.
     """
@@ -142,9 +143,9 @@ class _ModuleTrace:
     logits: dict[int, Logits] = field(default_factory=dict)
     weights: dict[int, tuple[torch.Tensor, Logits | None]] = field(default_factory=dict)
     # Names of functions with which the module changed weights after the softmax. A key is the id of
-    # the first entry of the pair in `weights`.
+    # the softmax's result before it was edited: the first entry of a pair in `weights`.
     changed: dict[int, str] = field(default_factory=dict)
-    # Ids of weights that were already multiplied by values.
+    # Ids of tensors of weights that the module has already multiplied by values.
     multiplied: set[int] = field(default_factory=set)
     # Ids of all matrix products, and of all tensors computed from them. If a term that is added to
     # logits is among them, the logits are a sum of two products.
@@ -318,9 +319,9 @@ def _follow(trace: _ModuleTrace, call: _Call) -> Logits | None:
         return None
     position = positions[0]
     if len(positions) == 2:
-        # Both arguments are computed from products. Assume that the argument that was computed
-        # first comes from queries and keys. The other argument becomes an added term: it comes from
-        # position embeddings.
+        # Both arguments are computed from matrix products. Assume that the argument that was
+        # computed first comes from queries and keys, and that the other argument comes from
+        # position embeddings. So the other argument becomes an added term.
         first, second = (list(traced).index(id(args[index])) for index in positions)
         position = positions[0] if first <= second else positions[1]
     logits = traced[id(args[position])]
@@ -393,7 +394,8 @@ def _mask(logits: Logits, position: int, call: _Call) -> Logits | None:
 def _scale(logits: Logits, factor: Any, *, over: bool) -> Logits | None:
     number = _as_number(factor)
     if number is None:
-        # Multiply the queries by a factor for each head, of shape (..., heads, 1, 1), as in Swin 2.
+        # A tensor (..., heads, 1, 1) has a factor for each head, as in Swin 2. Apply it to the
+        # queries, because `scale` is one number for all heads.
         is_of_heads = isinstance(factor, torch.Tensor) and factor.shape[-2:] == (1, 1)
         if not is_of_heads or not logits.is_only_scaled:
             return None
@@ -485,9 +487,9 @@ def _call_of_softmax(
 def _output_of(call: _Call, multiplied: Collection[int]) -> torch.Tensor | None:
     """Return the result of `call`, the product of weights and values: (..., queries, value_dim).
 
-    The returned tensor is the result or a view of it. Its axes before the last two are in the order
-    of the weights' axes. `multiplied` has the ids of the tensors of weights. Return None if the
-    order of the result's axes is not known.
+    The returned tensor is the result of `call` or a view of it. Its axes before the last two are in
+    the order of the weights' axes. `multiplied` has the ids of the tensors of weights. Return None
+    if the axes of the result cannot be identified.
     """
     if call.name == "einsum":
         letters, operands, of_result = _read_einsum(call.args)
@@ -512,12 +514,15 @@ _EQUATION = re.compile(r"^([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)$")
 
 
 def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Logits | None:
-    """Return the operands of a matrix product as queries and keys, or None if they do not fit.
+    """Return the `Logits` of a matrix product, with its operands as queries and keys.
 
     `name` is the name of a torch function that computes matrix products, such as ``"matmul"``, and
-    `args` and `kwargs` are its arguments. Both operands of ``matmul`` and ``bmm``, or the result of
-    ``einsum``, must have at least three axes. The last two axes of the result are those of the
-    queries and the keys.
+    `args` and `kwargs` are its arguments. The last two axes of the product are those of the queries
+    and the keys.
+
+    Return None if an operand of ``matmul`` or ``bmm`` has fewer than three axes, or if an
+    ``einsum`` is not such a product: its result must have at least three axes, and its sum must be
+    over one axis that both operands have.
 
     Examples
     --------
@@ -546,7 +551,8 @@ def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Log
 def _read_einsum(args: Sequence[Any]) -> tuple[Sequence[str], Sequence[torch.Tensor], str]:
     """Return the letters of both operands of `einsum`, the operands, and the letters of the result.
 
-    All are empty if `einsum` has another number of operands, or if its equation has dots.
+    All are empty unless `einsum` has two operands, and an equation of letters with one comma and an
+    arrow, such as ``"hid,hjd->hij"``. An equation with dots gives empty results.
     """
     operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
     equation = _EQUATION.match(str(args[0]).replace(" ", ""))
