@@ -51,9 +51,9 @@ _COMMON = (
 def _complete_torchvision() -> None:
     """Declare two operators that torchvision needs at its import, if torch is a CPU build.
 
-    The compiled part of PyPI's torchvision defines the operators. It is built for CUDA and does not
-    load with a CPU build of torch. The declared operators cannot be called, but no model here calls
-    them.
+    The compiled part of PyPI's torchvision defines the operators. This part is built for CUDA and
+    does not load with a CPU build of torch. The declared operators cannot be called, but no model
+    here calls them.
     """
     import torch
 
@@ -84,10 +84,10 @@ def _work(model_type: str, answer: Connection) -> None:
 
 
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
-    """Check each model type in a process. Yield a row for each case when it is ready.
+    """Check each model type in a separate process. Yield the row of each case when it is ready.
 
     If a process dies, or needs more than `_MAX_SECONDS` for a case, the last row of the model type
-    says so, and its remaining cases are skipped.
+    says so, and the remaining cases of the model type are skipped.
     """
     # Fork the processes. A spawned process would import transformers again, which takes longer
     # than most checks.
@@ -127,9 +127,10 @@ def _rows(model_types: Sequence[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Check the model types that the command line names, or all, and write the results to a file.
+    """Check the model types that the command line names, or all if it names none.
 
-    Only a check of all model types also writes docs/coverage.md.
+    If the command line names model types, write the rows to test-results/coverage-some.json.
+    Otherwise write them to test-results/coverage.json, and write docs/coverage.md.
     """
     # Call this before importing transformers, which imports torchvision.
     _complete_torchvision()

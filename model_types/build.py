@@ -133,7 +133,8 @@ def _enliven(model: nn.Module) -> None:
     """Change the parameters so that each affects the output.
 
     - Parameters that are 0, such as position biases, gates and sinks, and matrices with equal
-      entries become random. Otherwise a record that omits them would have the right weights, too.
+      entries become random. Otherwise attnviz could ignore these parameters and still compute the
+      right attention weights.
     - Matrices with small entries are scaled up. Otherwise all tokens would have nearly equal
       vectors.
     - Parameters with infinite, NaN or huge values become random.

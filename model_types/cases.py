@@ -16,8 +16,8 @@ from model_types.overrides import OVERRIDES
 from model_types.shrink import merged, tiny_config
 
 # Auto classes, and the names of their mappings from model types to classes in transformers. The
-# unusual settings of a model type are checked with the first class in these mappings, or with the
-# base model if the mappings do not have the model type.
+# unusual settings of a model type are checked with its class in the first mapping that has the
+# model type, or with the base model if no mapping has it.
 AUTO_CLASSES = {
     "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",

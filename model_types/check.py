@@ -92,9 +92,10 @@ def _check(row: Row, case: Case) -> None:
 def _check_cached(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> None:
-    """Repeat the comparison with `use_cache=True`. All other forwards use no cache.
+    """Repeat the comparison with `inputs`, which contain `use_cache=True`.
 
-    If the model itself fails with a cache, only add a note to the row.
+    If the model itself fails with a cache, only add a note to the row. Raise `_EndedError` if the
+    comparison fails.
     """
     try:
         run(model, inputs)
@@ -127,11 +128,11 @@ def _compared(
     own: _Own,
     override: Mapping[str, Any],
 ) -> tuple[Comparison, AbstractContextManager[object]]:
-    """Extract a record, check that this does not change the model, and compare the weights.
+    """Extract a record, check that the extraction does not change the model, and compare weights.
 
-    Also return the context in which later comparisons with the same weights must run. It is
-    `double_weights` if the weights were compared in float64, because float32 is not exact enough.
-    Otherwise it has no effect.
+    Return the comparison, and the context in which later comparisons with the same own weights must
+    run. If the weights were compared in float64, because float32 is not exact enough, the context
+    is `double_weights`. Otherwise the context has no effect.
     """
     plain = run(model, inputs)
     before = state_of([model])
@@ -158,15 +159,16 @@ def _compared(
 def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
     """Raise `_EndedError` if the record has wrong weights, or lacks weights or queries.
 
-    The result of the check is then "wrong". It is "partly" if the record only lacks weights, and
-    the extraction gave a warning.
+    Also raise `_EndedError` if no weights could be compared. The result of the check is then
+    "wrong". If the record only lacks weights, and the extraction gave a warning, the result is
+    "partly".
     """
     if not comparison.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
         only_missing = warned and comparison.error <= TOLERANCE and comparison.matches
         raise _EndedError("partly" if only_missing else "wrong", _differences(comparison))
-    # Stacks without own weights cannot be compared, but must have one row for each token of their
-    # text.
+    # Layers without own weights cannot be compared, but must have one query for each token of their
+    # text (see `_TEXT_OF`).
     short = [
         f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
         for layers in comparison.unverified.values()
@@ -178,7 +180,7 @@ def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None
         raise _EndedError("wrong", "; ".join(short))
 
 
-# Argument that contains the text of the queries, for each stack.
+# For each stack, the name of the model's argument that contains the text of the queries.
 _TEXT_OF = {
     "self": "input_ids",
     "encoder": "input_ids",
@@ -190,7 +192,11 @@ _TEXT_OF = {
 def _prepared(
     row: Row, case: Case, override: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Make the model and find inputs that it accepts. Raise `_EndedError` if this fails."""
+    """Make the model and find inputs that it accepts.
+
+    Raise `_EndedError` if one of these steps fails, if the override says that the model type is not
+    built, or if the model's output contains NaN.
+    """
     if "skip" in override:
         raise _EndedError("not built", override["skip"])
     try:
@@ -212,7 +218,10 @@ def _prepared(
 def _sharpened(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> _Own:
-    """Sharpen the model (see `sharpen`), and return its own weights."""
+    """Sharpen the model (see `sharpen`) unless the override forbids it. Return its own weights.
+
+    Raise `_EndedError` if the model has no own weights or fails.
+    """
 
     def current() -> tuple[Weights, dict[str, list[torch.Tensor]]]:
         return _own(eager_copy(model), inputs, override)
@@ -241,8 +250,8 @@ def _own(
 ) -> tuple[Weights, dict[str, list[torch.Tensor]]]:
     """Return the weights in an eager model's output, and the weights that its modules return.
 
-    The fields of the output that the override lists in "left_out" are omitted. If the output cannot
-    be computed with weights, but modules return some, the first dict is empty.
+    The fields of the output that the override lists in "left_out" are omitted. If the model fails
+    when weights in its output are requested, but modules return weights, the first dict is empty.
     """
     left_out = override.get("left_out", ())
     calls = module_calls(eager, inputs)
@@ -304,8 +313,8 @@ def _under_eager(
     """Compare a record of the eager copy, if eager and default attention give different outputs.
 
     The own weights come from the eager copy. If the default attention computes other weights, a
-    record of the model itself cannot equal them. Return `comparison` if the outputs do not differ,
-    or if the record of the eager copy is not right either.
+    record of the model itself cannot equal the own weights. Return `comparison` if the outputs
+    differ by at most 1%, or if the record of the eager copy is not right either.
     """
     eager = eager_copy(model)
     pairs = pairs_of_tensors(run(model, inputs), run(eager, inputs))

@@ -34,13 +34,13 @@ def _compared(rows: Iterable[Row]) -> list[Row]:
 
 
 def share_of_classes(rows: Iterable[Row]) -> float:
-    """Return the share of right rows among the classes with a head whose weights are known."""
+    """Return the share of right classes among the classes with a head and known weights."""
     compared = _compared(_heads(rows))
     return _right(compared) / max(1, len(compared))
 
 
 def summary_of_classes(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of the summary about classes with a head and unusual settings."""
+    """Return the lines of the summary about classes with a head, unusual settings and caches."""
     compared, flagged = _compared(_heads(rows)), _flagged(rows)
     cached = sum(row.cached for row in rows if row.result == "ok")
     names = {_field(row) for row in flagged}
@@ -56,8 +56,8 @@ def summary_of_classes(rows: Sequence[Row]) -> list[str]:
 def classes(rows: Sequence[Row]) -> str:
     """Return the section about classes with a head.
 
-    It has a table with counts for each auto class, and lists of the classes that are not right or
-    not tested.
+    It has a table with counts for each auto class, a list of the classes that are not right, and a
+    list of the classes that are not tested. Classes that return no weights are only counted.
     """
     heads = _heads(rows)
     counts = (
@@ -85,8 +85,9 @@ def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
-    """Return `title` and a list of reasons, each with the classes (and settings) of its rows.
+    """Return `title` and a list with an entry for each value that `reason` returns.
 
+    An entry has the classes (and settings) of the rows for which `reason` returns this value.
     Return "" if there are no rows.
     """
     by_reason: dict[str, list[str]] = {}
@@ -104,8 +105,8 @@ def _name(row: Row) -> str:
 def flags(rows: Sequence[Row]) -> str:
     """Return the section about unusual settings.
 
-    It has a table with the number of tested models and of right models for each setting, and a list
-    of failures.
+    It has a table and a list. The table has the tested values of each setting, and the numbers of
+    tested models and of right models. The list has the models that are not right.
     """
     flagged = _flagged(rows)
     fields: dict[str, list[Row]] = {}

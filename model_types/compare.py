@@ -38,8 +38,9 @@ _EVEN = 1e-6
 Array = NDArray[np.float32]
 Layers = list[tuple[str, int, LayerAttention]]
 
-# Patterns of names of output fields. Each has prefixes of the names of the stacks whose weights the
-# field may contain, most likely first. For a field, only the first pattern that matches counts.
+# Patterns of names of output fields, each with prefixes of names of stacks. A field whose name
+# matches may contain the weights of these stacks, most likely those of the first. For each field,
+# only the first matching pattern counts.
 _STACKS = (
     (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
     (re.compile(r"cross"), ("cross", "connector")),
@@ -71,10 +72,10 @@ class Pair:
     def difference(self, weights: Array) -> float:
         """Return the largest difference between `weights` and the model's own weights.
 
-        If all heads of the own weights are equal, they are the mean over heads, which
-        `torch.nn.MultiheadAttention` returns. They are then compared with the mean of `weights`.
-        Rows without an allowed key are not compared: they are 0 in a record, and uniform or NaN in
-        a model.
+        If the own weights are equal in all heads, they are the mean over heads, which
+        `torch.nn.MultiheadAttention` returns. The mean of `weights` over heads is then compared.
+        Rows of queries without an allowed key are not compared: such rows are 0 in a record, and
+        uniform or NaN in a model.
         """
         if len(self.own) > 1 and bool((self.own == self.own[:1]).all()):
             weights = np.broadcast_to(weights.mean(axis=0), weights.shape)
@@ -86,8 +87,8 @@ class Pair:
 class Match:
     """Own weights in one field of the output, or of one group of modules, and the matching layers.
 
-    Modules whose names differ only in numbers are a group. The layers are those layers of the
-    record that fit the own weights best.
+    Modules whose names differ only in numbers are a group. The matching layers are the layers of
+    the record that fit the own weights best.
     """
 
     field: str
@@ -107,8 +108,8 @@ class Comparison:
     matches: list[Match]
     # Fields of the output that fit no layers of the record, with the reasons.
     unmatched: list[str]
-    # Layers of the record without own weights, by the name of their stack. The name also states the
-    # number of layers if the other layers of the stack have own weights.
+    # Layers of the record without own weights, by the name of their stack. If other layers of the
+    # stack have own weights, the name also states the number of layers without own weights.
     unverified: dict[str, Layers]
 
     @property
@@ -118,7 +119,7 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether the model has own weights, and the record has all of them, up to `TOLERANCE`."""
+        """Whether there are matches, all with errors up to `TOLERANCE`, and no unmatched fields."""
         return bool(self.matches) and not self.unmatched and self.error <= TOLERANCE
 
 
@@ -189,8 +190,9 @@ def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
     """Join the weights of self- and cross-attention along the keys.
 
     Some decoders compute one softmax over the keys of both, so the record has one stack for both.
-    For other decoders, `compare` does not need the result. Return {} if the output lacks one of
-    the two fields, or if their shapes do not fit together.
+    For other decoders, `compare` does not need the result. The result has the joined weights twice:
+    under the name of the field of self-attention, and under that of cross-attention. Return {} if
+    the output lacks one of these fields, or if their tensors do not fit together.
     """
     selves = "decoder_attentions" if "decoder_attentions" in own else "attentions"
     names = (selves, "cross_attentions")
@@ -249,7 +251,8 @@ def _match(
         return _some_of(name, group, layers, [tensor for _, tensor in numbered])
     pairs = []
     for (index, tensor), layer in zip(numbered, layers, strict=True):
-        # If the list contains None for layers without attention, its indices are layer numbers.
+        # If `tensors` contains None for layers without attention, its indices are layer numbers,
+        # which must equal those of the record.
         if len(numbered) < len(tensors) and index != layer[1]:
             return f"own weights of layer {index} correspond to layer {layer[1]} of the record"
         pair = _pair(layer, tensor)
@@ -320,14 +323,17 @@ def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str
 
 
 def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -> Match | None:
-    """Find the modules that fit the remaining layers of a stack best, or return None."""
+    """Find the group of modules that fits the remaining layers of a stack best.
+
+    Return None if no group fits.
+    """
     outputs = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
     matches: list[Match] = []
     for name, tensors in modules.items():
         computed = [
             tensor
             for tensor in tensors
-            # Weights that are also in the output belong to layers that have been compared.
+            # Skip weights that are also in the output. Their layers have been compared.
             if tensor is not None and not any(torch.equal(tensor, other) for other in outputs)
         ]
         if len(computed) == len(remaining) and isinstance(
@@ -335,8 +341,8 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
         ):
             matches.append(match)
         elif len(computed) > len(remaining):
-            # A name can stand for the modules of all stages of an image model. The remaining
-            # layers may be one of these stages.
+            # A group can contain the modules of all stages of an image model. The remaining layers
+            # may be those of one stage.
             pairs = _in_order(remaining, computed)
             if pairs is not None:
                 matches.append(Match(name, stack, pairs))

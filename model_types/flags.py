@@ -42,7 +42,10 @@ class Flag:
 
 
 def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
-    """Return a function that returns the opposite of a setting, if it is a boolean."""
+    """Return a function that returns the opposite of the boolean setting `name`.
+
+    If the value of the setting is not a boolean, the function leaves the setting unchanged.
+    """
 
     def setting(config: PretrainedConfig) -> Any:
         now = vars(config)[name]
@@ -69,8 +72,8 @@ def _swapped_layers(config: PretrainedConfig) -> Any:
 def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
     """Return a function that returns `layer_types` with the entry `kind` for all layers.
 
-    If a layer has neither sliding-window nor full attention, the function leaves the setting
-    unchanged.
+    If `layer_types` is empty, or if a layer has neither sliding-window nor full attention, the
+    function leaves the setting unchanged.
     """
 
     def setting(config: PretrainedConfig) -> Any:
@@ -97,7 +100,10 @@ def _one_key_head(config: PretrainedConfig) -> Any:
 
 
 def _kind_of_attention(config: PretrainedConfig) -> Any:
-    """Return the other value of `attention_type`. The values depend on the model type."""
+    """Return another value for `attention_type`, for example "full" for "prob".
+
+    Leave the setting unchanged if its value is not known here.
+    """
     others = {
         "block_sparse": "original_full",
         "relative_shift": "factorized",
@@ -153,7 +159,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"encoder_attention_type": "transient-global", "global_block_size": 4}),
     Flag({"attention_type": _kind_of_attention}),
     Flag({"attn_type": "uni"}),
-    # The following flags change which layers and heads share keys and values.
+    # The following flags change which layers share parameters, keys or values, and how many heads
+    # and key heads there are.
     Flag(
         {
             "num_kv_shared_layers": 2,
@@ -172,7 +179,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"num_hidden_groups": 2}),
     Flag({"inner_group_num": 2}),
     Flag({"head_ratio": 1}),
-    # The following flags change logits: scale, soft cap, norms or positions.
+    # The following flags change logits, for example by their scale, soft cap, norms or positions.
     Flag({"attn_logit_softcapping": 5.0}),
     Flag({"attn_logit_softcapping": None}),
     Flag({"attention_multiplier": 0.5}),

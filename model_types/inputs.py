@@ -54,9 +54,10 @@ Run = Callable[[Inputs], Any]
 def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | None) -> Inputs:
     """Return inputs that the model accepts, if possible texts with images or sounds.
 
-    `run` calls the model. `written` contains inputs from `overrides`, which replace those of each
-    candidate. None removes an input. If the model accepts no candidate, raise its error for the
-    first one. Raise LookupError if there are no candidates.
+    `run` calls the model. `written` contains inputs as in `overrides`, or is None. These inputs
+    replace those of each candidate. If the value of an input is None, the input is removed. If the
+    model accepts no candidate, raise the error that the model raised for the first candidate. Raise
+    LookupError if there are no candidates.
     """
     first: Exception | None = None
     for candidate in _Maker(model).all():
@@ -76,10 +77,11 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
 
 
 def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
-    """Run the model, and correct the number of image or sound tokens in the text if necessary.
+    """Run the model, and return the inputs that it accepts.
 
-    The required number is in the model's error message. Return the inputs, or raise the error if it
-    states no number or the inputs still fail after three corrections.
+    If a ValueError of the model states the required number of image, sound or video tokens, correct
+    this number in the text and run the model again, at most three times. Raise all other errors of
+    the model.
     """
     for _ in range(3):
         try:
@@ -102,8 +104,8 @@ def _set_placeholders(
 ) -> None:
     ids = inputs["input_ids"][0].tolist()
     numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
-    # The error states how many placeholders the text has, but not of which kind. Find the kind that
-    # occurs this often.
+    # The error states how many placeholders the text has, but not of which kind. Take the kind that
+    # occurs this often, or images if no kind does.
     number = next((n for n in numbers if n is not None and ids.count(n) == present), numbers[0])
     if number is None:
         return
@@ -117,7 +119,10 @@ def _set_placeholders(
 
 
 def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
-    """Return the id of the token that stands for a part of an image, sound or video, or None."""
+    """Return the id of the placeholder, or None if the configuration has none.
+
+    A placeholder is a token that stands for a part of an image, a sound ("audio") or a video.
+    """
     ids = token_ids(config)
     endings = ("token_id", "token_index", "context_token_id", "pad_token_id", "patch_id")
     return next((ids[n] for e in endings if (n := f"{kind}_{e}") in ids), None)
@@ -137,7 +142,13 @@ class _Maker:
         }
 
     def all(self) -> Iterator[Inputs]:
-        """Yield candidates, first those with several kinds of data, such as text and images."""
+        """Yield candidates.
+
+        Each image or sound is in up to four candidates: first with a text that has placeholders,
+        then with a text without placeholders, then with a text only for the decoder, and last
+        alone. After the images and sounds, one candidate is a text alone. If the model takes no
+        `input_ids`, vectors and then the model's `dummy_inputs` replace this text.
+        """
         with_text = "input_ids" in self.names
         for kind, beside in self._beside_text():
             if with_text:
@@ -183,8 +194,8 @@ class _Maker:
         if "decoder_input_ids" in self.names:
             inputs["decoder_input_ids"] = self._ids(_DECODER_LENGTH)
             if type(self.model).__name__.endswith("ForSequenceClassification"):
-                # The decoder's text is made from that of the encoder, whose last token must be the
-                # end token, because the class reads the vector of this token.
+                # The class makes the text of the decoder from the text of the encoder. The last
+                # token must be the end token, because the class reads the vector of this token.
                 del inputs["decoder_input_ids"]
                 ids[0, -1] = SPECIAL_IDS["eos_token_id"]
         if "bbox" in self.names:
@@ -195,7 +206,10 @@ class _Maker:
         return inputs
 
     def _count_of_features(self, kind: str, beside: Inputs) -> int:
-        """Return how many tokens the model makes of an image or sound, or 4 if this is unknown."""
+        """Return how many tokens the model makes of the image or sound in `beside`.
+
+        Return 4 if the model has no method that computes their vectors, or if this method fails.
+        """
         ask = getattr(self.model, f"get_{kind}_features", None)
         if ask is None:
             return 4
@@ -267,9 +281,10 @@ class _Maker:
             yield {"input_values": self._normal(1, frames, bins)}
 
     def _part(self, names: tuple[str, ...]) -> Any:
-        """Return the first nested configuration whose name is in `names`.
+        """Return the first configuration among `names` that is nested in the model's configuration.
 
-        If there is none, return the whole configuration.
+        If the model's configuration has a `thinker_config`, search `thinker_config` instead. If the
+        searched configuration has none of the names, return the searched configuration.
         """
         whole = getattr(self.config, "thinker_config", self.config)
         parts = (getattr(whole, name, None) for name in names)

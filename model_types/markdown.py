@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 
 
 def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table with the column titles `head`."""
+    """Return a table with the column titles `head` and the rows `rows`.
+
+    "|" in a cell becomes "/".
+    """
     table_rows = [head, ["---"] * len(head), *rows]
     return "".join(
         f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in table_rows

@@ -28,8 +28,8 @@ from model_types.build import seed_of
 # Model types whose output has logits instead of weights.
 _SCORES = {"prophetnet", "squeezebert"}
 
-# Weights by the name of a field of the output, or by the name of modules. A list has a tensor for
-# each layer, or None for a layer without weights.
+# Weights by the name of a field of the output, or by the name of a group of modules (see
+# `by_pattern`). A list has a tensor for each layer, or None for a layer without weights.
 Weights = dict[str, list[torch.Tensor | None]]
 
 
@@ -47,7 +47,10 @@ def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
 
 
 def draw_the_same(model: nn.Module) -> None:
-    """Seed torch, so that all forwards of a model draw equal random numbers (VITS, ViLT)."""
+    """Seed torch, so that all forwards of a model draw equal random numbers.
+
+    Some models, such as VITS and ViLT, draw random numbers even in evaluation mode.
+    """
     torch.manual_seed(seed_of(type(model).__name__))
 
 
@@ -57,8 +60,8 @@ _eager: WeakKeyDictionary[nn.Module, PreTrainedModel] = WeakKeyDictionary()
 def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
     """Return a copy of the model that uses eager attention, with the current parameters.
 
-    The copy is a new model, because some models cannot change the implementation after they were
-    built (SAM, Falcon).
+    The copy is a new model, because some models (SAM, Falcon) cannot change the implementation
+    after they were built. Later calls return the same copy.
     """
     if model not in _eager:
         config = copy.deepcopy(model.config)
@@ -210,10 +213,11 @@ def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
 
 
 def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
-    """Group the weights of modules whose names differ only in numbers, in the order of the calls.
+    """Group the weights of modules whose names differ only in numbers, in the order of `calls`.
 
-    If a module was called several times, once for each window of tokens, its weights become one
-    block-diagonal tensor, or None if their shapes do not fit together.
+    In the name of a group, each number is replaced by "#". If a module was called several times,
+    once for each window of tokens, its weights become one block-diagonal tensor, or None if the
+    shapes of the calls do not fit together.
     """
     grouped: Weights = {}
     for name, tensors in calls.items():
@@ -262,8 +266,9 @@ class _WeightsRecorder:
     def note(self, module: nn.Module, beside: Any) -> None:
         """Store weights that a module returned.
 
-        `beside` has the results of the module after its output. Only the first tensor of floats
-        with at least three axes is considered. This tensor is stored if it can contain weights.
+        `beside` has the values that the module returned, except the first, which is its output.
+        Only the first tensor of floats with at least three axes in `beside` is considered. This
+        tensor is stored if it can contain weights.
         """
         for entry in beside:
             if isinstance(entry, torch.Tensor) and entry.dim() >= 3 and entry.is_floating_point():
@@ -273,7 +278,7 @@ class _WeightsRecorder:
                 return
 
     def hook(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        """Forward hook that records the output of a module."""
+        """Forward hook that stores the weights among the values that a module returned."""
         del arguments
         self.note(module, output[1:] if isinstance(output, tuple | list) else ())
 

@@ -64,9 +64,9 @@ class Row:
     cached : bool
         Whether a forward with a cache was compared, too.
     result : str
-        "ok", "partly" (a warning names attention that is not shown), "wrong", "refused" (an error
-        names it), or the reason why the model was not compared: "not built", "no inputs",
-        "no own weights", "too slow", "died".
+        "ok", "partly" (a warning names attention that the record lacks), "wrong", "refused"
+        (`attnviz.extract` raises an error), or the reason why the model was not compared:
+        "not built", "no inputs", "no own weights", "too slow", "died".
     reason : str
         Explanation of a result other than "ok".
     inputs : list of str

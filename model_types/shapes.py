@@ -103,7 +103,8 @@ def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
 def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
     """Convert a tensor (windows, heads, queries, keys) in which each token is in one window.
 
-    There is one array for each possible layout of the windows.
+    Yield one array for each possible layout of the windows. Yield nothing if the windows together
+    do not have `queries` queries and `keys` keys.
     """
     count, heads, rows, columns = values.shape
     if count * rows != queries or count * columns != keys:
@@ -119,14 +120,15 @@ def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
 def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, Places]]:
     """Yield the positions of the queries and of the keys in each window, for each possible layout.
 
-    Both arrays are (windows, tokens). `rows` and `columns` are the sizes of one window.
+    Both arrays are (windows, tokens). `count` is the number of windows. `rows` and `columns` are
+    the numbers of queries and of keys in one window.
     """
     queries, keys = np.arange(count * rows), np.arange(count * columns)
     # A window has neighbouring tokens, or every `count`-th token (as in Hiera, or in videos).
     yield queries.reshape(count, rows), keys.reshape(count, columns)
     yield queries.reshape(rows, count).T, keys.reshape(columns, count).T
     if count == 2:
-        # The queries of each of two images attend to the keys of the other image.
+        # The two windows are images. The queries of each image attend to the keys of the other.
         yield queries.reshape(2, rows), keys.reshape(2, columns)[::-1]
     if rows != columns:
         return

@@ -25,13 +25,13 @@ _ALONE = re.compile(
     r"|query_layernorm|key_layernorm|q_bproj|queries|keys|query_dense|key_dense|content_q)$",
     re.IGNORECASE,
 )
-# Names of modules that make several of queries, keys and values.
+# Names of modules that make two or all of queries, keys and values.
 _FUSED = re.compile(
     r"^(qkv|qkv_proj|c_attn|query_key_value|in_proj|wqkv|qkv_linear|kv|kv_proj|to_kv|att_proj"
     r"|to_qkv|qkv_bias|query_key|kv_linear|attn_qkv|in_proj_qkv|w_pack|qk|qk_proj|proj_qkv)$",
     re.IGNORECASE,
 )
-# Names of parameters that make queries, keys or positions, but are not the weight of a module.
+# Names, other than "weight", of parameters that make queries, keys or positions.
 _PARAMETERS = re.compile(r"^(q|k|r|in_proj_weight|seg_embed)$")
 # Target range of the peak (see `peak`).
 _AIM = (0.3, 0.9)
@@ -44,6 +44,8 @@ Measured = Mapping[str, Sequence[torch.Tensor]]
 @dataclass
 class _Group:
     """Parameters that make the queries and keys of one attention module.
+
+    One more group has the parameters of all attention modules whose weights are not known.
 
     Attributes
     ----------
@@ -83,8 +85,8 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
     """Scale queries and keys until the `peak` of each attention module is in the target range.
 
     `measure` runs the model and returns its weights by module (see `Measured`). For modules without
-    known weights, the peak of the whole model counts. The scaling ends after `_TRIES` attempts, or
-    if weights are no longer finite.
+    known weights, the peak of the whole model counts. The parameters are scaled at most `_TRIES`
+    times. If weights are no longer finite, the last scaling is undone and no other follows.
     """
     measured = measure()
     groups: dict[str, _Group] = {}
@@ -146,10 +148,11 @@ def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
 
 
 def peak(weights: Iterable[torch.Tensor]) -> float:
-    """Return the median of the largest weights of rows that have at least three nonzero weights.
+    """Return the median, over rows, of the largest weight in a row.
 
-    Return 1 if rows have three or more keys, but no row has three nonzero weights: then the logits
-    are too large, and `sharpen` reduces them. Return NaN if no row has three keys.
+    Only rows with at least three nonzero weights count. If rows have three or more keys, but no row
+    has three nonzero weights, return 1: then the logits are too large, and `sharpen` reduces them.
+    Return NaN if no row has three keys.
     """
     maxima: list[NDArray[np.float32]] = []
     sharpest = float("nan")

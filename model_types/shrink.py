@@ -43,10 +43,10 @@ _LEFT_ALONE = {
 def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig:
     """Return the tiny configuration of a model type.
 
-    `changes` contains settings that replace the small sizes of `model_types.sizes`. The value of a
-    part is a dict with settings of the part, to which the `overrides` of its model type are added.
-    If this dict has a "model_type", the part is replaced by a tiny configuration of this type,
-    without overrides.
+    `changes` contains settings that replace the small sizes of `model_types.sizes`. In `changes`,
+    the value of a part is a dict with settings of the part. The `overrides` for the model type of
+    the part are added to this dict. If the dict has a "model_type", the part is instead replaced by
+    a tiny configuration of this type, without the overrides for this type.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
 
@@ -64,7 +64,11 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def token_ids(config: PretrainedConfig) -> dict[str, int]:
-    """Return the ids of special tokens of a configuration and its parts, by name."""
+    """Return the ids of special tokens in a configuration and its parts, by setting.
+
+    If a setting is in the configuration and in a part, return the id in the configuration. Ids
+    outside the tiny vocabulary are left out.
+    """
     ids: dict[str, int] = {}
     for name, value in vars(config).items():
         if isinstance(value, PretrainedConfig):
@@ -133,8 +137,9 @@ class _Layers:
     number : int
         Number of layers in the default configuration, or 0 if unknown.
     kept : sequence of int
-        Numbers of the kept layers: the first two of each kind. If layers have no kinds, the first
-        two, or as many as the settings of the caller require.
+        Numbers of the kept layers: the first two of each kind. If the layers have no kinds, the
+        first two, or the first `num_hidden_layers` if the caller changes this setting. Empty if
+        `number` is unknown.
     staged : bool
         Whether the model has stages, whose numbers of layers are in a list. Then the number of
         stages is kept, and `number` and `kept` are not used.
@@ -166,7 +171,7 @@ def _settings_that_belong_together(
 ) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if "kv_lora_rank" in vars(default):
-        # In latent attention, heads do not share key heads.
+        # In latent attention, heads do not share key heads, so there is a key head for each head.
         settings["num_key_value_heads"] = SIZES["num_attention_heads"]
     stages = vars(default).get("_out_indices")
     overridden = changes.keys() & {"out_indices", "out_features"}
@@ -186,7 +191,7 @@ def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
     """Return rotary parameters whose "mrope_section" fits a small head.
 
     "mrope_section" divides the pairs of dimensions among time, height and width. Return None if the
-    configuration does not use it.
+    configuration does not use "mrope_section", or if its rotary parameters lack "rope_theta".
     """
     parameters = vars(default).get("rope_parameters")
     rope_names = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()

@@ -68,7 +68,9 @@ _HEAD_WIDTH = dict.fromkeys(
     16,
 )
 
-# Settings that are numbers of layers. They become at most 2, or 2 for each kind of layers.
+# Settings that are numbers of layers. They become at most 2. If layers have several kinds, the
+# total number becomes at most 2 for each kind. Models with stages keep the numbers (see
+# `STAGE_DEPTHS`).
 LAYER_COUNTS = frozenset(
     """
     conf_num_hidden_layers decoder_layers decoder_num_hidden_layers depth encoder_layers
@@ -80,7 +82,8 @@ LAYER_COUNTS = frozenset(
     """.split()
 )
 
-# Settings that list the layers of a special kind. Only layer 1 remains.
+# Settings that list numbers of layers, such as the layers with global attention. The list becomes
+# [1].
 LAYER_LISTS = frozenset(
     """
     attn_layer_indices cross_attention_layers deepstack_visual_indexes full_attn_idxs
@@ -207,7 +210,7 @@ SIZES: dict[str, Any] = {
     **_OTHER,
 }
 
-# Settings that the model needs, although their default is None.
+# Values of settings that models need, although the default is None.
 FILLED: dict[str, Any] = {
     "head_dim": 16,
     "image_token_id": 10,
@@ -220,7 +223,7 @@ FILLED: dict[str, Any] = {
     "top_k_experts": 2,
 }
 
-# Settings that list the number of layers of each stage.
+# Settings that list the number of layers of each stage. Each number becomes at most 2.
 STAGE_DEPTHS = frozenset({"blocks_per_stage", "depths", "num_block_repeats"})
 
 # Settings whose default is kept if it is smaller than the size in `SIZES`.

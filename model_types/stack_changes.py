@@ -1,9 +1,9 @@
 """Check whether the attention of a model can be changed, and whether a change is exact.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. The last head of
-each layer of a stack is ablated: its output becomes 0. The output of the model must then equal, bit
-for bit, that of a model in which the head's columns of the output projections are 0. The output
-projections are the matrices in whose inputs the columns of the head become 0.
+each layer of a stack is ablated: its output becomes 0. The output projections of the layer are the
+matrices in whose inputs the columns of the head become 0. The output of the ablated model must
+equal, bit for bit, that of a model whose output projections have only 0 for these columns.
 """
 
 from __future__ import annotations
@@ -126,14 +126,18 @@ class _Tried:
         return plan_of([change], self.record, self._places)
 
     def _noise(self, name: str) -> float:
-        # Measure how much the output differs if attention is only computed again. The plan removes
-        # key 0, which affects all queries and heads. `identity_of` returns a plan for the same
-        # queries and heads that keeps their weights.
+        # Measure how much the model's output differs if the outputs of attention are computed again
+        # from unchanged weights. `plan` removes key 0, which affects all queries and heads.
+        # `identity_of` returns a plan for the same queries and heads that keeps their weights.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         return _apart(self._before, self._forward(identity_of(plan)).outputs)
 
     def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
-        """Name output projections that attnviz found, but in whose inputs no columns became 0."""
+        """Return an error message if attnviz found output projections that are not in `columns`.
+
+        `keys` are the attention modules of one stack. `columns` has, for each matrix, the columns
+        of its input that became 0 through the ablation. Return "" if there is no error.
+        """
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}
         return ", ".join(f"{name} does not project it" for name in sorted(others - set(columns)))
@@ -179,9 +183,9 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
     """Return the columns in the input of a matrix that became 0 through the ablation of a head.
 
     `plain` and `now` state which columns are 0 without and with the ablation, with one tensor per
-    call of the matrix. Return None if the columns that became 0 cannot be those of the last head.
-    The columns of the last head are the last ones, and the same in every call. Their number divides
-    the number of all columns.
+    call of the matrix. Return None if the columns that became 0 cannot be those of the last head:
+    the columns of the last head are the last columns, they are the same in every call, and their
+    number divides the number of all columns.
     """
     if len(plain) != len(now) or not now:
         return None
@@ -200,9 +204,10 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
-    """Within the context, set the entries of matrices that multiply the inputs `columns` to 0.
+    """Within the context, set those entries of matrices to 0 that multiply certain columns.
 
-    The keys of both arguments are the names of the matrices.
+    `columns` has the columns of the input of each matrix. The keys of both arguments are the names
+    of the matrices.
     """
     with ExitStack() as stack, torch.no_grad():
         for name, zeroed in columns.items():

@@ -42,7 +42,8 @@ class Calls:
 def same(one: Any, other: Any) -> bool:
     """Return whether the tensors and floats in two outputs are exactly equal.
 
-    NaN counts as equal to NaN. Other values, such as integers, are not compared.
+    NaN counts as equal to NaN, and in tensors also to 0. Other values, such as integers, are not
+    compared.
     """
     if isinstance(one, torch.Tensor):
         return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))

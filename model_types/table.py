@@ -61,7 +61,7 @@ The columns about interventions:
 
 
 def versions() -> str:
-    """Return a sentence with the versions of the packages."""
+    """Return a sentence with the versions of transformers, torch and attnviz."""
     names = ("transformers", "torch", "attnviz")
     return "Made with " + ", ".join(f"{name} {version(name)}" for name in names) + "."
 
@@ -198,7 +198,10 @@ def _changes(row: Row) -> tuple[str, str, str]:
 
 
 def _by_stack(values: Mapping[str, str]) -> str:
-    """Return the most common value, followed by the stacks with other values."""
+    """Return the most common value in `values`, then each other value with its stacks.
+
+    The keys of `values` are names of stacks. Return "" if `values` is empty.
+    """
     if not values:
         return ""
     usual = Counter(values.values()).most_common(1)[0][0]
@@ -210,7 +213,10 @@ def _by_stack(values: Mapping[str, str]) -> str:
 
 
 def _refused(rows: Sequence[Row]) -> str:
-    """Return the section about attention that cannot be changed: model types by reason."""
+    """Return the section with the reasons why attention cannot be changed.
+
+    Each reason has a list of model types. Return "" if there are no reasons.
+    """
     by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
         for change in row.changes.values():
@@ -227,7 +233,10 @@ def _refused(rows: Sequence[Row]) -> str:
 
 
 def _kind_of(reason: str) -> str:
-    """Return the general description in `_KINDS` of a reason, or the shortened reason."""
+    """Return the value of the first key of `_KINDS` that `reason` contains.
+
+    If `reason` contains no key, return the shortened `reason`.
+    """
     for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
         if words in reason:
             return _KINDS[words]
@@ -291,7 +300,10 @@ def _remarks(right: Sequence[Row]) -> str:
 
 
 def _reasons(title: str, rows: Sequence[Row]) -> str:
-    """Return `title` and a table with the result and the reason of each row, or ""."""
+    """Return `title` and a table with the result and the reason of each row.
+
+    Return "" if there are no rows.
+    """
     if not rows:
         return ""
     entries = (
@@ -302,7 +314,10 @@ def _reasons(title: str, rows: Sequence[Row]) -> str:
 
 
 def _grouped(title: str, rows: Sequence[Row]) -> str:
-    """Return `title` and a list of reasons, each with its model types. Return "" without rows."""
+    """Return `title` and a list of reasons, each with its model types.
+
+    Return "" if there are no rows.
+    """
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(plain(row.result, row.reason), []).append(row.model_type)

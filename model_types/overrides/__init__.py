@@ -3,7 +3,7 @@
 Keys of an entry:
 
 config : settings of the tiny configuration. A part, such as "text_config", has a dict of settings.
-    If the part has a model type with an entry here, this entry also applies
+    If the model type of the part has an entry here, the "config" of that entry also applies
 class : class to build instead of the base model
 inputs : arguments of the model to add or replace. None removes an argument
 left_out : fields of the output with "attentions" in their name that are not compared, because they
@@ -14,8 +14,9 @@ heads : entries for single classes by name
 
 An input is a tuple of its kind and shape: ("normal", 1, 3) for normal random numbers, ("ids", 1, 9)
 for random token ids, ("small", 1, 9) for random integers below 4, or ("ones", 1, 9), and also
-"zeros", "true" and "false". Two kinds have other arguments: ("exactly", values), and ("positions",
-batch, patches, columns, width) for patches of Pix2Struct. Other values are passed unchanged.
+"zeros", "true" and "false". Two kinds have no shape: ("exactly", values) for a tensor with these
+values, and ("positions", batch, patches, columns, width) for patches of Pix2Struct, in an image
+with `columns` columns of patches. Inputs that are not tuples are passed unchanged.
 """
 
 from __future__ import annotations

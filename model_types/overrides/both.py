@@ -9,7 +9,7 @@ from typing import Any
 
 from model_types.overrides.vision import SWIN_FOUR
 
-# Ids of the words in the vocabulary of Chameleon that stand for codes of images.
+# Ids of the image placeholder and of the words for image codes in the vocabulary of Chameleon.
 _CODES = {
     "<image>": 10,
     **{f"IMGIMG{chr(65 + code // 10)}{chr(65 + code % 10)}Z": 20 + code for code in range(64)},
@@ -47,9 +47,10 @@ _TILES: dict[str, Any] = {
         "image_sizes": ("exactly", [[32, 32]]),
     },
 }
-# In Perceiver's classes for text, the argument of the text is `inputs`.
+# Perceiver's classes for text take the text as the argument `inputs`.
 _WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
-# Entry for parts of a model that need results of other parts as inputs.
+# Entry for model types that are not tested alone, because they are parts of another model. Most of
+# them need results of other parts of this model as inputs.
 _PART = {"skip": "a part of another model, which is tested"}
 
 BOTH: dict[str, dict[str, Any]] = {
