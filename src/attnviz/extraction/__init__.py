@@ -105,8 +105,9 @@ def extract(
         ``(sound, text)``. A list of images, sounds or pairs is several examples, as a list of
         strings is.
     tokenizer, processor : object, optional
-        Required only for texts, images or sounds. The default is the tokenizer or processor inside
-        of `model` (such as a pipeline), or else the one that was saved with the model's weights.
+        Tokenizer and processor of the model, or a hub id or folder of each. Only texts, images and
+        sounds need them. The default is the tokenizer or processor inside of `model` (such as a
+        pipeline), or else the one that was saved with the model's weights.
     target : str or list of str, optional
         Text that the model is forced to produce. An encoder-decoder model gets it as the input of
         its decoder, shifted by one token. A decoder-only model gets it after the prompt. If

@@ -19,7 +19,8 @@ _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
 # Kinds of adapters that put learned keys and values before those of a text, in every layer.
 _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
 _OWN_PROMPT = "CPM-Ant"
-# Kinds of adapters that `check_adapter` rejects. The reason is a part of its error message.
+# Kinds of adapters that `check_adapter` rejects. The value of each kind is the reason, as a part of
+# the error message.
 _REFUSED = {
     "ADAPTION_PROMPT": "attends to learned keys by a separate softmax",
     "CPT": "puts a separate prompt before the text",
@@ -59,10 +60,11 @@ class VirtualTokens:
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
         """Return token sequences with the virtual tokens, from `sequences` without them.
 
-        Both have the sequences of a model by name. The result has the virtual tokens before the
-        other tokens of ``"input"``. If the virtual tokens are only keys, ``"input"`` does not
-        change, and the result has a further sequence ``"input keys"``: the virtual tokens, then the
-        tokens of ``"input"``. If `sequences` has no ``"input"``, the result equals `sequences`.
+        The keys of `sequences` and of the result are names of sequences. In the result, the virtual
+        tokens come before the other tokens of ``"input"``. If the virtual tokens are only keys,
+        ``"input"`` does not change, and the result has a further sequence ``"input keys"``: the
+        virtual tokens, then the tokens of ``"input"``. If `sequences` has no ``"input"``, the
+        result equals `sequences`.
         """
         if "input" not in sequences:
             return dict(sequences)

@@ -49,22 +49,22 @@ TOKENIZER_EXTRAS = {
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 #: Attributes with the id of tokens whose embeddings are replaced by frames of a sound.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
-# Attributes of image models whose layers form stages: the patches of a stage are larger than those
-# of the stage before it.
+# Attributes of image models whose layers may form stages. Each stage has larger patches than the
+# stage before it.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
-# Attributes with the size of a feature vector of a sound.
+# Attributes with the size of a feature vector of a sound. Feature extractors have them, too.
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
 
-# The constants from `_NUM_HEADS` to `_WIDTH` are names of attributes with the sizes of attention.
-# Attention modules or configurations have these attributes.
+# The constants from `_NUM_HEADS` to `_WIDTH` are names of attributes of attention modules or
+# configurations. The attributes have the numbers of heads and the sizes of vectors.
 
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
 
-#: Attribute of an image or sound encoder ("tower") with its merge size n: n x n patches become one
-#: token of the text.
+#: Attribute of an image encoder ("tower") with its merge size n: n x n patches become one token of
+#: the text.
 MERGE_SIZE = "spatial_merge_size"
 
 # The constants from `ATTENTION_CLASS` to `NOT_TEXT` are compared with names of modules, names of

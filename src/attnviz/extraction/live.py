@@ -43,11 +43,11 @@ def extract_live(
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
     The function `show` is called with a record of the text so far, and the maximum number of new
-    tokens (None if only the total length is limited). After each extraction of such a record, the
-    model generates for at least one second, and for at least 2.5 times the duration of that
-    extraction, before the next extraction starts. The function `is_stopped` is called after each
-    token. If it returns True, the generation ends. With beam search, neither function is called,
-    because the text is known only at the end.
+    tokens (None if only the total length is limited). Between two extractions of such records, the
+    model generates for at least one second, and for at least 2.5 times the duration of the first of
+    these extractions. The function `is_stopped` is called after each token. If it returns True, the
+    generation ends. With beam search, neither function is called, because the text is known only at
+    the end.
 
     The other arguments are those of `attnviz.extract`. Return the record of the complete text.
     Raise ValueError if `inputs` has several prompts.
@@ -79,9 +79,9 @@ def extract_live(
         nonlocal latest, next_time
         now = time.monotonic()
         if next_time is None:
-            # The pause before an extraction is proportional to the duration of an extraction, which
-            # is not known before the first extraction. Use the time to generate the first token
-            # instead: like an extraction, it includes a forward of the prompt.
+            # The pause before an extraction depends on the duration of the previous extraction.
+            # Before the first extraction, use the time to generate the first token instead: like an
+            # extraction, it includes a forward of the prompt.
             next_time = now + max(_MIN_PAUSE, (now - started) / _MAX_SHARE)
         if now >= next_time:
             latest = generated.ids, record_of(generated)

@@ -62,10 +62,11 @@ class Loaded:
 
 
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
-    """Load a model with its tokenizer and processor.
+    """Load a model, and the tokenizer and processor that the caller passed or `model` contains.
 
-    `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A string
-    as tokenizer or processor is a hub id or a folder.
+    `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A
+    `tokenizer` or `processor` is an object, a hub id or a folder. If `model` is a hub id or a
+    folder, the tokenizer and processor saved there are not loaded.
 
     Raise TypeError if `model` is none of these or contains several models, or if `tokenizer` is not
     a tokenizer of transformers. The type of `processor` is not checked. Raise OSError or ValueError
@@ -111,7 +112,7 @@ def _unwrapped(model: Any) -> Any:
     """Return the model inside of a wrapper for compilation, distribution or an adapter.
 
     A wrapper that adds virtual tokens (learned vectors before the text) is returned as it is,
-    because the model inside would run without these tokens. An object that is no such wrapper is
+    because the model inside would run without these tokens. If `model` is not a wrapper, it is
     returned as it is, too. Raise NotImplementedError if an adapter is not supported.
     """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
@@ -289,9 +290,9 @@ def _release(holder: object, modules: Sequence[nn.Module]) -> None:
 def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a hook that calls `function` in this thread and does nothing in other threads.
 
-    If another thread runs the same model, torch calls the hook in that thread, too. The hook
-    accepts any number of arguments: if this thread adds or removes it during a run in another
-    thread, torch may omit the keyword arguments.
+    If another thread runs the same model, torch calls the hook in that thread, too. If this thread
+    adds or removes the hook at that time, torch may omit the hook's last argument, a dictionary of
+    keyword arguments. Therefore the hook accepts any number of arguments.
     """
     thread = threading.get_ident()
 

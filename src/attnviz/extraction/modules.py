@@ -206,7 +206,11 @@ def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
 
 
 def _names_of_helpers(code: CodeType, namespace: Mapping[str, object]) -> Iterator[str]:
-    """Yield the names used in the functions that a method calls, if they are in the same file."""
+    """Yield the names that are used in the functions that a method calls.
+
+    Only functions from the same file as the method are read. `code` is the code of the method, and
+    `namespace` has the global names of its file.
+    """
     for name in code.co_names:
         helper = namespace.get(name)
         if isinstance(helper, FunctionType) and helper.__module__ == namespace.get("__name__"):

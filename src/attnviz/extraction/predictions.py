@@ -64,8 +64,8 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     for index, produced in enumerate(batch.produced):
         if produced is None:
             continue
-        # Number of positions without logits. They come before all others, because a model may
-        # compute logits only for the final positions.
+        # Number of positions without logits. These are the first positions of a row, because a
+        # model may compute logits only for the final positions.
         skipped = batch.sequences[sequence].length - logits.shape[1]
         positions = torch.tensor(
             [

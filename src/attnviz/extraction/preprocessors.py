@@ -39,9 +39,9 @@ def find_processor(
 ) -> Any:
     """Return the processor that the caller passed, or else the one saved with the model's weights.
 
-    `of` selects the kind of saved processor: for images, for sounds, or for texts with images or
-    sounds ("of both"). A saved processor is read once per model object. If it is not on this
-    machine, the hub is queried. Return None if no processor is found.
+    `of` selects the kind of saved processor: ``"of images"``, ``"of sounds"``, or ``"of both"`` for
+    texts with images or sounds. A saved processor is read once per model object. If it is not on
+    this machine, the hub is queried. Return None if no processor is found.
     """
     if loaded.processor is not None:
         return loaded.processor
@@ -49,10 +49,11 @@ def find_processor(
 
 
 def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-    """Call a tokenizer, a processor or a chat template while no other thread calls one.
+    """Call a tokenizer, a processor or a chat template.
 
-    A tokenizer stores the settings for truncation and padding during a call. A call in another
-    thread at the same time would change these settings.
+    While one thread is in such a call, other threads wait. The reason is that a tokenizer stores
+    the settings for truncation and padding during a call. A call in another thread at the same time
+    would change these settings.
     """
     with _calling_lock:
         return reader(*inputs, **options)

@@ -164,9 +164,10 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
 
 
 def _add_outputs(layers: StackLayers, outputs: HeadOutputs) -> list[int]:
-    """Add to a stack what each head adds to the residual stream, as read by `outputs`.
+    """Store the outputs of heads in `layers`, which are the layers of a stack.
 
-    Return the numbers of the layers whose outputs are not known.
+    The output of a head is what the head adds to the residual stream. `outputs` computes it. Return
+    the numbers of the layers whose outputs are not known.
     """
     by_layer = {
         number: outputs.of_run(run)

@@ -111,7 +111,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     """Split a batch into one batch per example.
 
     Padding is removed, except in the inputs of a decoder. Raise ValueError if it is unclear which
-    part of a tensor belongs to which example, as for several images with texts.
+    part of a tensor belongs to which example. This is the case for the pixel values of several
+    examples that each have a text and an image.
     """
     ids = batch.arguments.get("input_ids")
     singles = []
@@ -156,8 +157,8 @@ def split_examples(batch: Batch) -> list[Batch]:
 
 
 # For each token sequence, the arguments of the model with one number per token: first the ids, then
-# the mask, then others. The value of an argument is its number for a padding token. None stands for
-# the id of the padding token.
+# the mask, then others. The value of each argument in this dictionary is the number that stands for
+# a padding token. None means the id of the padding token.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -197,8 +198,8 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     """Join batches of one example, all of the same kind (see `kind_of_example`), into one batch.
 
     Texts are padded at the end with the id `padding`. There, padding does not change the positions
-    of the tokens of a text. The joined batch always has an attention mask for the padding. A causal
-    model would need no mask, because its tokens do not attend to later tokens.
+    of the tokens of a text. The joined batch always has an attention mask, so that no token of a
+    text attends to padding.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}

@@ -91,7 +91,8 @@ class Encoder:
         row of the batch. `decoder_input_ids` are the ids for the decoder of the model. Each of
         these two arguments may be None. If `settings` is passed, the model will generate text from
         the example. If the prompt of a decoder-only model is truncated, it leaves room for the
-        tokens of the target or of the generated text.
+        tokens of the target, or for the maximum number of new tokens (for one token if `settings`
+        limit only the total length).
         """
         generating = settings is not None
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
@@ -227,7 +228,7 @@ class Encoder:
         )
 
     def _batch_of_text(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
-        """Return a batch of one text or pair of texts.
+        """Return a batch of one text, one pair of texts, or one chat without images or sounds.
 
         `encode` encodes the text, and passes its keyword arguments to the tokenizer. If
         `truncation` was set, a text that is too long is truncated, and leaves room for
@@ -350,7 +351,7 @@ class Encoder:
             batch.notes.append("No tokenizer was passed: tokens are shown as #id.")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
         batch.tokens[name] = []
-        # The entries are 0 for tokens of the first text of a pair, and 1 for those of the second.
+        # `texts` is 0 for tokens of the first text of a pair, and 1 for tokens of the second text.
         texts = batch.arguments.get("token_type_ids") if name == "input" else None
         for index, positions in enumerate(unpadded):
             tokens = display_tokens(
@@ -462,7 +463,10 @@ def _is_message(entry: object) -> bool:
 
 
 def _kind(entry: object) -> str | None:
-    """Return the kind of an example, such as "text" or "pair", or None if it is unknown."""
+    """Return the kind of an example, such as "text" or "pair".
+
+    Return None for any other object, such as the output of a tokenizer.
+    """
     filled = isinstance(entry, list) and bool(entry)
     parts = entry if isinstance(entry, list | tuple) else ()
     is_kind = {
@@ -484,11 +488,12 @@ def _kind(entry: object) -> str | None:
 def examples_with_targets(
     inputs: Any, target: Any, decoder_input_ids: Any
 ) -> tuple[list[tuple[Any, Any, Any]], bool]:
-    """Return a tuple (example, target, decoder input ids) for each example in `inputs`.
+    """Return a list of examples with their targets, and whether `inputs` is a list of examples.
 
-    A target or decoder input ids that were not passed are None. The second result is whether
-    `inputs` is a list of examples. If it is, raise ValueError if `target` or `decoder_input_ids` is
-    a string, or does not have one entry per example.
+    The entry of an example is a tuple (example, target, decoder input ids). The target is None if
+    no `target` was passed, and so are the ids if no `decoder_input_ids` were passed. If `inputs` is
+    a list of examples, raise ValueError if `target` or `decoder_input_ids` is a string, or does not
+    have one entry per example.
     """
     examples, is_list = examples_of(inputs)
     if not is_list:

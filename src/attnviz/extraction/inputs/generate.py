@@ -60,7 +60,10 @@ class GenerationSettings:
     max_length: int | None = None
 
     def max_tokens(self, before: int) -> int:
-        """Return the maximum number of initial and new tokens, for `before` initial tokens."""
+        """Return the maximum number of initial and new tokens, at least ``before + 1``.
+
+        `before` is the number of initial tokens.
+        """
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
         return max(before + 1, self.max_length or 0)
@@ -217,8 +220,8 @@ def generate_text(
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     """Stopping criterion that stores the tokens of a generation and shows its progress in `bar`.
 
-    `before` is the number of initial tokens. If `before` is None, the initial tokens are all tokens
-    in the first call of `__call__` except the last token.
+    `before` is the number of initial tokens. If `before` is None, the first call of `__call__` in a
+    generation shows the number: the last token in this call is the first generated token.
     """
 
     def __init__(
@@ -233,8 +236,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
         """Store all tokens so far, and return for each row of ids whether the generation ends.
 
-        If there is one row, call `on_token`, which decides whether the generation ends. Otherwise
-        this criterion does not end the generation.
+        If there is one row and `on_token` is not None, call `on_token`, which decides whether the
+        generation ends. In all other cases, this criterion does not end the generation.
         """
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:

@@ -136,9 +136,9 @@ def _encode_with_text(
     """Encode a text with a sound if `sound` is True, else with an image.
 
     The text may contain a special token that stands for the image or sound. If the text does not
-    contain this token, text and image or sound are encoded as one chat message with the chat
-    template of the processor. If the processor has no template, the special token is put before the
-    text instead.
+    contain this token, the text and the image or sound are encoded as one chat message, with the
+    chat template of the processor. If the processor has no template, the special token is put
+    before the text instead.
     """
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     kind = "audio" if sound else "image"
@@ -225,7 +225,7 @@ def _checked_image(model: PreTrainedModel, image: Any) -> Any:
 
     The result is an image of PIL, or a uint8 array (height, width, colours) from 0 to 255. It has
     three colours, or its original number of colours if the model takes images with one colour.
-    Raise ValueError if the image is empty or invalid.
+    Raise ValueError if an array is empty or invalid. An image of PIL is always accepted.
     """
     one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):

@@ -38,7 +38,8 @@ def check_target(
     `target` and `decoder_input_ids` are None if the caller did not pass them. `generating` is
     whether the model will generate the text itself. The error is raised in these cases:
 
-    - The text is set twice, for example by `target` and by `decoder_input_ids`.
+    - The model will generate the text, and `target` or labels in `example` set it, too.
+    - Both `target` and `decoder_input_ids` are passed.
     - `decoder_input_ids` are passed, and the model is not an encoder-decoder model.
     - A text is to be produced, and the model is neither causal nor an encoder-decoder model.
     - The decoder of an encoder-decoder model that can generate needs a text, and none is set.
@@ -86,7 +87,7 @@ class _ReachedError(Exception):
 
 
 def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
-    """Return the ids that a model passes to its decoder if it gets only `arguments`.
+    """Return the ids that a model passes to its decoder if the model gets only `arguments`.
 
     BART models that classify texts or answer questions pass the ids of the encoder, shifted by one
     token. To read the ids, the model is run until it calls its decoder. Raise ValueError if the

@@ -87,9 +87,10 @@ class Truncation:
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit.
 
-        The text leaves room for `num_new_tokens` tokens in the model. If the limit of this object
-        is a number, it is an upper bound, too, but only for `inputs`: a text for the decoder of an
-        encoder-decoder model is limited only by the model.
+        The text leaves room for `num_new_tokens` tokens in the positions of the model. If the limit
+        of this object is a number, a text in `inputs` has at most this number of tokens. If the
+        limit is True, or if the text is for the decoder of an encoder-decoder model, the maximum
+        length that the tokenizer or the configuration states counts instead.
         """
         if not self:
             return None

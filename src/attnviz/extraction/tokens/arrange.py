@@ -34,7 +34,8 @@ class ImageLayout:
     Attributes
     ----------
     grids : list of tuple of int
-        Number of rows and columns of patches of each image, or of each frame of a film.
+        Number of rows and columns of patches of each image. A film counts as one image for each
+        patch along time.
     padding : int
         Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
@@ -164,6 +165,7 @@ def _arrange_blocks(
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
     """Return the indices of an image's patches in the order of blocks: int64, (patches,).
 
+    The image has `height` rows and `width` columns of patches. A block has `size` x `size` patches.
     An index counts the patches of the image row by row.
     """
     numbers = torch.arange(height * width)
@@ -177,7 +179,8 @@ def _arrange_windows(
     """Change the order of patches from window by window to row by row (Swin, SAM).
 
     The layers are changed in place, and the new layout is returned. Return None, without a change,
-    if queries and keys differ in number, or if the windows of a layer are not known.
+    if queries and keys differ in number, if no stage of the model has this number of tokens, or if
+    the windows of a layer are not known.
     """
     queries, keys = layers.shape()
     if queries != keys:
@@ -189,8 +192,8 @@ def _arrange_windows(
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
         size, shift = shifted_windows(model, name)
-        # Some models form windows in another way. So require that the module states the same window
-        # size as follows from the number of queries in a window.
+        # `side` assumes square windows. Some models form windows in another way, so compare `side`
+        # with the window size that the attention module states.
         if stage is None or (windows and size not in (side, (side, side), [side, side])):
             return None
         layout = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
@@ -204,11 +207,12 @@ def _arrange_windows(
 def _window_order(
     shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
-    """Return the index of each patch in the order of windows: int64, (patches with padding,).
+    """Return the index that each token has in the order of windows: int64, (tokens,).
 
-    The entries of the result are in the order of the patches, row by row. The entries for padding
-    come last. `shape` and `padded` are (rows, columns) of patches, without and with padding. A
-    window has `side` x `side` patches, and is shifted by `shift`, (rows, columns) of patches.
+    The tokens are patches and padding. The result has first the indices of the patches, row by row,
+    and then those of the padding. `shape` is (rows, columns) of patches without padding, and
+    `padded` is (rows, columns) with padding. A window has `side` x `side` tokens, and is shifted by
+    `shift`, (rows, columns).
     """
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)

@@ -22,7 +22,7 @@ from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
 # Sampling rate (samples per second), and number of samples from one feature vector to the next
-# (10 ms). These values of speech models are used if the processor does not define the numbers.
+# (10 ms). These values are common in speech models. They are used if the processor defines none.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
 

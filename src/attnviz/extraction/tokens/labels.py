@@ -198,7 +198,8 @@ class RecordTokens:
     def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
         """Rename the tokens of a text that stand for image patches or for parts of a sound.
 
-        Patches are named by row and column, and parts of a sound by time.
+        Patches are named by row and column, and parts of a sound by time. If rows and columns or
+        times are not known, tokens are named by the number of their image or sound.
         """
         config = self._model.config
         runs = runs_of(tokens, config, IMAGE_TOKEN_IDS)
@@ -211,8 +212,9 @@ class RecordTokens:
     ) -> list[tuple[int, int]] | None:
         """Return the numbers of rows and columns of patches of each image in a text, or None.
 
-        `runs` has one list of consecutive positions for each image in the text. `named` has the
-        query tokens of other stacks. The result is None if the numbers are not known.
+        `runs` has the positions of tokens that stand for patches (see `runs_of`). `named` has the
+        query tokens of other stacks, by the name of the stack. A film counts as one image for each
+        patch along time. The result is None if the numbers are not known.
         """
         grid = grid_of(self._batch.arguments)
         if grid is not None:
@@ -284,8 +286,9 @@ class RecordTokens:
 
         `pixels` are the pixel values that the model gets. An image has one grid. In a film, a patch
         covers the same pixels in several consecutive frames. Such a group of frames has one grid,
-        and the picture of the grid is the first frame. All indices are None if the record does not
-        have one picture for each image or frame.
+        and the picture of the grid is the first frame. If the frames do not form complete groups,
+        each frame has one grid. All indices are None if the record does not have one picture for
+        each image or frame.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)

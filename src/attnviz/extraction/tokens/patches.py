@@ -1,4 +1,4 @@
-"""Functions that rebuild pictures (RGB arrays) from a model's input, and name tokens of patches.
+"""Functions that rebuild pictures (RGB arrays) from a model's input, or name patches.
 
 An image encoder divides an image into a grid of patches, which are its tokens. The input of a
 language model may contain tokens that stand for patches, too.
@@ -129,12 +129,12 @@ def _labels(mark: str, count: int) -> list[str]:
 def stage_grids(
     image_size: tuple[int, int], sizes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of rows and columns of patches that stages of a model may have.
+    """Yield (rows, columns) of patches for each stage that a model may have.
 
-    A stage is a part of the layers whose patches have the same size. `image_size` is the height and
-    width of an image in pixels. `sizes` has possible (height, width) of a patch in the first stage.
-    In every later stage, both are twice as large as in the stage before it. Patches at the edges
-    may be incomplete.
+    A stage is a group of layers with patches of the same size. `image_size` is the height and width
+    of an image in pixels. `sizes` has possible (height, width) of a patch in the first stage, in
+    pixels. In every later stage, height and width of a patch are twice as large as in the stage
+    before it. Patches at the edges may be incomplete.
     """
     for height, width in sizes:
         for stage in range(_MAX_STAGES):
@@ -313,8 +313,9 @@ def renamed(
     `runs` has the positions of these tokens (see `runs_of`). `names` has the names of the parts of
     each image or sound, one for each position. If `names` is None, all tokens of a run are named by
     `kind` and the number of the run, such as ``image 1``. A renamed token is not special, and is a
-    separate word if `tokens` have words. If it belongs to neither text of a pair (its entry in
-    `Tokens.sequence` is None), it is assigned to the text of the tokens before it.
+    separate word if `tokens` have words. If a renamed token belongs to neither text of a pair (its
+    entry in `Tokens.sequence` is None), it is assigned to the text of the tokens before it, or to
+    the first text if no such token belongs to a text.
     """
     if names is None:
         names = [[f"{kind} {number}"] * len(run) for number, run in enumerate(runs, 1)]
@@ -412,7 +413,7 @@ def _conversion_to_colours(processor: Any) -> Callable[[torch.Tensor], torch.Ten
     def to_colours(pixels: torch.Tensor) -> torch.Tensor:
         colours = (pixels * deviations + means + offset) / factor
         if factor == 1.0 and float(colours.max()) <= 1.0:
-            # The processor did not rescale the picture, because its values were from 0 to 1 before.
+            # Assume that the processor got a picture with values from 0 to 1.
             colours = colours * 255
         return colours
 

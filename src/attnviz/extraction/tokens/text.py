@@ -135,9 +135,9 @@ def _special_ids(tokenizer: Any) -> set[int]:
 
 # Character that stands for a space in vocabulary entries, by alphabet (see `alphabet_of`).
 _SPACE = {"bytes": "Ġ", "metaspace": METASPACE, "plain": " "}
-# Characters that stand for a line break, a tab or a carriage return.
+# Characters that stand for a line break, a tab or a carriage return, by alphabet.
 _BREAKS = {"bytes": "Ċĉč", "metaspace": "\n\t\r", "plain": "\n\t\r"}
-# Vocabulary entries for a single byte that are line breaks, tabs or carriage returns.
+# Vocabulary entries that stand for a single byte, and the character of this byte.
 _BYTE_ENTRIES = {"<0x0A>": "\n", "<0x09>": "\t", "<0x0D>": "\r"}
 _WORD_END = "</w>"
 
