@@ -219,7 +219,7 @@ class ChangedRuns:
         return runner
 
     def weights(self, changes: Changes) -> ChangedWeights:
-        """Return the weights of the run with `changes`. Run the model if they are not cached.
+        """Return the weights of the run with `changes`. Run the model if this run is not cached.
 
         Raise MemoryError if the weights do not fit into memory.
         """
@@ -232,7 +232,7 @@ class ChangedRuns:
         return run.weights
 
     def changed_record(self, changes: Changes) -> ChangedRecord:
-        """Return the record of the run with `changes`. Run the model if it is not cached.
+        """Return the record of the run with `changes`. Run the model if this run is not cached.
 
         Raise MemoryError if the record does not fit into memory.
         """

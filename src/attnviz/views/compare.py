@@ -108,8 +108,8 @@ class CompareView(TokenWindows, RecordView):
     # not order heads by such scores.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
-    # Value of `member`. The defaults of other traits depend on it, and are computed before the
-    # trait `member` is set.
+    # Value of the trait `member`. The defaults of other traits depend on this value. They are
+    # computed before the trait is set, so the value is also stored here.
     _shown_member = 1
 
     comparison = traitlets.Dict(read_only=True).tag(sync=True)
@@ -160,7 +160,8 @@ class CompareView(TokenWindows, RecordView):
         """Return the head at which the view opens, with its distance and rounding error.
 
         This is the head whose distance exceeds its rounding error most. Return None if the caller
-        chose a layer or heads, or if no distance exceeds its rounding error.
+        chose a layer or heads, if no distance exceeds its rounding error, or if the initial value
+        of `member` is invalid.
         """
         named = {name for name, value in values.items() if value is not None}
         if named & {"layer", "heads"}:

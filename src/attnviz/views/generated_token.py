@@ -73,8 +73,8 @@ class GeneratedToken(PositionedView):
     def notify_change(self, change: Any) -> None:
         """Notify the observers of a changed trait.
 
-        If the trait is `stack`, `token`, `prediction` or `as_query`, then make the last three
-        consistent.
+        If the trait is `stack`, `token`, `prediction` or `as_query`, then make `token`,
+        `prediction` and `as_query` consistent.
         """
         super().notify_change(change)
         # Notify the observers first. If the three traits are linked to those of another view, the

@@ -29,7 +29,7 @@ _MAX_ERROR_LENGTH = 2000
 
 @atexit.register
 def _end_all() -> None:
-    """Stop all generations at shutdown, and wait for their threads.
+    """Stop all generations at shutdown, and wait for each thread for up to `_LAST_STEP` seconds.
 
     If Python exits while a thread computes with torch, torch aborts the process.
     """
@@ -103,8 +103,8 @@ class LiveGeneration:
     def show_in(self, view: Any) -> None:
         """Show the generation in `view`, which was created with the first record.
 
-        If no query is pinned, the newest token is shown. The view is updated after each new record,
-        until the generation ends or the view is closed.
+        If no query is pinned, the newest generated token is shown. The view is updated after each
+        new record, until the generation ends or the view is closed.
         """
         self._view = weakref.ref(view)
         if view.token is None:
@@ -127,8 +127,8 @@ class LiveGeneration:
             return
         with view.hold_sync():
             if record is not self._shown_record:
-                # If the view shows the newest token of the previous record, let it show the newest
-                # token of the new record. If it shows an earlier token, do not change that.
+                # If the view shows the newest generated token of the previous record, let it show
+                # the newest of the new record. Otherwise do not change the token that it shows.
                 follows = view.prediction == _newest(view)
                 self._shown_record = view.record = record
                 if follows:

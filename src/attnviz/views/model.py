@@ -30,7 +30,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
     def validate(self, obj: Any, value: Any) -> list[int] | dict[str, list[int]] | None:
         """Convert heads to lists of non-negative numbers, and "all" to None.
 
-        Raise TraitError if the record lacks one of the layers or heads.
+        Raise TraitError if the record lacks one of the layers or heads, or for other values.
         """
         if value is None or (isinstance(value, str) and value == "all"):
             return None

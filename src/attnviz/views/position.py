@@ -34,8 +34,8 @@ _KINDS_OF_KEYS = ("special", "first")
 def is_looked_up(name: str, value: Any) -> bool:
     """Whether the value of a trait must be replaced by non-negative numbers.
 
-    Such values are the text of a token, "all" heads, a negative number, or a list with one of these
-    values.
+    Such values are the text of a token, "all" heads, a negative number, or a list with at least one
+    of these values.
 
     >>> is_looked_up("token", "it"), is_looked_up("layer", -1), is_looked_up("layer", 3)
     (True, True, False)

@@ -271,7 +271,7 @@ class RecordView(PositionedView):
         path : path-like
             ``"x.html"`` writes an interactive page, ``"x.pdf"`` and ``"x.svg"`` vector graphics for
             a paper, and ``"x.png"`` an image of pixels. The last three need an installed Chromium
-            or Chrome.
+            or Chrome. A path without suffix gets the suffix ``.html``.
         precision, max_mb : optional
             Precision and maximum size of the page. See `to_html`. Pictures are drawn from a page,
             so the options apply to pictures, too.

@@ -42,7 +42,8 @@ class WhatIf(RecordView):
     model, inputs, tokenizer, processor, target, truncation : optional
         Arguments with which the record was extracted. They are needed to run the model again.
         ``show_*`` functions pass them if they have a model. If the record of the view is replaced
-        by a record with other tokens or another model, the view does not use them any longer.
+        by a record with other tokens, of another model or without attention weights, the view does
+        not use them any longer.
 
     Attributes
     ----------
@@ -79,7 +80,8 @@ class WhatIf(RecordView):
     )
     run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
-    # Whether `__init__` has finished. New changes switch `run` to "after" only if this is True.
+    # Whether `__init__` has finished. Only then do new changes switch `run` to "after". The initial
+    # value of `run` is determined by `_first_state`.
     _initialized = False
     # Value of `answer` in the form that `ChangedRuns` needs: one or two tokens are a tuple.
     _measured: Measured = None
