@@ -1,9 +1,10 @@
 """Functions that change attention while a model runs.
 
-The model's attention function computes as usual. Then its output is overwritten for the changed
-heads and queries. If a module computes attention in its own code, its weights are overwritten right
-after the softmax, and its output is overwritten only for heads whose output is replaced. The output
-for all other heads and queries stays bit-identical. A row is the weights of one query.
+The model's attention function computes as usual. Then the function's output is overwritten for the
+changed heads and queries. If a module computes attention in its own code, the weights of the module
+are overwritten right after the softmax. In this case, the output of the module is overwritten only
+for heads whose output is replaced. The output for unchanged heads and queries stays bit-identical.
+A row is the weights of one query.
 """
 
 from __future__ import annotations

@@ -331,8 +331,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit
     device = attention.queries.device.type
-    # Disable autocast only if it is enabled, because the context manager takes as long as several
-    # operations on few numbers.
+    # Disable autocast only if it is enabled, because entering the context manager is as slow as
+    # several operations on small tensors.
     is_autocast = torch.is_autocast_enabled(device)
     autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
     with torch.no_grad(), autocast:

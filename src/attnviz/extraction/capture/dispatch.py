@@ -3,10 +3,10 @@
 Every model that uses the dispatcher calls ``AttentionInterface.get_interface`` to get the function
 that computes its attention. Only this method is wrapped. The attention function is called with the
 same arguments as without the wrapper. Afterwards the call is passed to another function, the sink,
-which stores or changes the attention. The model's outputs are bit-identical, unless the sink
-overwrites the output of a call. Queries and keys are observed as the attention function receives
-them: after rotary position embedding and normalisation, and before key heads are repeated for the
-query heads of their group.
+which stores or changes the attention. Unless the sink overwrites the output of a call, the model's
+outputs are bit-identical to those without the wrapper. Queries and keys are observed as the
+attention function receives them: after rotary position embedding and normalisation, and before key
+heads are repeated for the query heads of their group.
 """
 
 from __future__ import annotations

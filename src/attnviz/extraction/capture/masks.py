@@ -32,7 +32,8 @@ _MAX_BLOCKING = -8e3
 class Positions:
     """Queries and keys of one example, without padding.
 
-    Both attributes are indices: int64, ascending. None means no padding.
+    Each attribute has the indices of the queries or keys that are not padding: int64, ascending.
+    It is None if none of them is padding.
     """
 
     queries: torch.Tensor | None
@@ -157,7 +158,7 @@ def _shared(earlier: list[_Kind], new: _Kind | None) -> _Kind | None:
 
 
 def _band_of(call: AttentionCall) -> BandMask | None:
-    """Return the causal mask that the attention function adds to its mask arguments, or None."""
+    """Return the causal mask that a function applies besides its mask arguments, or None."""
     # Eager and flex attention receive every mask as an argument.
     if call.implementation in ("eager", "flex_attention"):
         return None
@@ -250,8 +251,8 @@ def _split_allowed(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tens
     """Split a mask argument into flags of allowed pairs and values to add to the logits.
 
     `block` has floating-point numbers, which are added to the logits, or flags. The flags in the
-    result are True for allowed pairs. They are None if floating-point numbers allow all pairs. The
-    values are None if they are all 0, or if `block` has flags.
+    result are True for allowed pairs. The flags are None if `block` has floating-point numbers that
+    allow all pairs. The values are None if they are all 0, or if `block` has flags.
     """
     if not block.is_floating_point():
         return block.bool(), None

@@ -207,7 +207,7 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# Estimated size of a layer's activations for each token, in vectors of the model's width.
+# Estimated number of vectors of the model's width that a layer's activations take for each token.
 _VECTORS_PER_TOKEN = 16
 
 

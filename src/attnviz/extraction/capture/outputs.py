@@ -19,8 +19,9 @@ from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.utils.cleanup import Cleanup
 
-# Maximum difference between the result of a projection and the product with its matrix, relative to
-# the largest number of the result. Dtypes that round more coarsely have a larger maximum.
+# Limit of the difference between the result of a projection, without its bias, and the product of
+# its input and its matrix. The limit is relative to the largest number of the result. It is larger
+# for dtypes that round more coarsely.
 _LINEAR = 1e-3
 
 _Kept = TypeVar("_Kept")
@@ -105,8 +106,8 @@ class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
 
     A head with weights A and values V adds the vectors A V W, one per query, where W are the rows
     of the output projection that belong to the head. The observer returns the coordinates of these
-    vectors in an orthonormal basis of the rows of W. So norms of the returned vectors, and inner
-    products of two vectors of the same head, are those of A V W.
+    vectors in an orthonormal basis of the space that the rows of W span. So norms of the returned
+    vectors, and inner products of two vectors of the same head, are those of A V W.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -140,9 +141,9 @@ class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
 def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tensor | None:
     """Return the rows of an output projection that belong to each head, (heads, value_dim, axes).
 
-    Each head has a separate orthonormal basis: that of the space of its rows. The result has the
-    coordinates of the rows in this basis, which has at most `value_dim` axes. `example` is the
-    output of each head for one query, (heads, value_dim), in the dtype that the projection takes.
+    The rows of a head are returned as coordinates in an orthonormal basis of the space that these
+    rows span. The basis has at most `value_dim` axes. `example` is the output of each head for one
+    query, (heads, value_dim), in the dtype that the projection takes.
     Return None if the projection is not the product with a matrix, plus a bias.
     """
     inputs = torch.zeros(1, 2, example.numel(), dtype=example.dtype, device=example.device)

@@ -35,7 +35,7 @@ class StackLayers:
         Kind of the stack: ``"self"``, ``"vision"``, ... A model may have several stacks of the same
         kind.
     runs : list of Run
-        For each layer, the run of its module from which it was captured.
+        For each layer, the run of an attention module from which the layer was captured.
     examples : list of dict
         For each example, a dictionary from the model's layer number to the attention of the layer.
     in_call_order : bool
@@ -85,7 +85,7 @@ class StackLayers:
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
-    """Group the collected runs into stacks. Stacks are returned in the order of `_ORDER`.
+    """Group the collected runs into stacks. Return the stacks by name, in the order of `_ORDER`.
 
     If the layers of a stack attend over different numbers of tokens, the stack is split into
     stages: groups of layers with the same numbers. Stages are numbered in the order in which they
@@ -140,8 +140,8 @@ def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], s
 
     A name consists of the sections at some consecutive positions of the path, without the sections
     in `_GENERIC`. The positions are the same for all paths. They are the shortest range that gives
-    each path a different name that is not empty. If no range does, the names are numbers. The first
-    path gets an empty string instead of a name.
+    each path a different name that is not empty. If no range gives such names, the names are "2",
+    "3", ... The first path gets an empty string instead of a name.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):
@@ -263,7 +263,10 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
-    """Return a list with a note if the dtype in `options` rounds queries, keys or weights."""
+    """Return a list with one note if the dtype in `options` rounds queries, keys or weights.
+
+    Otherwise, return an empty list.
+    """
     dtypes = {run.dtype or torch.float32 for layers in stacks.values() for run in layers.runs}
     if options.dtype is None or not any(narrows(dtype, options.dtype) for dtype in dtypes):
         return []

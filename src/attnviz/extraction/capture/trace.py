@@ -85,7 +85,7 @@ class Logits:
     scale : float
         Factor of the product.
     softcap : float or None
-        Soft cap of the logits, or None.
+        Soft cap of the logits, or None if they have no soft cap.
     is_bounded : bool
         True between the `tanh` of a soft cap and the multiplication by the soft cap.
     added : tuple of Tensor
@@ -156,9 +156,10 @@ class _ModuleTrace:
 class FunctionWatch(TorchFunctionMode):
     """Observer of the torch functions of attention modules. `sink` receives the attention calls.
 
-    `current` returns the attention module that runs in this thread and an object for its run, or
-    None if no traced module runs. `edit` gets the weights of a module after its softmax. It may
-    overwrite them, and returns whether it did. `sink` always receives the weights before the edit.
+    `current` returns the attention module that runs in this thread and an object that identifies
+    the run, or None if no traced module runs. `edit` gets the weights of a module after its
+    softmax. It may overwrite them, and returns whether it did. `sink` always receives the weights
+    before the edit.
 
     If `outputs` is True, `sink` may overwrite the output of a call. Then NotImplementedError is
     raised if a module multiplies its weights by several tensors of values.
@@ -291,7 +292,8 @@ class FunctionWatch(TorchFunctionMode):
 def _changes_weights(before: torch.Tensor, call: _Call) -> bool:
     """Whether a factor or a mask has changed weights after their softmax.
 
-    A row that becomes completely 0 does not count: its query is assumed to have no allowed keys.
+    If all weights of a query become 0, they do not count as changed: the query is assumed to have
+    no allowed keys.
 
     If the function works in place, the earlier weights are lost. Then only a factor is tested: a
     number other than 1, or a tensor with an entry other than 0 and 1, counts as a change. Masks,
