@@ -162,9 +162,9 @@ class Answer:
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
     """Return the logits of one row and example, (vocabulary,), float64 on the CPU, detached.
 
-    `position` is the index of the row. None is the last row. If the logits have no axis of tokens,
-    `position` has no effect. Return None if the output has no logits, or if each row has only one
-    logit.
+    `position` is the index of the row, or None for the last row. If the logits have no axis of
+    tokens, `position` has no effect. Return None if the output has no logits, or if each row has
+    only one logit.
     """
     row = _row(outputs, position, example)
     return None if row is None or len(row) < 2 else row.detach().double().cpu()
@@ -191,8 +191,8 @@ def _example(value: Any, one: Any, example: int) -> Any:
 
     `value` is the output for the batch, or an entry of this output. `one` is the output, or the
     same entry, for a single example. An axis of a tensor is the batch axis if its size is 1 in
-    `one` and larger in `value`. If a tensor has another number of rows in `value` than in `one`,
-    and that in `one` is not 1, it is replaced by None, because its rows cannot be assigned to
+    `one` and larger in `value`. The result has None in place of a tensor whose first axis is larger
+    than 1 in `one` and has another size in `value`, because its rows cannot be assigned to
     examples.
     """
     if isinstance(value, torch.Tensor):
@@ -226,7 +226,7 @@ def _number(function: Callable[[Any], Any], output: Any) -> torch.Tensor:
 
 
 def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
-    """Return the last hidden states of an example as one vector.
+    """Return the last hidden states of all tokens of an example, joined into one vector.
 
     If the output has no hidden states under their usual names, return its ``logits`` as one vector.
     If it has no logits either, return None.

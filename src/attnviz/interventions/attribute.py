@@ -2,8 +2,9 @@
 
 An attribution is one number for each query-key pair that estimates the pair's effect on the answer.
 The answer is a number in the model's output, such as the logit of one token minus that of another.
-The methods "value norm" and "rollout" do not use an answer: they measure what a key or an input
-token contributes to a token of the layer. A record has one stack for each kind of attention, such
+The methods "value norm" and "rollout" do not use an answer. "value norm" measures how much a key
+contributes to the output at a query. "rollout" estimates the share of each input token in each
+token of a layer. A record has one stack for each kind of attention, such
 as self-attention, with all of its layers.
 """
 
@@ -170,9 +171,9 @@ def attribute(
         "gradient x attention" for ``"gradient"``, "direct attribution" for ``"direct"``, and
         otherwise the name of the method. Attributions by ``"value norm"``, ``"relevance"`` and
         ``"rollout"`` are not negative. Those by the other methods are signed: positive numbers
-        support the answer. A block of numbers is computed when it is read. Layers that cannot be
-        attributed, for example because they do not use the attention dispatcher of transformers,
-        are missing. A note of the record names these layers.
+        support the answer. The record does not store the attributions: they are computed each time
+        they are read. Layers that cannot be attributed, for example because they do not use the
+        attention dispatcher of transformers, are missing. A note of the record names these layers.
 
     Raises
     ------
@@ -300,10 +301,11 @@ def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord
 
 
 def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
-    """Return a record of ``"relevance"`` or ``"rollout"``: products of the matrices of layers.
+    """Return the record of the method ``"relevance"`` or ``"rollout"``.
 
-    `record` has the weights for rollout, or attributions by gradients for relevance. Stacks without
-    self-attention, and stacks whose layers have different numbers of tokens, are left out. Raise
+    Its numbers are products with one matrix per layer, see `MixedLayers`. `record` has the weights
+    for rollout, or attributions by gradients for relevance. Stacks whose queries and keys are
+    different tokens, and stacks whose layers have different numbers of tokens, are left out. Raise
     NotImplementedError if no stack remains.
     """
     stacks: dict[str, AttentionStack] = {}
@@ -437,9 +439,9 @@ def _integrated(
 ) -> tuple[dict[ModuleRun, _Vectors], float]:
     """Compute the `_Vectors` for integrated gradients, one layer after the other.
 
-    For each layer, the model runs on a batch of copies of the example. In each copy, the outputs of
-    the layer's heads are scaled by another factor from 0 to 1. The returned gradients are weighted
-    means over these factors.
+    For each layer, the model runs on a batch of copies of the example. Each copy multiplies the
+    outputs of the layer's heads by a different factor from 0 to 1. The returned gradients are
+    weighted means over the factors other than 0.
 
     The sum of a layer's attributions should be the decrease of the answer at the factor 0. The
     second result is the largest relative deviation of such a sum from the decrease. Layers with a

@@ -40,7 +40,7 @@ from attnviz.record.softmax import row_tiles
 # formula of "knockout gradient" is then computed from the other weights of the query.
 _CERTAIN = 1 - 1e-3
 # To find the largest attribution of a head, the attributions of at most `_MAX_ROWS` queries are
-# computed. They are at most `_MAX_NUMBERS` numbers, unless one query has more.
+# computed. These are at most `_MAX_NUMBERS` attributions, or those of one query if it has more.
 _MAX_ROWS = 64
 _MAX_NUMBERS = 1 << 20
 
@@ -164,11 +164,11 @@ class NormAttribution(ScaledAttention):
 class MixedLayers(LayerAttention):
     """Attributions of the methods "rollout" and "relevance": a product of matrices of layers.
 
-    The product is ``R = M_l ... M_1 M_0``, with one matrix M for each layer up to layer l. R has
-    the share of each input token (columns) in each token of layer l (rows). It is the attribution
-    of layer l, which has one head. For rollout (Abnar and Zuidema 2020, arXiv 2005.00928),
-    M = A / 2 + I / 2, where A is the mean of the layer's weights over the heads that this layer has
-    in the model, and I is the identity. For relevance (Chefer et al. 2021, arXiv 2103.15679,
+    The attributions of layer l are the matrix ``R = M_l ... M_1 M_0``, with one matrix M for each
+    layer up to layer l. This matrix is the only head of the layer. It has the share of each input
+    token (columns) in each token of layer l (rows). For rollout (Abnar and Zuidema 2020, arXiv
+    2005.00928), M = A / 2 + I / 2, where A is the mean of the layer's weights over the heads that
+    this layer has in the model, and I is the identity. For relevance (Chefer et al. 2021, arXiv 2103.15679,
     equations 5 and 6), M = I + P, where P is the mean of the layer's positive attributions by
     "gradient" over the same heads. Only the requested rows of R are computed, and no matrix M is
     stored.
@@ -235,9 +235,10 @@ class MixedLayers(LayerAttention):
 
 
 def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:
-    """Return the rollout from the last token to the first for causal heads with uniform attention.
+    """Return the share of the first token in the last token by rollout, for uniform attention.
 
-    This baseline of rollout depends only on the number of tokens and layers.
+    The attention is causal: each query has the same weight on all keys up to itself. This baseline
+    of rollout depends only on the number of tokens and layers.
 
     >>> uniform_share_of_first(2, 1)
     0.25

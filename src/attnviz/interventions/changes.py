@@ -43,8 +43,8 @@ from attnviz.utils.arguments import (
 
 #: Name of a stack, and number of a layer in it.
 StackLayer = tuple[str, int]
-#: For each layer of each stack, the run of an attention module that computes the layer's attention:
-#: the path of the module, and the number of this run within a forward.
+#: For each layer of each stack, the run of an attention module that computes the layer's attention.
+#: A `ModuleRun` has the path of the module, and the number of the run within a forward.
 ModuleRuns = Mapping[StackLayer, ModuleRun]
 
 Numbers = int | Iterable[int] | None
@@ -426,8 +426,8 @@ class SetWeights(Change):
     weights: Any = None
     stack: str | None = None
     #: Number of queries and number of keys in the prompt, if the model generates a text and
-    #: `weights` is an array or a record. These weights apply only to the prompt: generated tokens
-    #: keep theirs. None in all other cases.
+    #: `weights` is an array or a record. These weights apply only to queries in the prompt. Queries
+    #: that are generated tokens keep the weights of the model. None in all other cases.
     _prompt_size: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -473,7 +473,7 @@ class SetWeights(Change):
             return replacements
         # Add rows and columns of zeros for the generated tokens. Row i of the result is made from
         # the source's rows starts[i] to starts[i + 1] - 1. For a token of the prompt, this is row
-        # i. For a generated token, it is no row. The same applies to columns.
+        # i. For a generated token, this range is empty. The same applies to columns.
         starts = [
             np.minimum(np.arange(count), prompt)
             for count, prompt in zip(size, self._prompt_size, strict=True)

@@ -22,12 +22,13 @@ from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.utils.cleanup import Cleanup
 
-# Maximum relative difference between the output of a norm and its formula, and between the
-# gradients at the outputs of different layers.
+# Maximum relative difference between the output of a norm and the result of the norm's formula, and
+# between the gradients at the outputs of different output projections.
 _SAME = 1e-3
 
-#: For each run of an attention module, its call (with values and outputs) and the direct gradient
-#: of the answer with respect to the output of the call, which is before the output projection.
+#: For each run of an attention module, a pair: the call of the attention function, which has values
+#: and outputs, and the direct gradient of the answer with respect to these outputs. The outputs are
+#: those before the output projection.
 DirectGradients = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
 
 

@@ -74,7 +74,10 @@ class Effect:
         return self._compared(sentence) + self._texts()
 
     def _texts(self) -> str:
-        """Return the end of a sentence that quotes the generated texts, or "" without them."""
+        """Return the last part of the description, which quotes the generated texts.
+
+        Return "" if no text was generated.
+        """
         if self.text_after is None:
             return ""
         rest = "as before"

@@ -161,9 +161,9 @@ def erasure_curve(
 def _order(ranking: Any, text: TokenRemover) -> list[int]:
     """Return the positions of the tokens to erase, in the order of a ranking.
 
-    If the tokens are deleted from the text, and the order has all of its tokens, the last one is
-    left out, because the model cannot read an empty text. Raise ValueError if `ranking` does not
-    have one score per token, or if the score of every token that can be erased is NaN.
+    If the tokens are deleted, and the ranking has all tokens of the text, the last token of the
+    ranking is left out, because the model cannot read an empty text. Raise ValueError if `ranking`
+    does not have one score per token, or if the score of every token that can be erased is NaN.
     """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     values = np.asarray(scores, dtype=np.float64)
@@ -201,7 +201,7 @@ def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> ErasureCurve:
 
 @dataclass(frozen=True)
 class SufficientTokens:
-    """Smallest set of tokens that was found to suffice for an answer.
+    """Set of tokens that suffices for an answer, as `sufficient_tokens` returns it.
 
     The set suffices if the answer is positive after all other tokens are removed.
 
@@ -252,13 +252,14 @@ def sufficient_tokens(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> SufficientTokens:
-    """Find the smallest set of tokens that suffices for the answer.
+    """Find a small set of tokens that suffices for the answer.
 
     A set suffices if the answer is positive after all other tokens are removed. If at most 16
-    tokens can be removed, all sets are tried in ascending size. Among the smallest sets that
-    suffice, the one with the largest answer is returned. If more than 16 tokens can be removed,
-    they are removed one after the other. Each time, the token is removed whose removal leaves the
-    largest answer. The last removal is the last one after which the answer is positive.
+    tokens can be removed, sets are tried in ascending size until one suffices, so the result is a
+    smallest set. Among the sets of this size, the one with the largest answer is returned. If more
+    than 16 tokens can be removed, they are removed one after the other. Each time, the token is
+    removed whose removal leaves the largest answer. This ends before the first removal after which
+    the answer is 0 or negative. A smaller set may then also suffice.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ from attnviz.utils.cleanup import Cleanup
 MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 
-#: Options of `attnviz.extract` that functions without a record as result do not support.
+#: Options of `attnviz.extract` that are refused by functions whose result is not a record.
 NOT_KEPT = ("generate", "layers", "dtype")
 
 

@@ -302,8 +302,9 @@ class _Intervention:
     ) -> ChangedRecord:
         """Run the model of `runner` with changes, and return the record of this run.
 
-        The record has the effect of the changes. `texts` are the texts that the unchanged and the
-        changed model have generated, or None twice without a generation.
+        The record has the effect of the changes. `texts` has the text that the unchanged model
+        generated, and the text that the changed model generated. Without a generation, both are
+        None.
         """
         change = runner.change(*changes)
         runner.ask(answer, position)
@@ -431,8 +432,9 @@ def changed_stacks(
 ) -> dict[str, AttentionStack]:
     """Return the stacks of a record with the changed weights.
 
-    `record` is the record of a run with these changes, made with `runner`. It has the weights that
-    the model computed in this run. This function applies the changes of each layer to them.
+    `record` is the record of a run with `changes`, made with `runner`. It has the weights that the
+    model computed in this run, before they were changed. This function applies the changes of each
+    layer to these weights.
     """
     change = runner.change(*changes)
     by_stack = changes_by_stack(changes, runner.outline)

@@ -21,8 +21,8 @@ Means = Mapping[ModuleRun, torch.Tensor]
 def sums_of(example: Example) -> Sums:
     """Run the model on one example, and return its `Sums`.
 
-    The example must have no padding, because padding tokens would be counted. Attention modules
-    whose outputs have unknown axes are left out.
+    The example must have no padding, because padding tokens would be counted. Attention modules are
+    left out if the axes of their outputs are not known.
     """
     sums: dict[ModuleRun, tuple[torch.Tensor, int]] = {}
 

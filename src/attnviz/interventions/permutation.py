@@ -82,8 +82,9 @@ def permutation_effect(
 ) -> PermutationEffect:
     """Permute the weights of one query among its keys, and measure the change of the answer.
 
-    If the answer does not change, it does not depend on which of its keys the query attends to in
-    this head (Jain and Wallace 2019, arXiv 1902.10186, section 4.2).
+    If the answer does not change, the answer does not depend on which key gets which weight of this
+    query in this head (Jain and Wallace 2019, arXiv 1902.10186, section 4.2). Only the keys that
+    the query may attend to are permuted.
 
     Parameters
     ----------

@@ -559,8 +559,8 @@ class _Blocks:
     def replay(self, until: int, copies: int, undo: Cleanup) -> list[ModuleRun]:
         """Let the first `until` blocks return their stored outputs, repeated for `copies` copies.
 
-        The blocks compute again after the ``with`` block of `undo`. Return the runs of attention
-        modules that are skipped.
+        After the ``with`` block of `undo`, the blocks compute their outputs again. Return the runs
+        of attention modules that are skipped because they are in the first `until` blocks.
         """
         self._replace_forwards(until, copies, undo)
         return [module_run for module_run, number in self.number_of.items() if number < until]
@@ -574,7 +574,8 @@ class _Blocks:
             own = block.forward
 
             def forward(*args: Any, _own: Any = own, **kwargs: Any) -> Any:
-                # A block that another block calls is part of that block.
+                # A block that another block calls is part of that block, so it is neither counted
+                # nor stored separately.
                 if threading.get_ident() != thread or self._inside:
                     return _own(*args, **kwargs)
                 self._begun += 1

@@ -85,8 +85,9 @@ def token_effects(
         One example, as for `attnviz.extract`.
     removal : {"mask", "mean embedding", "delete", "mean color"}
         - ``"mask"`` hides the token with the model's attention mask.
-        - ``"mean embedding"`` replaces its embedding by the mean embedding of the text.
-        - ``"delete"`` deletes it from the text.
+        - ``"mean embedding"`` replaces the token's embedding by the mean of all token embeddings of
+          the text.
+        - ``"delete"`` deletes the token from the text.
         - ``"mean color"`` replaces a patch of an image by the mean colour of the image.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. By default the logit of the most likely token minus that of the
@@ -115,7 +116,8 @@ def token_effects(
         before the model runs.
     NotImplementedError
         If the answer of the model differs when its input is embeddings in place of token ids, or if
-        an adapter of the model adds virtual tokens before the text.
+        the model or its adapter puts virtual tokens before the text that are also queries, as in
+        prompt tuning.
 
     Notes
     -----
