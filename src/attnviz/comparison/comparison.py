@@ -98,7 +98,7 @@ class Comparison:
         return self.members[-1]
 
     def pair(self, member: int | str) -> Comparison:
-        """Return the comparison of the first member with another one, without changing the units.
+        """Return the comparison of the first member with one other member, in the same units.
 
         Parameters
         ----------
@@ -412,7 +412,7 @@ class Comparison:
             has one dictionary for each stack name of the members:
 
             - ``members`` and ``differences``: names of stacks in `record`, one per member.
-            - ``distances`` and ``rounding``: for each member, a list of numbers for each layer, one
+            - ``distances`` and ``rounding``: for each member, one list per layer, which has one
               number per head. Unknown numbers are None.
             - ``sampled``: number of sampled queries. None if all queries are compared.
 

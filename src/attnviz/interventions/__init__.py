@@ -1,4 +1,7 @@
-"""Interventions: run a model with changed attention, and measure the effect on its answer."""
+"""Effects of attention and of input tokens on a model's answer, measured or estimated.
+
+The answer is a number in the model's output, such as the logit of one token minus that of another.
+"""
 
 import lazy_loader
 

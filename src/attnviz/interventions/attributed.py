@@ -168,10 +168,10 @@ class MixedLayers(LayerAttention):
     layer up to layer l. This matrix is the only head of the layer. It has the share of each input
     token (columns) in each token of layer l (rows). For rollout (Abnar and Zuidema 2020, arXiv
     2005.00928), M = A / 2 + I / 2, where A is the mean of the layer's weights over the heads that
-    this layer has in the model, and I is the identity. For relevance (Chefer et al. 2021, arXiv 2103.15679,
-    equations 5 and 6), M = I + P, where P is the mean of the layer's positive attributions by
-    "gradient" over the same heads. Only the requested rows of R are computed, and no matrix M is
-    stored.
+    this layer has in the model, and I is the identity. For relevance (Chefer et al. 2021, arXiv
+    2103.15679, equations 5 and 6), M = I + P, where P is the mean of the layer's positive
+    attributions by "gradient" over the same heads. Only the requested rows of R are computed, and
+    no matrix M is stored.
 
     Attributes
     ----------

@@ -178,7 +178,7 @@ def _named(flags: Flags, tokens: Tokens) -> str:
 
 @dataclass(frozen=True)
 class Ablate(Change):
-    """Ablation: the output of heads is multiplied by a factor, usually 0, or replaced by its mean.
+    """Ablation: the output of a head is multiplied by a factor, usually 0, or set to its mean.
 
     The weights of the head do not change. With ``factor=0`` this is the head mask of Michel et al.
     (2019, arXiv 1905.10650). With `mean_of` it is mean ablation (Wang et al. 2022, arXiv
@@ -283,7 +283,7 @@ class Knockout(Change):
 
     Notes
     -----
-    If all keys of a query are removed, its output is 0.
+    If all keys of a query are removed, the output of the head at this query is 0.
 
     Examples
     --------
@@ -615,9 +615,9 @@ def changes_by_stack(
 def identity_of(change: ForwardChange) -> ForwardChange:
     """Return changes that compute outputs of heads again from the unchanged weights.
 
-    They overwrite the outputs that depend on changed weights in `change`. A run with these changes
-    differs from the unchanged run only by rounding errors, which are the noise of the effect.
-    `Ablate` does not change weights, so no output is overwritten for it.
+    The returned changes overwrite the outputs that `change` computes from changed weights. A run
+    with the returned changes differs from the unchanged run only by rounding errors, which are the
+    noise of the effect. `Ablate` does not change weights, so no output is overwritten for it.
     """
     return {module_run: layer_change.identity for module_run, layer_change in change.items()}
 
@@ -659,9 +659,9 @@ def change_from_json(value: Mapping[str, Any]) -> Change:
 def change_for_view(change: Change, stack: AttentionStack) -> Change:
     """Return `change` in the form that a view can make.
 
-    In this form, each field selects one layer, head or token of `stack` by its number, or all with
-    None. Raise TypeError if a view cannot make such a change: `SetWeights`, or `Ablate` with a
-    factor other than 0 or with `mean_of`. Raise ValueError if a field that is not None selects
+    In this form, each field has the number of one layer, head or token of `stack`, or None, which
+    selects all. Raise TypeError if a view cannot make such a change: `SetWeights`, or `Ablate` with
+    a factor other than 0 or with `mean_of`. Raise ValueError if a field that is not None selects
     several numbers. Raise TypeError, ValueError or IndexError if the change cannot be applied to
     `stack`.
     """

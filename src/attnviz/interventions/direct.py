@@ -95,8 +95,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     ]
     with torch.enable_grad():
         value = runner.answer.with_gradient(outputs)
-        # If the parameters of the model are frozen, a value that does not depend on any attention
-        # output has no gradient, and `torch.autograd.grad` would fail.
+        # The answer has no gradient if the parameters of the model are frozen, and the answer does
+        # not depend on any attention output. `torch.autograd.grad` would then fail.
         if not all(tensor.requires_grad for tensor in (value, *tensors)):
             raise NotImplementedError(_not_direct(model))
         gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(

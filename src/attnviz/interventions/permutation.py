@@ -35,8 +35,8 @@ class PermutationEffect:
         With ``answer=``, or if the model has fewer than two logits, the absolute change of the
         answer.
     noise : float
-        Rounding error of the measurement: the same number if the output of the query is computed
-        again from the weights without a permutation.
+        Rounding error of the measurement: the number as in `values` for a run without a
+        permutation, in which the output of the query is computed again from the unchanged weights.
     num_keys : int
         Number of keys among which the weights were permuted.
     measure : str

@@ -39,7 +39,7 @@ class ProjectedValues:
 
     @classmethod
     def of_call(cls, call: AttentionCall, projection: nn.Module) -> Self | None:
-        """Create an instance with copies of the tensors of an attention call.
+        """Create an instance from an attention call, with copies of the tensors.
 
         `projection` is the output projection of the module. Return None if the call does not have
         exactly one example.
@@ -64,7 +64,7 @@ class ProjectedValues:
 
 
 def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
-    """Return `ProjectedValues.norms` for each run of an attention module on an example.
+    """Run the model, and return `ProjectedValues.norms` for each run of an attention module.
 
     Attention modules are left out if their output projection is not found or not linear.
     """
@@ -73,7 +73,7 @@ def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
 
 
 def projections_of(example: Example) -> dict[ModuleRun, nn.Module]:
-    """Return the output projection of the module for each run of an attention module on an example.
+    """Run the model, and return the output projection for each run of an attention module.
 
     Attention modules are left out if their output projection is not found.
     """

@@ -160,7 +160,10 @@ class Runner:
         self.before = self.answer.value(self.outputs)
 
     def read_after(self, position: int | str | None, answer: Any = None) -> None:
-        """Set the token after which answers are read. See `reading_of`."""
+        """Set the token after which answers are read. The arguments are those of `reading_of`.
+
+        Run the unchanged model again if `outputs` lacks logits that `answer` needs.
+        """
         self.reading = reading_of(self.record, position, self.outputs, self.example.batch, answer)
         self.require_logits(answer)
 
@@ -193,7 +196,7 @@ class Runner:
     def forward(
         self, change: ForwardChange | None, options: CaptureOptions = MINIMAL_CAPTURE
     ) -> Forward:
-        """Run the model with changes on the example alone."""
+        """Run the model on the example alone, with changes unless `change` is None."""
         return self.example.forward(options, change, self._logits)
 
     @property
