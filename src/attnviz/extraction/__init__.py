@@ -144,9 +144,9 @@ def extract(
         Device of the kept queries and keys. None keeps them on the device where the model computed
         them. The queries and keys take memory of the device as long as the record exists.
     outputs : bool, default False
-        Whether to keep what each head adds to the residual stream, too (`AttentionStack.outputs`),
-        which measures such as ``"output norm"`` need. They take as much memory as the queries in
-        float32.
+        Whether to keep the outputs of heads, too (`AttentionStack.outputs`). The output of a head
+        is what the head adds to the residual stream. Measures such as ``"output norm"`` need the
+        outputs. The outputs take as much memory as the queries in float32.
     spool : path-like, optional
         Folder to which queries and keys are written while the model runs, one file per layer. Pass
         a folder if queries and keys would not fit into memory. The folder is created if it does not
@@ -154,12 +154,12 @@ def extract(
         that are used. `attnviz.load` opens the folder again. Several examples are written to the
         folders ``0``, ``1``, ... inside of it.
     progress : bool, default True
-        Whether to show a progress bar for a list of texts and for long generations.
+        Whether to show a progress bar for a list of examples and for long generations.
 
     Returns
     -------
     AttentionRecord or list of AttentionRecord
-        One record for one example. For a list of texts, or an encoded batch of at least two
+        One record for one example. For a list of examples, or an encoded batch of at least two
         examples, a list with one record per example. The records do not contain padding. If the
         model produced a text (`target` or `generate`), `Tokens.predictions` of the query tokens has
         the predictions of the model. A record of a model without a language head has no

@@ -27,8 +27,8 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
-# Stacks that attend over a text. The value is the name of the token sequence (see `Batch.tokens`)
-# whose tokens are the queries of the stack.
+# Stacks whose queries are tokens of a text. The value of each stack is the name of the sequence of
+# these tokens (see `Batch.tokens`).
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -134,8 +134,8 @@ def records_of_forward(
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
 
-    Such a layer lacks rows, because only a part of its attention was computed. Models that pool
-    tokens, and layers that attend to images or sounds, are not checked.
+    In such a layer, the rows of weights of some tokens are missing. Models that pool tokens, and
+    layers that attend to images or sounds, are not checked.
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return

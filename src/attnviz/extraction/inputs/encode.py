@@ -310,10 +310,10 @@ class Encoder:
         return batch
 
     def _ids_after_prompt(self, target: Any) -> torch.Tensor:
-        """Return the ids of a target that a decoder-only model gets after the prompt, (1, tokens).
+        """Return the ids of a target, (1, tokens), for a decoder-only model.
 
-        The target is encoded separately. Encoding prompt and target as one text could change the
-        last token of the prompt.
+        The model gets these ids after the prompt. The target is encoded separately, because
+        encoding prompt and target as one text could change the last token of the prompt.
         """
         [text] = target_texts(target, 1)
         encoded = call_reader(

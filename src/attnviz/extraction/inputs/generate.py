@@ -1,7 +1,7 @@
 """Generation of text by a model: after the prompt, or in the decoder of an encoder-decoder model.
 
 The text is generated without capturing attention. Afterwards the model reads the text in one
-forward, whose attention is captured. The captured rows equal the attention during the
+forward, whose attention is captured. The captured weights equal the weights during the
 generation, because the attention of a token does not depend on later tokens.
 """
 

@@ -33,7 +33,7 @@ _GENERATED_TYPE = 1
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
-    """Raise ValueError if the caller's arguments for the text to produce do not fit the model.
+    """Raise ValueError if arguments for the text to produce contradict each other or the model.
 
     `target` and `decoder_input_ids` are None if the caller did not pass them. `generating` is
     whether the model will generate the text itself. The error is raised in these cases:
@@ -168,7 +168,7 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
 def append_target(
     model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any
 ) -> None:
-    """Append the ids of the target, (1, tokens), to the prompt in `batch`, with a note.
+    """Append `added`, the ids of the target, (1, tokens), to the prompt in `batch`, with a note.
 
     Raise ValueError if `batch` is not one prompt of ids without padding.
     """

@@ -353,8 +353,8 @@ def pictures(
     are either pictures, (..., colours, height, width), or patches. For patches, another argument
     has the numbers of rows and columns of patches. If `grid_of` finds these numbers, the patches
     are in the order of blocks of `block` x `block` patches. Otherwise they are in the order of
-    rows. The image processor in `processor` defines how colours were converted. If it does not, a
-    note says so. Both lists are empty if the pictures cannot be rebuilt.
+    rows. If the image processor in `processor` does not define how colours were converted to pixel
+    values, a note says so. Both lists are empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
