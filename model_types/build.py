@@ -120,7 +120,10 @@ def tiny_model(
 
 
 def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:
-    """Return `config`, or its nested configuration (such as `text_config`) that the class needs."""
+    """Return the nested configuration of `config`, such as `text_config`, that `kind` needs.
+
+    Return `config` if `kind` needs `config` itself, or if no nested configuration fits.
+    """
     config_class = kind.config_class
     parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
     if config_class is None or isinstance(config, config_class):

@@ -265,8 +265,8 @@ def _match(
 def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
     """Find the layer of each tensor, if there are fewer tensors than layers.
 
-    The tensors have the order of the layers. Return an error message if a tensor does not equal one
-    of the layers that follow the layer of the previous tensor.
+    The tensors have the order of the layers. Each tensor must equal the weights of a layer that
+    follows the layer of the previous tensor. Otherwise, return an error message.
     """
     pairs: list[Pair] = []
     remaining = iter(layers)

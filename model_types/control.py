@@ -32,7 +32,10 @@ def unnoticed(matches: list[Match]) -> list[str]:
 
 
 def _can_choose(attention: LayerAttention) -> bool:
-    """Return whether any query may attend to two or more keys. A single key has all weight."""
+    """Return whether any query may attend to two or more keys.
+
+    Otherwise the only key of a query has weight 1, which hardly any corruption changes.
+    """
     allowed = attention.allowed(range(attention.num_heads), slice(0, attention.num_queries))
     return bool(allowed.sum(-1).max() > 1)
 

@@ -1,8 +1,8 @@
 """Unusual settings of configurations that change attention: names and values.
 
-The names come from the fields of all configurations. A value can be a function that computes it
-from the configuration. Such a function returns `_LEAVE` if the setting must not be changed. A part
-is a configuration in another configuration, such as `text_config`.
+The names come from the fields of all configurations. Instead of a value, a flag can have a function
+that computes the value from the configuration. Such a function returns `_LEAVE` if the setting must
+not be changed. A part is a configuration in another configuration, such as `text_config`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Flag:
     Attributes
     ----------
     settings : dict
-        Values by name. The flag applies only to configurations that have the first setting with
-        another value. The other settings are set if the configuration has them.
+        Values, or functions that compute them, by the name of the setting. The flag applies only to
+        configurations in which the first setting has another value. The other settings are set if
+        the configuration has them.
     inputs : dict
         Additional arguments of the model, written as in `overrides`.
     masks : bool

@@ -54,10 +54,10 @@ Run = Callable[[Inputs], Any]
 def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | None) -> Inputs:
     """Return inputs that the model accepts, if possible texts with images or sounds.
 
-    `run` calls the model. `written` contains inputs as in `overrides`, or is None. These inputs
-    replace those of each candidate. If the value of an input is None, the input is removed. If the
-    model accepts no candidate, raise the error that the model raised for the first candidate. Raise
-    LookupError if there are no candidates.
+    `run` calls the model. `written` contains inputs as in `overrides`, or is None. Each candidate
+    gets these inputs, which replace its inputs of the same names. If the value of an input is None,
+    the input is removed. If the model accepts no candidate, raise the error that the model raised
+    for the first candidate. Raise LookupError if there are no candidates.
     """
     first: Exception | None = None
     for candidate in _Maker(model).all():
@@ -70,7 +70,7 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
         }
         try:
             return _fitted(model, inputs, run)
-        # For inputs that it does not accept, a model may raise any exception.
+        # A model may raise any exception for inputs that the model does not accept.
         except Exception as error:  # noqa: BLE001
             first = first or error
     raise first or LookupError("no inputs to try")
@@ -79,9 +79,9 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
 def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
     """Run the model, and return the inputs that it accepts.
 
-    If a ValueError of the model states the required number of image, sound or video tokens, correct
-    this number in the text and run the model again, at most three times. Raise all other errors of
-    the model.
+    If a ValueError of the model states the required number of image, sound or video tokens, and the
+    inputs contain `input_ids`, correct the number of these tokens and run the model again. Do this
+    at most three times. Raise all other errors of the model.
     """
     for _ in range(3):
         try:

@@ -104,8 +104,9 @@ def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
     """Run a forward that returns attention weights, and return its output.
 
-    Request the weights with the argument `output_attentions`. If the argument has no effect or
-    raises an error, set `output_attentions` in the configuration.
+    Request the weights with the argument `output_attentions`. If the model does not take this
+    argument, returns no weights, or raises TypeError or ValueError, run a forward with
+    `output_attentions` set in the configuration.
     """
     parameters = inspect.signature(eager.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -178,9 +179,10 @@ def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
 
 
 def _without_cross(by_path: Weights) -> Weights:
-    """Remove tensors from "attentions" that are also in "cross_attentions", as in Q-Formers.
+    """Drop those tensors of the field "attentions" that the field "cross_attentions" also has.
 
-    If no tensor would remain, keep all.
+    Q-Formers, for example, return such tensors. If no tensor would remain in "attentions", keep all
+    of its tensors.
     """
     without_cross = dict(by_path)
     for path, tensors in by_path.items():
@@ -293,7 +295,8 @@ def _noting(source: Any, note: Any) -> Iterator[None]:
     """Within the context, call `note` after each call of eager attention in a modeling file.
 
     A modeling file, ``modeling_*.py`` of transformers, defines `eager_attention_forward`, which its
-    attention modules call. `source` is the imported file.
+    attention modules call. `source` is the imported file. The arguments of `note` are the attention
+    module, and the values that eager attention returned after its output.
     """
     original = source.eager_attention_forward
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-# Values of `Row.result` for models whose own weights are known. The shares of right models in the
-# page are shares of these models.
+# Values of `Row.result` for models whose own weights are known. The shares of right models in
+# docs/coverage.md are shares of these models.
 REFERENCED = ("ok", "partly", "wrong", "refused")
 
 
@@ -62,7 +62,7 @@ class Row:
     flag : str
         The unusual setting, or "" for the default configuration.
     cached : bool
-        Whether a forward with a cache was compared, too.
+        Whether the comparison was repeated for a forward with a cache.
     result : str
         "ok", "partly" (a warning names attention that the record lacks), "wrong", "refused"
         (`attnviz.extract` raises an error), or the reason why the model was not compared:
@@ -70,19 +70,20 @@ class Row:
     reason : str
         Explanation of a result other than "ok".
     inputs : list of str
-        Names of the arguments.
+        Names of the arguments with which the model was called.
     source : str
         Source of the model's own weights: "output" or "modules".
     stacks : list of str
         Stacks of the record, with layers and heads.
     way : str
         What the record stores for its layers: "queries and keys", "weights", or
-        "queries and keys / weights".
+        "queries and keys / weights" if its layers differ.
     error : float or None
-        Largest difference from the model's own weights.
+        Largest difference from the model's own weights. None if no weights were compared.
     peak : float or None
-        Median of the largest weights of the queries. If it is near 1 / number of keys, attention is
-        nearly uniform, and equal weights prove nothing.
+        Median, over queries, of the largest weight of a query (see `sharpen.peak`). If the median
+        is near 1 / number of keys, attention is nearly uniform, and equal weights prove nothing.
+        None if no weights were computed.
     unnoticed : list of str
         Corruptions of queries, masks or other inputs of a layer's weights that the comparison would
         not have noticed (see `control`).

@@ -40,7 +40,11 @@ def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[
 
 
 def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
-    """Yield tensors (windows, heads, queries, keys), one for each axis that can be the heads."""
+    """Yield tensors (windows, heads, queries, keys), one for each axis that can have the heads.
+
+    With four axes, the heads can be axis 0 or axis 1. With three axes, axis 0 has all heads of the
+    first window, then all heads of the second window, and so on.
+    """
     if values.dim() == 4 and values.shape[1] == heads:
         yield values
     if values.dim() == 4 and values.shape[0] == heads:
@@ -53,7 +57,8 @@ def _row_by_row(values: Array) -> Iterator[Array]:
     """Yield the weights with the patches of an image in row order.
 
     Some models, such as Qwen2-VL, return weights of patches in the order of blocks of 2 x 2
-    patches. Yield one array for each possible size of the image.
+    patches. Yield one array for each size of the image, in patches, that has an even height and
+    width and fits the number of tokens.
     """
     tokens = np.arange(values.shape[1])
     for rows, columns in _factors(len(tokens)):

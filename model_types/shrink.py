@@ -64,10 +64,11 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def token_ids(config: PretrainedConfig) -> dict[str, int]:
-    """Return the ids of special tokens in a configuration and its parts, by setting.
+    """Return the ids of special tokens in a configuration and its parts.
 
-    If a setting is in the configuration and in a part, return the id in the configuration. Ids
-    outside the tiny vocabulary are left out.
+    The keys are the names of the settings, such as "pad_token_id". If a setting is in the
+    configuration and in a part, the id in the configuration counts. Ids outside the tiny vocabulary
+    are left out.
     """
     ids: dict[str, int] = {}
     for name, value in vars(config).items():
@@ -123,7 +124,11 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
 
 
 def _shrunk_part(part: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) -> PretrainedConfig:
-    """Return the tiny configuration of a part, with the `overrides` of its model type."""
+    """Return the tiny configuration of a part.
+
+    The configuration has the settings in the `overrides` for its model type and in `changes`. If a
+    setting is in both, the value in `changes` counts.
+    """
     own = OVERRIDES.get(part.model_type, {}).get("config", {})
     return _shrunk(part, merged(own, changes), ids)
 
@@ -176,7 +181,8 @@ def _settings_that_belong_together(
     stages = vars(default).get("_out_indices")
     overridden = changes.keys() & {"out_indices", "out_features"}
     if isinstance(stages, list | tuple) and len(stages) > 1 and not overridden:
-        # Let a backbone return as many stages as in the default configuration.
+        # Let a backbone return as many stages as in the default configuration. If the backbone has
+        # no stages, each of its layers counts as a stage.
         settings["out_indices"] = list(stages)
         if not layers.staged:
             settings["out_indices"] = list(range(1, len(stages) + 1))

@@ -1,7 +1,7 @@
 """Sizes of tiny models, by the names of settings in configurations.
 
-Most settings that are not in these tables keep their defaults. `model_types.shrink` changes some of
-them, such as ids of tokens, and lists with an entry for each layer.
+Settings that are not in these tables keep their defaults, with two exceptions: `model_types.shrink`
+also changes ids of special tokens, and shortens lists with an entry for each layer.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ _OTHER: dict[str, Any] = {
     "index_n_heads": 4,
     "index_topk": 8,
     "index_kpool": 2,
-    # State-space and linear layers.
+    # State-space layers and linear attention.
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
     "linear_num_heads": 4,

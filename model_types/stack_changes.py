@@ -2,8 +2,9 @@
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. The last head of
 each layer of a stack is ablated: its output becomes 0. The output projections of the layer are the
-matrices in whose inputs the columns of the head become 0. The output of the ablated model must
-equal, bit for bit, that of a model whose output projections have only 0 for these columns.
+matrices in whose inputs the columns of the head become 0. The output with the ablation must equal,
+bit for bit, the output without the ablation of a model in which these columns of the output
+projections are 0.
 """
 
 from __future__ import annotations
@@ -147,6 +148,7 @@ def _apart(one: Any, other: Any) -> float:
     """Return the largest difference of two outputs.
 
     The difference of two tensors is relative to the largest absolute value of the tensor in `one`.
+    Return 0 if there are no tensors to compare (see `pairs_of_tensors`).
     """
     return max(
         (
@@ -157,13 +159,17 @@ def _apart(one: Any, other: Any) -> float:
     )
 
 
-# For each matrix and call: a boolean for each column of the input, True if all its entries are 0.
+# Columns of zeros in the inputs of matrices, by the name of the matrix. A list has a tensor for
+# each call of the matrix. The tensor has a boolean for each column, True if the whole column is 0.
 _Zeros = dict[str, list[torch.Tensor]]
 
 
 @contextmanager
 def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
-    """Record which columns of the inputs of matrices are 0, within the context."""
+    """Within the context, record which columns are 0 in the inputs of `matrices`.
+
+    Yield the dict with these records.
+    """
     zeros_of: _Zeros = {name: [] for name in matrices}
 
     def look(zeros: list[torch.Tensor], module: nn.Module, args: tuple[Any, ...]) -> None:

@@ -185,7 +185,10 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
 
 
 def _changes(row: Row) -> tuple[str, str, str]:
-    """Return three cells of the table, from `StackChange.gate`, `identity` and `projection`."""
+    """Return the cells of a row in the columns "Gate", "Identity" and "Projection".
+
+    The cells are made from `StackChange.gate`, `StackChange.identity` and `StackChange.projection`.
+    """
     changes = row.changes
     identities = {change.identity for change in changes.values()} - {None}
     return (

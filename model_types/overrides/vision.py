@@ -25,7 +25,8 @@ _SWIN: dict[str, Any] = {
     "patch_size": 2,
 }
 
-# Four stages of 32 x 32 to 4 x 4 patches, for models that need the last stage.
+# Four stages of 32 x 32, 16 x 16, 8 x 8 and 4 x 4 patches, for the Swin backbones of models that
+# need stage 4.
 SWIN_FOUR: dict[str, Any] = {
     "image_size": 64,
     "embed_dim": 16,
@@ -140,8 +141,9 @@ VISION: dict[str, dict[str, Any]] = {
     "donut-swin": {"config": _SWIN},
     "efficientloftr": {
         "config": {
-            # This setting is also the range of the factors of batch norms. With the default of
-            # 0.02, all keys are similar, and only logits of 11,000 give rows with clear maxima.
+            # This setting is also the standard deviation of the factors of batch norms. With the
+            # default of 0.02, all keys are similar, and only logits of 11,000 give rows of weights
+            # with clear maxima.
             "initializer_range": 1.0,
             "stage_num_blocks": [1, 1, 1, 1],
             "out_features": [16, 16, 32, 64],
