@@ -197,9 +197,9 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     """Join batches of one example, all of the same kind (see `kind_of_example`), into one batch.
 
-    Texts are padded at the end with the id `padding`. There, padding does not change the positions
-    of the tokens of a text. The joined batch always has an attention mask, so that no token of a
-    text attends to padding.
+    Texts are padded at the end with the id `padding`. Padding at the end does not change the
+    positions of the tokens of a text. The joined batch always has an attention mask, so that no
+    token of a text attends to padding.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}

@@ -39,8 +39,8 @@ class ImageLayout:
     padding : int
         Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
-        Height and width in pixels of each image without padding. None if the pixels of the images
-        have no padding.
+        Height and width in pixels of each image without padding, if images may be padded to a
+        common size. None for all other layouts.
     block : int
         Size n if the model's input has the patches in blocks of n x n patches, else 1.
     """
@@ -91,7 +91,7 @@ def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> Im
 def _layout_in_pages(
     model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
 ) -> ImageLayout | None:
-    """Return the layout of images that are padded to a common size (Pixtral).
+    """Return the layout of images that may be padded to a common size (Pixtral).
 
     Each image is at the top left of its padded picture ("page"). `sizes` is a tensor with the
     height and width in pixels of each image. If it is None, each image fills its page. Return None

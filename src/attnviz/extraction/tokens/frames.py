@@ -134,11 +134,11 @@ def with_sound_runs(
 def length_notes(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> list[str]:
-    """Return a list with a note on when the sound ends, if the model's input is longer.
+    """Return a list with a note on when the sound ends, or an empty list.
 
-    Otherwise the list is empty. Differences of up to 0.1 seconds do not count. `samples` is the
-    number of samples of the sound at the processor's sampling rate. It is 0 if the number is not
-    known. Then the list is empty, too.
+    The list has the note if the model's input is more than 0.1 seconds longer than the sound.
+    `samples` is the number of samples of the sound at the processor's sampling rate, or 0 if the
+    number is not known. If it is not known, the list is empty.
     """
     sound = _sound_of(arguments, config, processor)
     if not samples or sound is None:
