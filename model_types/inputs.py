@@ -119,9 +119,10 @@ def _set_placeholders(
 
 
 def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
-    """Return the id of the placeholder, or None if the configuration has none.
+    """Return the id of the placeholder for `kind`, or None if the configuration has none.
 
-    A placeholder is a token that stands for a part of an image, a sound ("audio") or a video.
+    A placeholder is a token that stands for a part of an image, a sound or a video. `kind` is
+    "image", "audio" or "video".
     """
     ids = token_ids(config)
     endings = ("token_id", "token_index", "context_token_id", "pad_token_id", "patch_id")

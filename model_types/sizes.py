@@ -1,7 +1,7 @@
 """Sizes of tiny models, by the names of settings in configurations.
 
-Settings that are not in these tables keep their defaults, with two exceptions: `model_types.shrink`
-also changes ids of special tokens, and shortens lists with an entry for each layer.
+Most settings that are not in these tables keep their defaults. `model_types.shrink` changes the
+other settings, for example ids of special tokens, and lists with an entry for each layer.
 """
 
 from __future__ import annotations
