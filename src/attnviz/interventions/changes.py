@@ -132,11 +132,11 @@ def _flags(
 ) -> Flags:
     """Return one flag per token, which is True for selected tokens. None selects all tokens.
 
-    `selector` has positions or texts of tokens. If it is an array of flags for a longer text that
-    begins with `tokens`, only the flags of `tokens` are returned. `name` is the name of the
-    argument in error messages. If the text may grow, pass its maximum number of tokens as
-    `max_tokens`. The result then has `max_tokens` flags, and `selector` may also have positions of
-    future tokens.
+    `selector` has positions or texts of tokens. Raise ValueError if it has none. If `selector` is
+    an array of flags for a longer text that begins with `tokens`, only the flags of `tokens` are
+    returned. `name` is the name of the argument in error messages. If the text may grow, pass its
+    maximum number of tokens as `max_tokens`. The result then has `max_tokens` flags, and `selector`
+    may also have positions of future tokens.
     """
     if isinstance(selector, np.ndarray) and selector.dtype == np.bool_:
         return selector[: len(tokens)]

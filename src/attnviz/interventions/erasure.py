@@ -289,8 +289,8 @@ def sufficient_tokens(
     Raises
     ------
     TypeError, ValueError, IndexError
-        If an argument does not fit the model or the text, or if the answer of the complete text is
-        not positive.
+        If an argument does not fit the model or the text, if the answer of the complete text is not
+        positive, or if the model has no logits and `answer` is None.
     MemoryError, NotImplementedError
         As for `attnviz.token_effects`.
 

@@ -284,7 +284,8 @@ class _Intervention:
             model, _in_steps(changes, runner), trace_all=runner.unchanged.collector.trace_all
         )
         text = example.generated(settings, progress=progress, watch=steps.watch)
-        # An answer that is a function reads the whole output, and cannot have a position.
+        # By default, the answer is read after the prompt. An answer that is a function reads the
+        # whole output, and cannot have a position.
         no_position = self._position is None and not callable(answer)
         made = Runner(example.with_generated_text(text, settings.method))
         position = count - 1 if no_position else self._position
@@ -394,8 +395,9 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
 def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
     """Return a stack with the layers and heads of `stack`, and other numbers of tokens.
 
-    It has no attention, and its tokens have empty texts. If `stack` has these numbers of queries
-    and keys, return `stack` itself.
+    The returned stack has placeholders in place of attention (`outline_of_layer`), and its tokens
+    have empty texts. If `stack` already has `queries` queries and `keys` keys, return `stack`
+    itself.
     """
     if (queries, keys) == (len(stack.query_tokens), len(stack.key_tokens)):
         return stack
