@@ -57,10 +57,10 @@ class GradientAttribution(ScaledAttention):
         Outputs of the heads, and the gradient of the answer with respect to them, as the method
         computes it, (heads, queries, value_dim).
     at : {"weights", "logits"}
-        ``"logits"`` for the formula of "knockout gradient", ``"weights"`` for that of "gradient",
-        which all other methods use. With ``"logits"``, if one key of a query has the weight 1 and
-        all other allowed keys have the weight 0 in float32, the attribution of this pair is 0,
-        because it is unknown which keys would get its weight.
+        ``"logits"`` applies the formula of "knockout gradient". ``"weights"`` applies that of
+        "gradient", which all other methods use. With ``"logits"``, the attribution of a pair is 0
+        if its weight is 1 and the query may also attend to other keys, but all of these have the
+        weight 0 in float32. It is then unknown which of these keys would get the weight.
     """
 
     values: torch.Tensor

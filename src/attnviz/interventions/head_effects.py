@@ -110,9 +110,9 @@ def head_effects(
     """Ablate every head separately, and measure the change of the model's answer.
 
     The effects are measured, not estimated from gradients. The model runs on batches of copies of
-    the text, and each copy has another ablated head. In most models, layers before the ablated head
-    do not run again. If the answer of a copy depends on the other copies in the batch, the copies
-    run one at a time.
+    the text. In each copy, a different head is ablated. In most models, layers before the ablated
+    head do not run again. If the answer of a copy depends on the other copies in the batch, the
+    copies run one at a time.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class ProjectedValues:
 
     @classmethod
     def of_call(cls, call: AttentionCall, projection: nn.Module) -> Self | None:
-        """Create an instance from an attention call, with copies of the tensors.
+        """Create an instance with copies of a call's values, and of its output at the first query.
 
         `projection` is the output projection of the module. Return None if the call does not have
         exactly one example.

@@ -170,7 +170,8 @@ class Runner:
     def require_logits(self, answer: Any) -> bool:
         """Let later runs return the logits of all tokens that `answer` needs.
 
-        If `outputs` lacks some of them, run the unchanged model again. Return whether it ran again.
+        If `outputs` lacks some of these logits, run the unchanged model again. Return whether the
+        model ran again.
         """
         needed = self.reading.logits(answer)
         self._logits = max(self._logits, needed)
