@@ -76,14 +76,17 @@ def _use_and_fork() -> None:
     made(0).check(1)
     process = multiprocessing.get_context("fork").Process(target=_in_a_fork)
     process.start()
+    process.join(60)
+    process.kill()
     process.join()
     sys.exit(process.exitcode)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
-def test_a_view_works_in_a_forked_process() -> None:
-    # Fork in a new process. In the process of the tests, threads of other tests may be computing,
-    # and the memory allocator of MKL can hang in a process that was forked at this time.
+def test_a_view_works_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The memory allocator of MKL can hang in a fork of a process in which several threads compute.
+    # Therefore fork in a new process, without threads of other tests and without this allocator.
+    monkeypatch.setenv("MKL_DISABLE_FAST_MM", "1")
     process = multiprocessing.get_context("spawn").Process(target=_use_and_fork)
     process.start()
     process.join()
