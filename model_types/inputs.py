@@ -148,7 +148,8 @@ class _Maker:
         Each image or sound is in up to four candidates: first with a text that has placeholders,
         then with a text without placeholders, then with a text only for the decoder, and last
         alone. After the images and sounds, one candidate is a text alone. If the model takes no
-        `input_ids`, vectors and then the model's `dummy_inputs` replace this text.
+        `input_ids`, the last candidates are instead random vectors as `inputs_embeds` or
+        `hidden_states`, if the model takes these, and then the model's `dummy_inputs`.
         """
         with_text = "input_ids" in self.names
         for kind, beside in self._beside_text():

@@ -136,8 +136,8 @@ class _Tried:
     def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
         """Return an error message if attnviz found output projections that are not in `columns`.
 
-        `keys` are the attention modules of one stack. `columns` has, for each matrix, the columns
-        of its input that became 0 through the ablation. Return "" if there is no error.
+        `keys` are the attention modules of one stack. `columns` contains only the matrices in whose
+        inputs the ablation made columns 0, with these columns. Return "" if there is no error.
         """
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}

@@ -119,8 +119,8 @@ TEXT: dict[str, dict[str, Any]] = {
     "led": {"config": {"attention_window": 4, "max_encoder_position_embeddings": 96}},
     "longformer": {
         "config": {"attention_window": 4},
-        # This class needs three separators (id 4). The question precedes the first separator. The
-        # tokens of the question have global attention.
+        # `LongformerForQuestionAnswering` needs three separators (id 4). The question precedes the
+        # first separator. The tokens of the question have global attention.
         "heads": {
             "LongformerForQuestionAnswering": {
                 "inputs": {

@@ -141,9 +141,9 @@ VISION: dict[str, dict[str, Any]] = {
     "donut-swin": {"config": _SWIN},
     "efficientloftr": {
         "config": {
-            # This setting is also the standard deviation of the factors of batch norms. With the
-            # default of 0.02, all keys are similar, and only logits of 11,000 give rows of weights
-            # with clear maxima.
+            # This setting is also the standard deviation of the initial scales (`weight`) of batch
+            # norms. With the default of 0.02, all keys would be so similar that rows of weights
+            # would have clear maxima only with logits of about 11,000.
             "initializer_range": 1.0,
             "stage_num_blocks": [1, 1, 1, 1],
             "out_features": [16, 16, 32, 64],

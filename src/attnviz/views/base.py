@@ -101,9 +101,9 @@ class View(anywidget.AnyWidget):
     # `add_traits`).
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: None in Python. In the message that opens the widget, the value is the description of the
-    #: record, if possible (see `_describe_now`), because the browser needs the description first.
-    #: The browser then removes the description from the state of the widget.
+    #: None in Python. The message that opens the widget contains the description of the record, if
+    #: possible (see `_describe_now`). Otherwise the browser would have to request the description
+    #: before it can draw anything. The browser then removes it from the state of the widget.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     # Store this function in the class for `__del__`. At shutdown, Python may delete the global name

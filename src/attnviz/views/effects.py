@@ -1,7 +1,8 @@
 """Scores of heads and tokens in views, such as the effects of interventions.
 
 A score has a name, and one number for each head or token of a stack. If a view has several scores,
-it shows one of them at a time. A note is a sentence that describes what a score measures.
+it shows one of them at a time. A note is a sentence that describes what a score measures. A stack
+is the attention of one kind, such as "self" or "cross", in all layers.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def about_scores(
 
 
 def check_stacks(what: str, names: Iterable[Any], stacks: Mapping[str, Any]) -> None:
-    """Raise TraitError if values were passed, but the record has none of their stacks.
+    """Raise TraitError if values were passed for stacks, and the record has none of these stacks.
 
     `names` are the names of the stacks for which values were passed, and `stacks` are the stacks of
     the record. `what` names the values in the error.

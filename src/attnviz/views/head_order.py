@@ -108,11 +108,11 @@ class HeadOrder(HeadRoles):
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)
 
-    # Notes of the results of `attnviz.head_effects` that `scores` was last set to, by name of the
-    # score. The trait `scores` itself does not contain them.
+    # If `scores` was last set to results of `attnviz.head_effects`, the notes of these results, by
+    # name of the score. The trait `scores` itself contains no notes.
     _given_notes: Mapping[str, str] = {}
-    # Standard errors of the results of `attnviz.head_effects` over several texts that `scores` was
-    # last set to, by name of the score, then by stack name.
+    # If `scores` was last set to results of `attnviz.head_effects` over several texts, the standard
+    # errors of these results, by name of the score, then by stack name.
     _given_errors: Mapping[str, dict[str, _Scores]] = {}
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
