@@ -89,17 +89,29 @@ def test_gradients_are_those_of_autograd(
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("sink", [None, 1.5])
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
-def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) -> None:
+def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(
+    sharp: float, sink: float | None
+) -> None:
     """If `sharp` is large, the weight of key 2 is so close to 1 that float32 rounds it to 1."""
+
+    def attend(own_logits: torch.Tensor) -> torch.Tensor:
+        """Return the weights of the keys. A sink is one more logit, whose weight is dropped."""
+        if sink is None:
+            return own_logits.softmax(dim=-1)
+        with_sink = torch.cat([own_logits, torch.full_like(own_logits[..., :1], sink)], dim=-1)
+        return with_sink.softmax(dim=-1)[..., :-1]
+
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
     logits[:, 2] += sharp
     values, gradients = (torch.randn(n, 4, generator=generator) for n in (6, 5))
-    weights = logits.softmax(dim=-1)
+    weights = attend(logits)
     outputs = weights @ values.double()
     # The keys are an identity matrix and the scale is 1, so the logits equal the queries.
-    base = QueryKeyAttention(logits.float()[None], torch.eye(6)[None], scale=1.0)
+    sinks = None if sink is None else torch.tensor([sink])
+    base = QueryKeyAttention(logits.float()[None], torch.eye(6)[None], scale=1.0, sinks=sinks)
     computed = GradientAttribution(
         base, values[None], outputs.float()[None], gradients[None], "logits"
     ).block([0], slice(1, 5), slice(1, 4))[0]
@@ -108,7 +120,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
             cut_logits = logits[query].clone()
             cut_logits[key] = -torch.inf
             # Removing the key lowers the output by weight * (value - output without the key).
-            lost = (values[key].double() - cut_logits.softmax(dim=-1) @ values.double()) @ (
+            lost = (values[key].double() - attend(cut_logits) @ values.double()) @ (
                 gradients[query].double()
             )
             expected = float(weights[query, key] * lost)

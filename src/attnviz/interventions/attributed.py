@@ -120,20 +120,24 @@ class GradientAttribution(ScaledAttention):
 
         v is the value of the key. The weight A of the key is nearly 1, so numerator and denominator
         are differences of nearly equal numbers. Therefore an equal expression is computed in
-        float64: the product G . v minus the weighted mean of these products over the other keys of
-        the query. If the query has only one key, the result is G . v. If the weights of all other
-        keys are 0, the result is 0.
+        float64: G . v minus the sum of A' (G . v') over the other keys of the query, divided by the
+        weight of the other keys and the sink. If the query has only one key, the result is G . v.
+        If the other keys and the sink have no weight, the result is 0.
         """
         group = len(self.outputs) // len(self.values)
         alone = self.base.allowed([head], rows)[0].sum(dim=1) == 1
         others = self.base.block([head], rows)[0].cpu().double()
         others.scatter_(1, keys[:, None], 0.0)
         left = others.sum(dim=1)
+        sinks = getattr(self.base, "sinks", None)
+        if sinks is not None:
+            normalizers = self.base.normalizers([head], rows)[0, 0].cpu().double()
+            left += torch.exp(sinks[head].cpu().double() - normalizers)
         along = self.gradients[head, rows].double() @ self.values[head // group].double().T
         mean = (along * others).sum(dim=1) / left.clamp_min(torch.finfo(torch.float64).tiny)
         own = along.gather(1, keys[:, None])[:, 0]
         # Removing the only key of a query makes the output 0, so nothing is subtracted from `own`.
-        # If a query has other keys, but all their weights are 0, the result is 0.
+        # If a query has other keys, but they and the sink have no weight, the result is 0.
         return torch.where(alone, own, (own - mean).masked_fill(left == 0, 0.0))
 
 
