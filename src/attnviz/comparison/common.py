@@ -1,9 +1,11 @@
-"""Alignment of several records, which gives all of them the same rows, columns and layers.
+"""Alignment of several records, which gives their attention matrices the same rows and columns.
 
-Each row and column is a unit: a group of neighbouring tokens of the first record and the
-corresponding tokens of the other records. A unit can be empty in some records. A stack is the
-attention of one kind in all layers. Notes are sentences for the user about differences between the
-records, such as tokens, stacks, layers or heads that not all records have.
+A record has the attention of a model for one text. After the alignment, all records also have the
+same layers. Rows are queries, and columns are keys. Each row and column is a unit: a group of
+neighbouring tokens of the first record and the corresponding tokens of the other records. A unit
+can be empty in some records. A stack is the attention of one kind in all layers. Notes are
+sentences for the user about differences between the records, such as tokens, stacks, layers or
+heads that not all records have.
 """
 
 from __future__ import annotations

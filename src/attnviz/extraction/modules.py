@@ -236,9 +236,9 @@ def stack_of(
     language model without an encoder).
 
     `encoder_decoder` is whether the model has an encoder and a decoder, and `vision` whether its
-    main input is an image. `beside_text` is None, except for a model that contains a language model
-    and other parts. Then it is the stack of each module in the other parts whose path does not show
-    the stack of the module.
+    main input is an image. `beside_text` is only for models that contain a language model and other
+    parts, otherwise None. It is the stack of a module outside of the language model if its path
+    does not name a stack.
 
     Examples
     --------

@@ -216,8 +216,9 @@ def attribute(
         raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
     example = Example.one(model, inputs, target, options)
     if method not in ("value norm", "rollout"):
-        # Each layer stores at least `_NUM_SAVED` vectors per token and copy for the backward pass.
-        # The attribution itself stores three: value, output and gradient.
+        # The model runs on `copies` copies of the example. For each token, a layer stores at least
+        # `_NUM_SAVED` vectors per copy for the backward pass, and three vectors in all for the
+        # attribution: value, output and gradient.
         copies = steps + 1 if method == "integrated gradients" else 1
         example.check_runs(
             f"method={method!r}",

@@ -366,10 +366,10 @@ class HideTokens(Change):
             raise ValueError("tokens=None: pass the tokens to hide, by position or text")
 
     def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
-        """Return the change of the queries that may attend to a hidden token other than themselves.
+        """Return the change that removes the hidden keys.
 
-        For causal attention, these are the queries after the first hidden token. Otherwise, all
-        queries are changed.
+        In causal attention, it applies to the queries after the first hidden token, otherwise to
+        all queries. A hidden token can still attend to itself.
         """
         heads = self._heads_of(stack, layer)
         keys = _flags("tokens", self.tokens, stack.key_tokens)
@@ -632,7 +632,9 @@ _JSON_FIELDS: dict[type[Change], tuple[str, ...]] = {
 
 
 def change_to_json(change: Change) -> dict[str, Any]:
-    """Return the JSON form of a change: the name of its class, and its fields.
+    """Return the JSON form of a change that `change_for_view` returned.
+
+    It has the name of the class of the change, and the fields in `_JSON_FIELDS`.
 
     >>> change_to_json(HideTokens(3))
     {'kind': 'HideTokens', 'stack': None, 'layers': None, 'heads': None, 'tokens': 3}
@@ -657,13 +659,13 @@ def change_from_json(value: Mapping[str, Any]) -> Change:
 
 
 def change_for_view(change: Change, stack: AttentionStack) -> Change:
-    """Return `change` in the form that a view can make.
+    """Return `change` as a change that a view can make.
 
-    In this form, each field has the number of one layer, head or token of `stack`, or None, which
-    selects all. Raise TypeError if a view cannot make such a change: `SetWeights`, or `Ablate` with
-    a factor other than 0 or with `mean_of`. Raise ValueError if a field that is not None selects
-    several numbers. Raise TypeError, ValueError or IndexError if the change cannot be applied to
-    `stack`.
+    Each field of the result that selects layers, heads or tokens has one number of `stack`, or
+    None, which selects all. Raise TypeError if a view cannot make such a change: `SetWeights`, or
+    `Ablate` with a factor other than 0 or with `mean_of`. Raise ValueError if a field that is not
+    None selects no number or several. Raise TypeError, ValueError or IndexError if the change
+    cannot be applied to `stack`.
     """
     scales = isinstance(change, Ablate) and (change.factor != 0 or change.mean_of is not None)
     if type(change) not in _JSON_FIELDS or scales:

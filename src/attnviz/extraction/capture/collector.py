@@ -397,12 +397,15 @@ class Collector:
 
     @cached_property
     def _unrequested(self) -> set[str]:
-        """Paths of the modules whose layer is known and not requested."""
+        """Paths of the modules whose predicted layer number is not requested.
+
+        Modules without a predicted number are not in the set.
+        """
         unrequested: set[str] = set()
         for entries in self.stacks.values():
             paths = [entry.name for entry in entries]
             numbers = layer_numbers(paths)
-            # The only module of a stack may run once per layer (ALBERT), so its layer is not known.
+            # The only module of a stack may run once per layer (ALBERT), so it has no prediction.
             if numbers is not None and len(paths) > 1:
                 keeps = self._options.of_stack(sorted(numbers)).keeps
                 pairs = zip(paths, numbers, strict=True)

@@ -350,11 +350,11 @@ def pictures(
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
-    are either pictures, (..., colours, height, width), or patches. For patches, another argument
-    has the numbers of rows and columns of patches. If `grid_of` finds these numbers, the patches
-    are in the order of blocks of `block` x `block` patches. Otherwise they are in the order of
-    rows. If the image processor in `processor` does not define how colours were converted to pixel
-    values, a note says so. Both lists are empty if the pictures cannot be rebuilt.
+    are either pictures, (..., colours, height, width), or patches. For patches, `grid_of` finds the
+    numbers of rows and columns, and the patches are in the order of blocks of `block` x `block`
+    patches. If it finds none, ``spatial_shapes`` has these numbers, and the patches are in the
+    order of rows. If the image processor in `processor` does not define how colours were converted
+    to pixel values, a note says so. Both lists are empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
