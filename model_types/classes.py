@@ -88,7 +88,7 @@ def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
     """Return `title` and a list with an entry for each value that `reason` returns.
 
     An entry has the classes (and settings) of the rows for which `reason` returns this value.
-    Return "" if there are no rows.
+    Return "" without rows.
     """
     by_reason: dict[str, list[str]] = {}
     for row in rows:

@@ -57,7 +57,7 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
     `run` calls the model. `written` contains inputs as in `overrides`, or is None. Each candidate
     gets these inputs, which replace its inputs of the same names. If the value of an input is None,
     the input is removed. If the model accepts no candidate, raise the error that the model raised
-    for the first candidate. Raise LookupError if there are no candidates.
+    for the first candidate. Raise LookupError without candidates.
     """
     first: Exception | None = None
     for candidate in _Maker(model).all():
@@ -296,7 +296,7 @@ class _Maker:
 def _number(config: Any, names: tuple[str, ...], otherwise: int) -> int:
     """Return the value of the first setting in `names` that is an integer or a list of integers.
 
-    For a list, return its first entry. Return `otherwise` if there is no such setting.
+    For a list, return its first entry. Return `otherwise` if the setting does not exist.
     """
     for name in names:
         value = getattr(config, name, None)

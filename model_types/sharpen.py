@@ -86,7 +86,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
 
     `measure` runs the model and returns its weights by module (see `Measured`). For modules without
     known weights, the peak of the whole model counts. The parameters are scaled at most `_TRIES`
-    times. If weights are no longer finite, the last scaling is undone and no other follows.
+    times. If a scaling makes weights infinite or NaN, it is undone, and the scaling ends.
     """
     measured = measure()
     groups: dict[str, _Group] = {}

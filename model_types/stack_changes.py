@@ -137,7 +137,7 @@ class _Tried:
         """Return an error message if attnviz found output projections that are not in `columns`.
 
         `keys` are the attention modules of one stack. `columns` contains only the matrices in whose
-        inputs the ablation made columns 0, with these columns. Return "" if there is no error.
+        inputs the ablation made columns 0, with these columns. Return "" without an error.
         """
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}
@@ -148,7 +148,7 @@ def _apart(one: Any, other: Any) -> float:
     """Return the largest difference of two outputs.
 
     The difference of two tensors is relative to the largest absolute value of the tensor in `one`.
-    Return 0 if there are no tensors to compare (see `pairs_of_tensors`).
+    Return 0 if `pairs_of_tensors` finds nothing to compare.
     """
     return max(
         (

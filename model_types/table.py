@@ -218,7 +218,7 @@ def _by_stack(values: Mapping[str, str]) -> str:
 def _refused(rows: Sequence[Row]) -> str:
     """Return the section with the reasons why attention cannot be changed.
 
-    Each reason has a list of model types. Return "" if there are no reasons.
+    Each reason has a list of model types. Return "" without reasons.
     """
     by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -305,7 +305,7 @@ def _remarks(right: Sequence[Row]) -> str:
 def _reasons(title: str, rows: Sequence[Row]) -> str:
     """Return `title` and a table with the result and the reason of each row.
 
-    Return "" if there are no rows.
+    Return "" without rows.
     """
     if not rows:
         return ""
@@ -319,7 +319,7 @@ def _reasons(title: str, rows: Sequence[Row]) -> str:
 def _grouped(title: str, rows: Sequence[Row]) -> str:
     """Return `title` and a list of reasons, each with its model types.
 
-    Return "" if there are no rows.
+    Return "" without rows.
     """
     by_reason: dict[str, list[str]] = {}
     for row in rows:

@@ -189,7 +189,7 @@ class TextColumns:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """Return the name of the class with the index `value`, or None if there is no such class.
+    """Return the name of the class with the index `value`, or None if it does not exist.
 
     `classes` has the names of all classes. If `classes` is None, return `value` unchanged.
     """

@@ -548,7 +548,7 @@ class QueryKeyAttention(LayerAttention):
             visible = self.mask.fully_visible_keys(rows, slice(0, self.num_keys))
             if visible.start == visible.stop:
                 return super().has_allowed_key(heads, rows)
-        # There are no queries, there is no mask, or all of the queries may attend to the keys
+        # The block has no queries or no mask, or all of its queries may attend to the keys
         # `visible`, such as the first token of a causal text.
         return torch.ones(1, count, dtype=torch.bool)
 

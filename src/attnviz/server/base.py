@@ -107,8 +107,8 @@ class PageRequest:
     def answer(self, server: BaseServer) -> Reply:
         """Return a part of the page.
 
-        The page is made if it is not stored yet. It is no longer stored after its last part is
-        returned.
+        The page is made if it is not stored yet. It is removed from the store after its last part
+        is returned.
         """
         if server.make_page is None:
             raise ValueError("this view has no HTML export")

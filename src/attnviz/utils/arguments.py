@@ -99,7 +99,7 @@ def whole_number(
 ) -> int:
     """Return `value` as an int. Check that it is a whole number from `minimum` to `maximum`.
 
-    If `minimum` or `maximum` is None, there is no such limit. Raise TypeError if `value` is not a
+    If `minimum` or `maximum` is None, this limit is not checked. Raise TypeError if `value` is not a
     whole number, or ValueError if it is out of range. `name` is the name of the argument. The
     message ends with `hint`.
 

@@ -154,7 +154,7 @@ class LiveGeneration:
         try:
             self._record = self._extract(show=self._show, is_stopped=self._stopped.is_set)
         except BaseException as error:  # noqa: BLE001
-            # The view shows the error. Before the first record, there is no view, and
+            # The view shows the error. If it occurs before the first record, which creates the view,
             # `first_record` raises the error.
             self._error = error
         self._ended = True

@@ -139,8 +139,8 @@ export function queryGridOf(
 }
 
 /**
- * Return the request for a selection, or null if there are no series or if a mean would need too
- * many weights. If there are too many series, the mean of all their heads is requested.
+ * Return the request for a selection, or null without series, or if a mean would need too many
+ * weights. If there are too many series, the mean of all their heads is requested.
  */
 export function heatQuestion(
   selection: Selection,

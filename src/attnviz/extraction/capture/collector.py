@@ -459,8 +459,8 @@ class Collector:
     def _unpadded_of(self, stack: str, length: int, *names: str) -> list[torch.Tensor | None]:
         """Return, for each example, the positions that are not padding. None means all positions.
 
-        The padding is that of the first token sequence in `names` with `length` positions. If there
-        is no such sequence, no position counts as padding.
+        The padding is that of the first token sequence in `names` with `length` positions. Without
+        such a sequence, every position counts as a token.
         """
         if stack in _WITHOUT_TEXT:
             # The number of patches may equal the length of a text by chance, so ignore the padding

@@ -395,8 +395,8 @@ def _conversion_to_colours(processor: Any) -> Callable[[torch.Tensor], torch.Ten
     """Return the conversion of pixel values, (3, height, width), to colours from 0 to 255.
 
     The conversion inverts that of an image processor, which computes
-    ``(colour * factor - offset - mean) / deviation``. Return None if there is no processor, or if
-    it normalizes without stating mean and deviation.
+    ``(colour * factor - offset - mean) / deviation``. Return None without a processor, or if it
+    normalizes without stating mean and deviation.
     """
     mean, deviation = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
     if not getattr(processor, "do_normalize", False):

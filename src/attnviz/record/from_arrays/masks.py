@@ -82,8 +82,8 @@ def read_bias(
 ) -> Bias | None:
     """Convert the sum of a bias and of the finite values of a mask.
 
-    `value` is the bias, or None. `added` is the second result of `read_mask`. Return None if there
-    are no such values, or if all sums are 0. `shape` is (heads, queries, keys). Raise TypeError or
+    `value` is the bias, or None. `added` is the second result of `read_mask`. Return None if
+    neither is given, or if all sums are 0. `shape` is (heads, queries, keys). Raise TypeError or
     ValueError if `value` is not an array, does not fit `shape`, or contains values that are not
     finite.
     """

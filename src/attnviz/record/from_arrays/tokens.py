@@ -181,7 +181,7 @@ def as_key_tokens(
 
     `tokens` is this argument. If it is a `ProjectedKeys`, the result is one token for each of the
     `num_keys` keys, each of which combines some of the tokens `queries`. Otherwise, `queries` and
-    `num_keys` are not used, and there are no notes.
+    `num_keys` are not used, and the list of notes is empty.
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)
