@@ -99,8 +99,8 @@ def whole_number(
 ) -> int:
     """Return `value` as an int. Check that it is a whole number from `minimum` to `maximum`.
 
-    If `minimum` or `maximum` is None, this limit is not checked. Raise TypeError if `value` is not a
-    whole number, or ValueError if it is out of range. `name` is the name of the argument. The
+    If `minimum` or `maximum` is None, this limit is not checked. Raise TypeError if `value` is not
+    a whole number, or ValueError if it is out of range. `name` is the name of the argument. The
     message ends with `hint`.
 
     >>> whole_number("queries", 64, 1)

@@ -154,8 +154,8 @@ class LiveGeneration:
         try:
             self._record = self._extract(show=self._show, is_stopped=self._stopped.is_set)
         except BaseException as error:  # noqa: BLE001
-            # The view shows the error. If it occurs before the first record, which creates the view,
-            # `first_record` raises the error.
+            # The view shows the error. If the error occurs before the first record, which creates
+            # the view, `first_record` raises it.
             self._error = error
         self._ended = True
         self._has_record.set()
