@@ -55,8 +55,9 @@ demo: environment
 	.venv/bin/attnviz demo -o head_view.html
 
 # Two processes, because many tests wait for a browser or a kernel. tests/conftest.py divides the
-# tests. A browser test that fails runs a second time and is named at the end.
-WORKERS := -n 2 --second-try --junitxml=test-results/pytest.xml
+# tests. A browser test that fails runs a second time and is named at the end. A process that ends
+# in the middle of a test ends the run: in a new process, xdist would start with the same test.
+WORKERS := -n 2 --max-worker-restart=0 --second-try --junitxml=test-results/pytest.xml
 
 test: checks
 	$(VENV_PYTHON) -m pytest $(WORKERS) -m "not slow"

@@ -107,22 +107,29 @@ def test_a_process_that_is_forked_during_an_extraction_extracts_the_same_weights
 ) -> None:
     before, alone = state_of([dropping]), weights(dropping, 0)
     context = multiprocessing.get_context("fork")
-    done = threading.Event()
+    queue = context.Queue()
+    inside, forked = threading.Event(), threading.Event()
+    threads = ThreadPoolExecutor(1)
 
-    def fork() -> None:
-        try:
-            for _ in range(4):
-                queue = context.Queue()
-                process = context.Process(target=_send, args=(queue, dropping))
-                process.start()
-                assert np.array_equal(queue.get(), alone)
-                process.join()
-        finally:
-            done.set()
+    def wait_for_fork(*_: Any) -> None:
+        # The other thread waits here, because a fork in the middle of a computation copies the
+        # locks of MKL and oneDNN as they are, and the new process may wait for them forever.
+        if not inside.is_set():
+            inside.set()
+            assert forked.wait(60)
 
-    def watch() -> None:
-        while not done.is_set():
-            weights(dropping, 1)
-
-    in_threads(fork, watch)
+    hook = dropping.model.layers[0].register_forward_pre_hook(wait_for_fork)
+    other = threads.submit(weights, dropping, 1)
+    assert inside.wait(60)
+    process = context.Process(target=_send, args=(queue, dropping))
+    try:
+        process.start()
+        assert np.array_equal(queue.get(timeout=60), alone)
+        process.join(60)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+        forked.set()
+    other.result()
+    hook.remove()
     assert state_of([dropping]) == before
