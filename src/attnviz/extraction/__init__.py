@@ -1,7 +1,6 @@
 """Extraction of attention: `extract` runs a model and returns a record of its attention.
 
-Apart from this package, only `attnviz.demos` and the callback for transformers' Trainer import
-transformers directly.
+A record (`AttentionRecord`) has the tokens, and the queries and keys or the weights of each layer.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ def extract(
 ) -> list[AttentionRecord]: ...
 
 
-# Inputs of any other type, such as an encoded batch, may be one example or several, which a type
-# checker cannot know. The result is a record or a list of records, so its type is Any.
+# A type checker cannot know whether inputs of other types, such as an encoded batch, are one
+# example or several. The result is one record or a list of records, so its type is Any.
 @overload
 def extract(
     model: Any,
@@ -263,6 +262,6 @@ def _record_batch(
     with Cleanup() as undo, undo:
         spools = folders.take(batch.size, undo)
         records = record_batch(loaded, encoder, batch, title=title, options=options, spools=spools)
-        # A spool writes to one folder. Some models join all rows of a batch to one example. Then
-        # there is only one record, which the first spool writes.
+        # Each spool writes one record to a folder. Some models treat all rows of a batch as one
+        # example. Then there is only one record, and the other spools stay unused.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]

@@ -58,13 +58,13 @@ class VirtualTokens:
         )
 
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
-        """Return token sequences with the virtual tokens, from `sequences` without them.
+        """Add the virtual tokens to the lengths and padding of a model's token sequences.
 
-        The keys of `sequences` and of the result are names of sequences. In the result, the virtual
-        tokens come before the other tokens of ``"input"``. If the virtual tokens are only keys,
-        ``"input"`` does not change, and the result has a further sequence ``"input keys"``: the
-        virtual tokens, then the tokens of ``"input"``. If `sequences` has no ``"input"``, the
-        result equals `sequences`.
+        `sequences` are the sequences without the virtual tokens, by name. The virtual tokens are
+        put before the tokens of ``"input"``. If they are only keys, ``"input"`` does not change,
+        because it has the queries. Then the result has one more sequence, ``"input keys"``: the
+        virtual tokens, followed by the tokens of ``"input"``. Without ``"input"``, nothing is
+        added.
         """
         if "input" not in sequences:
             return dict(sequences)
@@ -92,7 +92,7 @@ def virtual_tokens(model: Any) -> VirtualTokens | None:
 
 
 def base_of(model: Any) -> Any:
-    """Return the model inside of an adapter with virtual tokens, and any other model as it is."""
+    """Return `model`, or the model inside of it if `model` is an adapter with virtual tokens."""
     inside = getattr(model, "get_base_model", None)
     return model if inside is None or virtual_tokens(model) is None else inside()
 

@@ -161,10 +161,11 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
 
 
 def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:
-    """Return the index in `scan.modules` of the table of position embeddings of a text, or None.
+    """Find the table of position embeddings of a text.
 
-    `side` selects the table of the decoder (True), of the encoder (False), or of a model without
-    these parts (None). Tables of images and sounds do not count.
+    Return its index in `scan.modules`, or None if the model has no such table. `side` selects the
+    table of the decoder (True), of the encoder (False), or of a model without these parts (None).
+    Tables of images and sounds do not count.
     """
     for index, (name, module) in enumerate(zip(scan.names, scan.modules, strict=True)):
         parts = name.split(".")

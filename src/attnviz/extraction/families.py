@@ -49,8 +49,8 @@ TOKENIZER_EXTRAS = {
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 #: Attributes with the id of tokens whose embeddings are replaced by frames of a sound.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
-# Attributes of image models whose layers may form stages. Each stage has larger patches than the
-# stage before it.
+# Attributes of image models whose layers may form stages. A stage is a group of layers, with larger
+# patches than the stage before it.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
 # Attributes with the size of a feature vector of a sound. Feature extractors have them, too.
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
@@ -92,8 +92,8 @@ POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb
 #: modules are not those of a text.
 NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
-# Parameters that a model adds as tokens before the patches, and the name shown for each token,
-# without brackets. The parameters are in the order of the tokens.
+# Parameters that a model adds as tokens before the patches, in the order of the tokens. The value
+# is the name of the token: CLS is shown as [CLS].
 TOKENS_BEFORE_PATCHES = {
     "cls_token": "CLS",
     "class_token": "CLS",
@@ -101,7 +101,7 @@ TOKENS_BEFORE_PATCHES = {
     "distillation_token": "DIST",
     "register_tokens": "REG",
 }
-# Parameters that a model adds as tokens after the patches.
+# Parameters that a model adds as tokens after the patches, and the names of these tokens.
 TOKENS_AFTER_PATCHES = {"detection_tokens": "DET"}
 
 
@@ -121,7 +121,8 @@ class Family:
         Whether patches are in an order that only the model's code defines. Such patches are named
         by their index and not by row and column.
     colours_last : bool
-        Whether the colours are the last axis of the pixels in a flattened patch.
+        Whether the colours are the last axis of the pixel values in a flattened patch (a row of
+        ``pixel_values``).
     image_first : bool or None
         Whether the tokens of the image come before the text in layers that attend over image and
         text. None if the model has no such layers, or if the order is not known.
@@ -202,7 +203,11 @@ def patch_sizes(config: Any) -> list[tuple[int, int]]:
 
 
 def frames_per_patch(config: Any) -> int:
-    """Return the number of consecutive frames of a film that one patch covers (default 1)."""
+    """Return the number of consecutive frames of a film that one patch covers (default 1).
+
+    This is for models that get whole frames (VideoMAE). `frames_in_pixels` is for models that get
+    flattened patches.
+    """
     for settings in _configs_in(config):
         size = getattr(settings, "tubelet_size", None)
         if size is not None:
@@ -213,7 +218,8 @@ def frames_per_patch(config: Any) -> int:
 def frames_in_pixels(config: Any) -> int:
     """Return the number of consecutive frames of a film whose pixels are in one flattened patch.
 
-    Flattened patches are the rows of ``pixel_values`` in models such as Qwen2-VL.
+    Models such as Qwen2-VL get flattened patches: each row of ``pixel_values`` has the pixels of
+    one patch. They get an image as several equal frames.
     """
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
@@ -257,8 +263,9 @@ class AttentionSize:
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     """Return the size of the attention module at path `name`, or None if it is not known.
 
-    The numbers are attributes of the module or of a configuration. The configuration is that of the
-    innermost module that has one and that is or contains the attention module.
+    The numbers are read from the attributes of the module and from a configuration. This is the
+    configuration of the module itself or, if it has none, of the innermost module around it that
+    has one.
     """
     module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first_size(_NUM_HEADS, module, config)
@@ -283,9 +290,9 @@ def _first_size(names: Sequence[str], *sources: Any) -> int | None:
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
-    """Return the innermost module with `attribute` that is or contains the module at path `name`.
+    """Return the module at path `name`, or the innermost module around it, that has `attribute`.
 
-    Return None if no such module exists.
+    Return None if none of these modules has the attribute.
     """
     return next((module for module in _enclosing(model, name) if hasattr(module, attribute)), None)
 
@@ -299,16 +306,16 @@ def _enclosing(model: nn.Module, name: str) -> Iterator[nn.Module]:
 
 
 def tower_of(model: nn.Module, name: str) -> Any:
-    """Return the encoder that contains the module at path `name` and has a merge size, or None."""
+    """Return the encoder with a merge size around the module at path `name`, or None."""
     return _owner_of(model, name, MERGE_SIZE)
 
 
 def shifted_windows(model: nn.Module, name: str) -> tuple[Any, tuple[int, int]]:
     """Return the window size and the shift of an attention module with windows (Swin, SAM).
 
-    `name` is the path of the module. The window size is (rows, columns), or one number for both, or
-    None if it is not known. The shift is (rows, columns), and (0, 0) for windows that are not
-    shifted. The unit is patches.
+    `name` is the path of the module. The size and the shift are in patches. The window size is
+    (rows, columns), one number for both, or None if it is not known. The shift is (rows, columns),
+    and (0, 0) if the windows are not shifted.
     """
     # The size and the shift are attributes of the attention module or of a module around it. If no
     # module has a shift, the windows are not shifted (SAM).
@@ -320,13 +327,14 @@ def shifted_windows(model: nn.Module, name: str) -> tuple[Any, tuple[int, int]]:
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """Return the order in which an image encoder processes blocks of patches: (blocks,).
+    """Return the order in which an image encoder with windows processes its patches.
 
-    `tower` is the encoder, or None. An encoder with windows sorts the blocks window by window
-    (Qwen2.5-VL). A block has `size` x `size` patches. The result has the indices of the blocks in
-    this order. Indices count the blocks of all images, image by image and row by row. `grid` has
-    the numbers of patches of each image along time, height and width. Return None if the encoder
-    has no windows, or if their order is not known.
+    Encoders such as Qwen2.5-VL's keep blocks of `size` x `size` patches together, and sort the
+    blocks window by window. The result, (blocks,), has the index of each block in this order. An
+    index counts the blocks of all images, image by image and row by row.
+
+    `tower` is the encoder, or None. `grid` has the numbers of patches of each image along time,
+    height and width. Return None if the encoder has no windows, or if their order is not known.
     """
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:

@@ -1,4 +1,4 @@
-"""Generation of a text during which records of the text so far are extracted."""
+"""Generation of a text that shows the attention of the text so far while the model generates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from attnviz.record.record import AttentionRecord
 
 # Minimum number of seconds from the end of an extraction to the start of the next.
 _MIN_PAUSE = 1.0
-# Maximum ratio of the duration of an extraction to the pause after it.
+# Maximum ratio of the duration of an extraction to the pause after it. The pause leaves most of the
+# time to the generation.
 _MAX_SHARE = 0.4
 
 
@@ -43,11 +44,11 @@ def extract_live(
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
     The function `show` is called with a record of the text so far, and the maximum number of new
-    tokens (None if only the total length is limited). Between two extractions of such records, the
-    model generates for at least one second, and for at least 2.5 times the duration of the first of
-    these extractions. The function `is_stopped` is called after each token. If it returns True, the
-    generation ends. With beam search, neither function is called, because the text is known only at
-    the end.
+    tokens (None if only the total length is limited). After the extraction of such a record, the
+    model generates for at least one second, and for at least 2.5 times the duration of the
+    extraction, before the next record is extracted. The function `is_stopped` is called after each
+    token. If it returns True, the generation ends. With beam search, neither function is called,
+    because the text is known only at the end.
 
     The other arguments are those of `attnviz.extract`. Return the record of the complete text.
     Raise ValueError if `inputs` has several prompts.
@@ -65,7 +66,7 @@ def extract_live(
     title = name or name_of(loaded.model)
 
     def record_of(generated: Generated) -> AttentionRecord:
-        # Add the text to a copy of the batch, because the next call adds a longer text.
+        # Copy the batch, which `add_generated` changes. The next call needs the prompt alone.
         [batch_so_far] = split_examples(batch)
         encoder.add_generated(batch_so_far, generated, settings.method)
         [record] = record_batch(loaded, encoder, batch_so_far, title=title, options=options)
@@ -79,9 +80,9 @@ def extract_live(
         nonlocal latest, next_time
         now = time.monotonic()
         if next_time is None:
-            # The pause before an extraction depends on the duration of the previous extraction.
-            # Before the first extraction, use the time to generate the first token instead: like an
-            # extraction, it includes a forward of the prompt.
+            # The pause depends on the duration of the previous extraction. Before the first
+            # extraction, use the time for the first token instead: it also includes a forward of
+            # the prompt.
             next_time = now + max(_MIN_PAUSE, (now - started) / _MAX_SHARE)
         if now >= next_time:
             latest = generated.ids, record_of(generated)

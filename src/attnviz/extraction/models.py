@@ -65,8 +65,9 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Load a model, and the tokenizer and processor that the caller passed or `model` contains.
 
     `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A
-    `tokenizer` or `processor` is an object, a hub id or a folder. If `model` is a hub id or a
-    folder, the tokenizer and processor saved there are not loaded.
+    `tokenizer` or `processor` is an object, a hub id or a folder. The tokenizer and processor that
+    are saved with the model are not loaded here, because they may not be needed (see
+    `attnviz.extraction.preprocessors`).
 
     Raise TypeError if `model` is none of these or contains several models, or if `tokenizer` is not
     a tokenizer of transformers. The type of `processor` is not checked. Raise OSError or ValueError
@@ -122,15 +123,16 @@ def _unwrapped(model: Any) -> Any:
         check_adapter(model)
         if virtual_tokens(model) is not None:
             return model
-        # All other adapters put their layers into the base model, so the base model is enough.
+        # All other adapters put their layers into the base model, so it computes the same without
+        # the wrapper.
         adapted = getattr(model, "get_base_model", None)
         if inner is None and adapted is not None:
             inner = adapted()
         if inner is None or inner is model:
             return model
         model = inner
-    # The loop ends at a compiled model for which `isinstance(model, PreTrainedModel)` is True.
-    # Unwrap this model here.
+    # For a compiled model, `isinstance(model, PreTrainedModel)` may be True. Then the loop ends at
+    # the wrapper.
     return getattr(model, "_orig_mod", model)
 
 
@@ -188,8 +190,8 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
             f"model: {type(model).__name__} of timm does not contain its architecture. Create "
             "it with timm.create_model, or load it with transformers.AutoModel."
         )
-    # The wrapper creates another model, which is replaced below. On the meta device, that model
-    # takes no memory.
+    # The wrapper creates another model, which `model` replaces below. On the meta device, the
+    # created model takes no memory.
     with torch.device("meta"):
         wrapper = transformers.TimmWrapperModel(
             transformers.TimmWrapperConfig(architecture=architecture)
@@ -244,7 +246,7 @@ def name_of(model: PreTrainedModel) -> str:
 
 
 # Modules that `evaluate` switched from training to evaluation mode. The value of a module has one
-# object for each call of `evaluate` that uses the module and whose ``with`` block has not ended.
+# object for each call of `evaluate` that still needs the module in this mode.
 _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 

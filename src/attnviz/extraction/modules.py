@@ -57,10 +57,10 @@ class AttentionModule:
 
 @dataclass
 class ModuleScan:
-    """Modules of a model, and results that depend on the modules and their code only.
+    """Modules of a model, and cached results that depend only on the modules and their code.
 
     `modules` are in the order of `named_modules`, and `names` are their paths. `attending` has the
-    attention modules among them. `facts` has the earlier results of `once`, by key.
+    attention modules among them. `facts` is the cache of the method `once`.
     """
 
     modules: list[nn.Module]
@@ -74,9 +74,9 @@ class ModuleScan:
         return dict(zip(map(id, self.modules), self.names, strict=True))
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return the result of `compute`, which runs only if `facts` has no result for `key`.
+        """Return the cached result for `key`. If there is none, compute it with `compute`.
 
-        The result must not refer to modules, because it may exist longer than the model.
+        The result must not refer to modules, because the cache may exist longer than the model.
         """
         if key not in self.facts:
             self.facts[key] = compute()
@@ -86,7 +86,7 @@ class ModuleScan:
 
 @dataclass(frozen=True)
 class _Known:
-    """Earlier scan of a model, with weak references to its modules.
+    """Cached scan of a model, with weak references to its modules.
 
     `modules`, `names` and `facts` are as in `ModuleScan`. `code` has the code of the ``forward``
     method of each module class. `attending` has, for each attention module, its index in `modules`,
@@ -100,7 +100,7 @@ class _Known:
     facts: dict[Hashable, Any] = field(default_factory=dict)
 
     def is_of(self, modules: list[nn.Module]) -> bool:
-        """Whether exactly `modules` were scanned, and their code was not replaced since then."""
+        """Whether the scan is of exactly `modules`, and their code was not replaced since then."""
         scanned = [reference() for reference in self.modules]
         return modules == scanned and _code(modules) == self.code
 
@@ -160,7 +160,7 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
     names_of_kinds: dict[type[nn.Module], frozenset[str]] = {}
     for name, module in modules:
         kind = type(module)
-        # Read the code of each class only once: a model has hundreds of modules of a few classes.
+        # Read the code of each class only once, because a model has many modules of the same class.
         if kind not in names_of_kinds:
             names_of_kinds[kind] = _names_in_code(kind)
         names = names_of_kinds[kind]
@@ -236,9 +236,9 @@ def stack_of(
     language model without an encoder).
 
     `encoder_decoder` is whether the model has an encoder and a decoder, and `vision` whether its
-    main input is an image. `beside_text` is only for models that contain a language model and other
-    parts, otherwise None. It is the stack of a module outside of the language model if its path
-    does not name a stack.
+    main input is an image. Some models contain a language model and other parts, such as an image
+    encoder. `beside_text` is the stack of modules in these parts whose paths do not name a stack.
+    It is None for other models.
 
     Examples
     --------
@@ -251,9 +251,8 @@ def stack_of(
     before = parts[:number]
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
-    # If the path has a layer number, search only after it: the path before the number may contain
-    # "cross", but only a name after it distinguishes cross-attention from self-attention of the
-    # same layer.
+    # If the path has a layer number, search only after it. Only a name after the number
+    # distinguishes the cross-attention of a layer from its self-attention.
     if any(CROSS_MODULE.search(part) for part in parts[number:]):
         return "cross"
     is_tower = any(VISION_MODULE.search(part) for part in before)

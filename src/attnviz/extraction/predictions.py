@@ -64,8 +64,8 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     for index, produced in enumerate(batch.produced):
         if produced is None:
             continue
-        # Number of positions without logits. These are the first positions of a row, because a
-        # model may compute logits only for the final positions.
+        # The model may have computed logits only for the final positions. `skipped` is the number
+        # of positions before them.
         skipped = batch.sequences[sequence].length - logits.shape[1]
         positions = torch.tensor(
             [
@@ -118,8 +118,8 @@ def _predictions(
         zip(produced.ids, steps, strict=True), produced.first
     ):
         row = query + 1 if query + 1 < len(tokens) else None
-        # If a token is only a part of a character, its text depends on its neighbours. Therefore
-        # use the text in `tokens` if `tokens` contains the produced token.
+        # If a token is only a part of a character, its text depends on the tokens around it.
+        # `tokens` has such a text, `texts` does not.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)

@@ -15,8 +15,8 @@ from transformers import PreTrainedModel
 from attnviz.extraction.models import Loaded
 from attnviz.utils.cleanup import fork_safe_lock
 
-# Cache of tokenizers and processors. For each model object, it has a dictionary from a kind and a
-# hub id or folder to the tokenizer or processor, or to None if none was found.
+# Cached tokenizers and processors of each model. The key is the kind and the hub id or folder. The
+# value is None if no tokenizer or processor was found.
 _readers: WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Any]] = WeakKeyDictionary()
 _reading_lock = fork_safe_lock()
 _calling_lock = fork_safe_lock()
@@ -85,7 +85,7 @@ def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
         result = reader.from_pretrained(source, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, TypeError, ImportError):
         return None
-    # If the folder has no tokenizer, transformers 5 returns a tokenizer with special tokens only.
+    # If no tokenizer is saved, transformers 5 returns one that has only special tokens.
     if kind == "tokenizer" and result.vocab_size <= len(result.all_special_ids):
         return None
     return result

@@ -1,4 +1,9 @@
-"""Conversion of the captured attention of a forward into records, one per example."""
+"""Conversion of the captured attention of a forward into records, one per example.
+
+A record has one or more stacks. A stack is the attention of one kind in all layers, such as the
+attention of a decoder. Captured attention is the queries and keys, or the weights, that were copied
+while the model ran.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +32,7 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
-# Stacks whose queries are tokens of a text. The value of each stack is the name of the sequence of
-# these tokens (see `Batch.tokens`).
+# Stacks whose queries are tokens of a text. The value is the key of these tokens in `Batch.tokens`.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -44,11 +48,11 @@ def record_batch(
 ) -> list[AttentionRecord]:
     """Run one forward and return a record for each example of `batch`.
 
-    The arguments are as in `records_of_forward`. `spools` has a writer to a folder for each
-    example, which writes the queries and keys. If `spools` is empty, queries and keys stay in
-    memory. If `options` request the outputs of heads, `outputs` computes them. If `outputs` is
-    None, a new object is created. An object that is passed for several batches reads the output
-    projections of the model only once.
+    For each example, `spools` has an object that writes the queries and keys to a folder. If
+    `spools` is empty, queries and keys stay in memory. If `options` request the outputs of heads,
+    `outputs` reads them. Pass the same object for all batches of a model, so that its output
+    projections are read only once. If `outputs` is None, a new object is used. The other arguments
+    are as in `records_of_forward`.
     """
     if options.outputs and outputs is None:
         outputs = HeadOutputs(loaded.model)
@@ -74,16 +78,16 @@ def records_of_forward(
 ) -> list[AttentionRecord]:
     """Return a record for each example of a forward.
 
-    If the model joined all rows of the batch to one example, the list has one record. The
+    If the model treated all rows of the batch as one example, the list has one record. The
     predictions of the model are added to the tokens of `batch`. In the records, patches of images
-    are sorted row by row if their order is known. `title` is the title of the records. If the
-    outputs of heads are requested, `outputs` is the object that watched the forward.
+    are sorted row by row if their order is known. `title` is the title of the records. `outputs` is
+    the object that observed the outputs of heads during the forward, or None if they are not
+    requested.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
     add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(required=False))
-    # Remove duplicates, because encoding the inputs of the encoder and of the decoder may add the
-    # same note twice.
+    # The encoder and the decoder may have added the same note, so remove duplicates.
     notes = [
         *dict.fromkeys(batch.notes),
         *forward.notes,
@@ -132,10 +136,10 @@ def records_of_forward(
 
 
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
-    """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
+    """Raise NotImplementedError if a layer has fewer queries than its text has tokens.
 
-    In such a layer, the rows of weights of some tokens are missing. Models that pool tokens, and
-    layers that attend to images or sounds, are not checked.
+    In such a layer, some tokens have no row of weights. Models that pool tokens, and layers that
+    attend to images or sounds, are not checked.
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return
