@@ -36,8 +36,8 @@ def with_four_axes(
     - (batch, heads, image windows) in Hiera. Each image window becomes an example.
 
     All tensors of such a call are reshaped except its output. `num_tokens` are the possible numbers
-    of tokens of an example. The third of five axes is the axis of windows if its size times the
-    number of keys is one of these numbers.
+    of tokens of an example. They distinguish the last two cases: the third axis has windows if its
+    size times the number of keys of a window is one of these numbers.
     """
     if call.weights is None:
         return call
@@ -94,8 +94,8 @@ def copy_attention(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
         )
-    # Keep windows in memory even if spools exist, because windows are joined to one attention after
-    # the forward.
+    # Copies of windows stay in memory even if the copier writes to folders on disk, because the
+    # windows of an example are joined to one attention after the forward.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
     return [copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)]
 
@@ -113,14 +113,15 @@ def read_attention(
     `unpadded` has the queries and keys of each example or window that are not padding. `name` is
     the path of the module.
 
-    The result has the queries and keys of the call. If the weights of the call are known, they are
-    compared with weights computed from the queries and keys. The result has the call's weights
-    instead if the comparison fails, if queries or keys are unknown, or if the mask cannot be read.
+    If the model's weights are known, they are compared with weights computed from the queries and
+    keys. The result has the queries and keys if both agree, else the model's weights. It also has
+    the model's weights if the queries, the keys or the mask are not known.
 
-    If the weights of the call are not known, its output is compared with an output computed from
-    the queries and keys. `SelfCheck.compare_output` may postpone this comparison. Raise
-    NotImplementedError if the comparison fails, or if the mask or the sinks of the call cannot be
-    read. Raise ValueError if a compared output contains NaN.
+    If the model's weights are not known, the result has the queries and keys. The output of the
+    call is compared with an output computed from them, perhaps later (see
+    `SelfCheck.compare_output`). Raise NotImplementedError if the outputs differ, or if the mask or
+    the sinks (learned logits that take a share of each row) cannot be read. Raise ValueError if a
+    compared output contains NaN.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]

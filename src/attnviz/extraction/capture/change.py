@@ -64,9 +64,10 @@ class LayerChange:
 
     @property
     def identity(self) -> LayerChange:
-        """Change that computes the output of the same rows again, from the unchanged weights.
+        """Change of the same rows that keeps their weights, and only computes their output again.
 
-        It has neither the factors nor the replaced outputs of this change.
+        Its effect shows how much rounding alone contributes to the effect of this change. It has
+        neither the factors nor the replaced outputs of this change.
         """
         return LayerChange(self.shape, rows=self.rows)
 
@@ -89,7 +90,8 @@ class LayerChange:
         )
 
 
-#: Path of a module, and the number of its run within a forward, from 0.
+#: Run of a module in a forward: the path of the module, and the number of its earlier runs in the
+#: same forward. A module may run several times in a forward.
 ModuleRun = tuple[str, int]
 
 #: Changes of one example in a forward, by the run of the module whose attention changes.
@@ -121,7 +123,7 @@ class Block:
     def in_text(self, attention: Captured) -> LayerAttention:
         """Extend the attention of a call to all queries and keys of the text so far.
 
-        The weights of other queries, and of other keys, are 0.
+        Queries and keys that are not in the call get weights of 0.
         """
         attention = _filled_keys(attention, self.num_keys)
         rows, columns = attention.num_queries, attention.num_keys
@@ -133,7 +135,7 @@ class Block:
 
 
 def _filled_keys(attention: Captured, num_keys: int) -> Captured:
-    """Drop keys after the first `num_keys`: entries of a static cache that are not filled yet."""
+    """Keep the first `num_keys` keys. Later keys are entries of a static cache without a token."""
     if attention.num_keys <= num_keys:
         return attention
     if isinstance(attention, StoredWeights):
@@ -357,8 +359,9 @@ def _edit_example(
 def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
     """Return a view of a call's output as (examples, queries, heads, value_dim).
 
-    `examples` is the number of examples, needed only for a call with weights. Raise
-    NotImplementedError if the axes of the output are not known.
+    Assignments to the view change the output of the model. `examples` is the number of examples,
+    needed only for a call with weights, whose output may have other axes. Raise NotImplementedError
+    if the axes of the output are not known.
     """
     output, value = call.output, call.value
     has_known_axes = value is not None and tuple(getattr(output, "shape", ())) == (
@@ -369,8 +372,7 @@ def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.T
     )
     if isinstance(output, torch.Tensor) and call.weights is not None:
         # The output may have batch and heads as one axis, or two axes for the heads. If the reshape
-        # has to copy the output, the address changes. Such a copy is not accepted, because a
-        # change of the copy would not change the output.
+        # had to copy the output, which changes the address, assignments would not reach the model.
         address = output.data_ptr()
         output = output.reshape(examples, -1, *output.shape[-2:]).transpose(1, 2)
         has_known_axes = output.data_ptr() == address

@@ -1,12 +1,12 @@
 """Comparison of weights computed from queries and keys with the model's own attention.
 
-A row is the weights of one query. In every call of an attention function, 32 rows of each head are
-computed, or all rows of a short text. The weights of a row are multiplied by the values, and the
-product is compared with the model's output. If the model's own weights are known, the rows are
-compared with these weights instead. If a call has several examples or windows, the 32 rows are
-divided among them, with at least 4 rows of each head in every example. More rows are compared for
-functions that transformers does not ship: all rows, unless they have more than
-`_MAX_FOREIGN_ENTRIES` weights.
+A row is the weights of one query. A sink is a learned logit of a head that takes a share of each
+row. In every call of an attention function, 32 rows of each head are computed, or all rows of a
+short text. The weights of a row are multiplied by the values, and the product is compared with the
+model's output. If the model's own weights are known, the rows are compared with these weights
+instead. If a call has several examples or windows, the 32 rows are divided among them, with at
+least 4 rows of each head in every example. More rows are compared for functions that transformers
+does not ship: all rows, unless they have more than `_MAX_FOREIGN_ENTRIES` weights.
 
 The rows of a head are evenly spread over the text, and shifted a little from head to head. If a
 text has at most 32 times as many tokens as there are heads, the heads together cover all rows. Then
@@ -16,9 +16,8 @@ calls with one example. If there are several examples, fewer rows of each exampl
 
 A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`).
 
-A model has many layers of the same shape. Their compared outputs are collected and compared
-together: a comparison of small tensors takes a time that depends on the number of torch calls, not
-on the number of entries.
+A model has many layers of the same shape. Their rows are collected and compared together, because a
+few operations on large tensors are faster than many operations on small tensors.
 """
 
 from __future__ import annotations
@@ -41,18 +40,19 @@ from attnviz.record.softmax import exp_in_place
 _ROWS = 32
 # Minimum number of compared rows of each head and example in a call with several examples.
 _MIN_ROWS_OF_EXAMPLE = 4
-# Number of weights of a call up to which all its rows are compared, if transformers does not ship
-# the function. In a call with more weights, the compared rows have at most this number of weights,
-# unless these would be fewer rows than for functions that transformers ships.
+# Maximum number of compared weights in a call of a function that transformers does not ship. All
+# rows are compared if they have at most this number of weights. At least as many rows are compared
+# as for other functions, even if these rows have more weights.
 _MAX_FOREIGN_ENTRIES = 1 << 22
-# Maximum number of weights computed at once (512 KiB of float32). At least one row of each of the
-# heads with the same key head is computed at once, even if these rows have more weights. Rows of
-# several calls are collected until they have this number of weights together.
+# Maximum number of weights that are computed at once (512 KiB of float32). `_Sample.parts` names an
+# exception. Rows of several calls are collected until they have at least this number of weights
+# together.
 _MAX_ENTRIES_AT_ONCE = 1 << 17
 
-# Limit of the error of a row whose output is compared. The error is the smallest c for which the
-# first inequality below holds. Rounding causes only a small c. The second inequality is for a row
-# whose weights are compared.
+# Limit of the relative error c of a row whose output is compared. c is the smallest number for
+# which the first inequality below holds, where "error of x" is the difference between the computed
+# x and the model's x. Rounding causes only a small c. The second inequality is for a row whose
+# weights are compared.
 #
 #     |error of o| <= c u (|o| + rms(v) + |l| std(v))
 #     |error of w| <= c u (1 + |l|)
@@ -75,13 +75,12 @@ _MAX_ENTRIES_AT_ONCE = 1 << 17
 # logits are large, the right-hand sides are large, so small errors of captured queries, keys or
 # masks are not found.
 _MAX_ROW_ERROR = 4.0
-# Limit of the error of a head whose outputs are compared. The error of the head is the root mean
-# square of the errors of its compared rows. The largest error of a head in the same extractions was
-# 0.4. The limit is lower than that of a single row, because rounding errors are large in few rows
-# only. If the model computes its weights with another formula, the error is large in all rows.
+# Limit of the error of a head whose outputs are compared: the root mean square of c over its
+# compared rows. The limit is lower than that of a row, because rounding errors are large in few
+# rows only, but a wrong formula causes errors in all rows. The largest error of a head in the
+# extractions mentioned above was 0.4.
 _MAX_HEAD_ERROR = 1.0
-# Limit of the error of a row whose weights are compared: the smallest c for which the second
-# inequality above `_MAX_ROW_ERROR` holds.
+# Limit of the relative error c of a row whose weights are compared (second inequality above).
 _MAX_WEIGHT_ERROR = 4.0
 # Assumed number of roundings in a sum of float32. Each term is rounded, and large logits amplify
 # the errors. With 16 roundings, three of 615 tiny models were rejected wrongly (their largest error
@@ -92,7 +91,7 @@ _ROUNDINGS_PER_SUM = 64
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows of one example or window of a call, with the numbers that the model computed for them.
+    """Rows of one example or window of a call, and the model's own results for these rows.
 
     Attributes
     ----------
@@ -258,7 +257,7 @@ class SelfCheck:
         own: torch.Tensor,
         name: str,
     ) -> Iterator[_Sample]:
-        """Yield the sample of each example. Examples without queries or without keys have none.
+        """Choose the rows to compare in each example. Skip examples without queries or keys.
 
         `own` are the model's own weights or outputs: (examples, heads, queries, ...).
         """
@@ -271,7 +270,7 @@ class SelfCheck:
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = _choose_rows(attention, max_rows)
-            # If the model joins all examples of a batch to one, `own` has a single entry for all.
+            # If the model treats all rows of a batch as one example, `own` has a single entry.
             actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
             values = None
             if call.value is not None:
@@ -331,8 +330,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit
     device = attention.queries.device.type
-    # Disable autocast only if it is enabled, because entering the context manager is as slow as
-    # several operations on small tensors.
+    # If autocast is not enabled, save the time of disabling it, which is that of several operations
+    # on small tensors.
     is_autocast = torch.is_autocast_enabled(device)
     autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
     with torch.no_grad(), autocast:

@@ -1,9 +1,10 @@
 """Classes and functions that collect the attention of one forward and join attention windows.
 
-An attention module computes attention in one or more attention calls. A module that runs several
-times in a forward has several runs. A stack is the attention of one kind in all layers, such as the
-attention of a decoder. Some image encoders attend in windows: a patch attends only to the patches
-of its window. The examples of a forward are the texts or images of its batch.
+An attention call is one computation of attention by an attention module. A run is one forward of a
+module, with one or more calls. A module may have several runs in a forward of the model. A stack is
+the attention of one kind in all layers, such as the attention of a decoder. Some image encoders
+attend in windows: a patch attends only to the patches of its window. The examples of a forward are
+the texts or images of its batch.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ Observer = Callable[[AttentionCall, ModuleRun], None]
 
 @dataclass
 class Run:
-    """One run of an attention module during a forward.
+    """Attention that was captured in one run of an attention module.
 
     Attributes
     ----------
@@ -83,13 +84,14 @@ class Run:
     dtype : dtype or None
         Dtype of the queries and keys of the last captured call, or None if they are not known.
     has_all_logits : bool
-        Whether the product of queries and keys is the only product in the logits.
+        Whether the product of queries and keys is the only product in the logits (not in DeBERTa,
+        which also multiplies by position embeddings).
     dispatched : bool
         Whether all captured calls used transformers' attention dispatcher or torch's
         `scaled_dot_product_attention`.
     is_copied : bool
-        Whether the attention is copied. If False, the attentions in `calls` have the numbers of
-        queries and keys, but no heads.
+        Whether the attention is copied. It is not if the layer was not requested. Then the
+        attentions in `calls` have only the numbers of queries and keys, and no heads.
     num_heads : int
         Number of heads.
     positions : sequence of Positions or None
@@ -147,7 +149,8 @@ class Collector:
     changes : sequence of mapping
         For each example, the changes of the model's attention. Empty if nothing is changed.
     skipped : sequence of ModuleRun
-        Runs of modules that this forward leaves out, because their results are known.
+        Runs of modules that this forward leaves out, because an earlier forward has computed their
+        results.
 
     Attributes
     ----------
@@ -179,8 +182,8 @@ class Collector:
         self.changed: set[ModuleRun] = set()
         self.runs: list[Run] = []
         self._by_module_run: dict[ModuleRun, Run] = {}
-        # Largest number of examples or windows of a call. If the number is 1 and the batch has
-        # several examples, the model joins all examples to one.
+        # Largest number of examples or windows of a call. If it is 1 and the batch has several
+        # examples, the model treats all rows of the batch as one example.
         self.max_examples = 0
         self._copier = Copier(options, spools)
         self.trace_all = trace_all
@@ -191,8 +194,8 @@ class Collector:
         vision = "input_ids" not in batch.arguments and any(
             name.startswith("pixel_values") for name in batch.arguments
         )
-        # Stack of modules that are outside of a language model and whose path does not show their
-        # stack. None if the model contains no language model.
+        # Stack of modules outside of the language model whose paths do not name a stack. None if
+        # the model has no separate language model.
         beside_text = None
         if any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules):
             sounds = any(map(batch.arguments.__contains__, SOUNDS))
@@ -390,8 +393,9 @@ class Collector:
     def is_requested(self, path: str) -> bool:
         """Whether a module may belong to a layer that the options request.
 
-        Layer numbers are certain only after the forward, because they depend on which modules run
-        and how often. `attnviz.extraction.capture.stacks.is_copied` detects a wrong prediction.
+        Layer numbers are predicted from module paths. They are certain only after the forward,
+        because they depend on which modules run and how often.
+        `attnviz.extraction.capture.stacks.is_copied` detects wrong predictions.
         """
         return not self._options.outline and path not in self._unrequested
 
@@ -405,7 +409,8 @@ class Collector:
         for entries in self.stacks.values():
             paths = [entry.name for entry in entries]
             numbers = layer_numbers(paths)
-            # The only module of a stack may run once per layer (ALBERT), so it has no prediction.
+            # In ALBERT, one module computes all layers. So do not predict the number of a module
+            # that is the only one of its stack.
             if numbers is not None and len(paths) > 1:
                 keeps = self._options.of_stack(sorted(numbers)).keeps
                 pairs = zip(paths, numbers, strict=True)
@@ -418,8 +423,8 @@ class Collector:
         captured = {run.name for run in self.runs if run.calls}
         if all(entry.name in captured for entry in self._modules if entry.softmax):
             return []
-        # The forward may have replaced modules: BigBird replaces its attention modules for short
-        # texts. Then list only the module that is at the path after the forward.
+        # The forward may have replaced modules, as BigBird does for short texts. Then only the new
+        # module at the path counts.
         modules = {entry.name: entry for entry in [*self._modules, *attention_modules(self.model)]}
         ran = {run.name for run in self.runs}
         return [

@@ -19,7 +19,7 @@ from attnviz.record.storage.spool import Spool
 
 
 class Copier:
-    """Copier of attention.
+    """Object that copies the attention of examples.
 
     `options` have the device and the dtype of the copies. `spools` has a spool (a folder on disk)
     for the copies of each example. If `spools` is empty, copies stay in memory.
@@ -34,13 +34,14 @@ class Copier:
         attention: QueryKeyAttention | StoredWeights,
         written: tuple[int, str] | None = None,
     ) -> QueryKeyAttention | StoredWeights:
-        """Copy the queries, keys and sinks of an attention, or its weights.
+        """Copy the attention of one example: its queries, keys and sinks, or its weights.
 
-        Masks and biases are not copied, so that layers can share them. `written` is the index of
-        the example and the path of the module, or None. If it is not None and spools exist, all
-        copied tensors except sinks are written to the spool of the example. Raise ValueError if
-        numbers in the queries or keys are too large for the dtype, and OSError if the spool cannot
-        be written.
+        A sink is a learned logit of a head that takes a share of each row of weights. Masks and
+        biases are not copied, so that layers can share them. If spools exist, pass the index of the
+        example and the path of the module as `written`, to write the copies to the spool of the
+        example. None keeps them in memory. Sinks always stay in memory. Raise ValueError if numbers
+        in the queries or keys are too large for the dtype, and OSError if the spool cannot be
+        written.
         """
         if isinstance(attention, StoredWeights):
             return StoredWeights(self._copies_of({"weights": attention.values}, written)["weights"])

@@ -79,8 +79,8 @@ class AttentionCall:
     def num_examples(self) -> int:
         """Number of examples.
 
-        It is the largest size of a batch axis, because the axis may have size 1 in a tensor that
-        all examples share.
+        A tensor that all examples share may have size 1 on the batch axis. So this is the largest
+        size of that axis.
         """
         sizes = [
             tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
@@ -110,8 +110,8 @@ class AttentionCall:
 #: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]
 
-# Each thread and asyncio task has its own values of these two variables, so attention in other
-# threads is not observed.
+# Both are context variables, so a capture in one thread or asyncio task does not observe attention
+# in others.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 _dispatching: ContextVar[bool] = ContextVar("attnviz_dispatching", default=False)
 
@@ -187,8 +187,8 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
             if sink is not None:
                 output = result[0] if isinstance(result, tuple) else result
                 tensors = (query, key, value, attention_mask)
-                # `_dispatching` is still set while the sink runs. Therefore attention that the sink
-                # computes is not traced as attention of the module.
+                # `_dispatching` is still set here, so that computations of the sink are not traced
+                # as attention of the module.
                 call = AttentionCall(
                     module, implementation, *tensors, kwargs, output, function=function
                 )

@@ -86,8 +86,7 @@ def run_forward(
       run copies all layers.
 
     Raise MemoryError or OSError before the model runs if the copies would exceed the free space.
-    Raise RuntimeError if `changes` has a run of a module that did not happen, or whose attention
-    was not changed.
+    Raise RuntimeError if a change in `changes` was not applied.
     """
     may_repeat, trace_all = trace_all is None, bool(trace_all)
     copied = options
@@ -115,7 +114,7 @@ def run_forward(
             if missed:
                 raise RuntimeError(f"{min(missed)[0]} ran without its change")
             return forward
-        # Free the copies of this run before the next run makes its own copies.
+        # Free the copies of this forward before the next one makes its copies.
         del forward, collector
 
 
@@ -148,7 +147,7 @@ def _watched_forward(
 
 
 class _Stance:
-    """Setting of torch's compiler ("stance") that makes compiled modules run uncompiled."""
+    """Setting of torch's compiler (its "stance"), with methods to run modules uncompiled."""
 
     def __init__(self) -> None:
         self._before: Any = None
@@ -188,9 +187,9 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
-    # Without a cache and a mask, transformers interprets positions that restart at 0 as several
-    # packed texts. `use_cache=False` would change how the model reads the text, so it is not set if
-    # positions are passed without a mask.
+    # If positions are passed without a mask, and the cache is off, transformers interprets
+    # positions that restart at 0 as several packed texts. So do not turn the cache off in this
+    # case.
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)
@@ -212,10 +211,10 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. If no text will be generated, `max_tokens` is None. Otherwise it is a
-    function that takes the number of tokens before the generation, and returns the largest possible
-    total of these tokens and the generated tokens. In an encoder-decoder model, both numbers count
-    the tokens of the decoder. By default, the decoder has one token before the generation.
+    they stay in memory. `max_tokens` is None if no text will be generated. Otherwise it is a
+    function that takes the number of tokens before the generation, and returns the maximum number
+    of tokens after it. In an encoder-decoder model, these are the tokens of the decoder. If the
+    batch has none, the decoder starts with one token.
     """
     collector = Collector(loaded, batch, options)
     if max_tokens is not None:

@@ -30,10 +30,9 @@ _MAX_BLOCKING = -8e3
 
 @dataclass(frozen=True)
 class Positions:
-    """Queries and keys of one example, without padding.
+    """Indices of the queries and keys of one example that are not padding.
 
-    Each attribute has the indices of the queries or keys that are not padding: int64, ascending.
-    It is None if none of them is padding.
+    Each attribute is int64, ascending. It is None if there is no padding.
     """
 
     queries: torch.Tensor | None
@@ -61,7 +60,8 @@ def without_padding(
 class MaskReader:
     """Converter of mask arguments into masks and biases, with a cache.
 
-    Equal masks and biases of different layers and examples become the same object.
+    Equal masks and biases of different layers and examples become the same object, which saves
+    memory in the record.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class MaskReader:
                 added = values if added is None else added + values
         mask: Mask | None = None
         if band is not None and allowed is None and _same_positions(unpadded):
-            # Keep the `BandMask` instead of flags of all pairs, because it has only three numbers.
+            # A `BandMask` has only three numbers, so prefer it to flags of all pairs.
             mask = band
         else:
             if band is not None:
@@ -240,7 +240,7 @@ def _block_without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Te
 def _same_positions(unpadded: Positions) -> bool:
     """Whether queries and keys have the same padding.
 
-    If so, a causal mask is still causal after the padding has been dropped.
+    If they do not, a causal mask is no longer a band after the padding has been dropped.
     """
     if unpadded.queries is None or unpadded.keys is None:
         return unpadded.queries is unpadded.keys

@@ -207,7 +207,7 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# Estimated number of vectors of the model's width that a layer's activations take for each token.
+# Estimated size of a layer's activations for each token, in vectors of the model's width.
 _VECTORS_PER_TOKEN = 16
 
 
@@ -243,6 +243,8 @@ def check_runs(
     eager: bool,
 ) -> None:
     """Raise MemoryError if a forward of several copies of a text does not fit into free memory.
+
+    Interventions run copies of a text in one batch, unchanged and changed.
 
     `sizes` are the layers of the model, and `doing` describes the computation in the error.
     `copies` and `num_kept` are functions of the number of tokens of the text. `copies` returns the

@@ -44,8 +44,8 @@ def notes_on_layers(
 
     `scan` is the result of `scan_modules` for the model. `stacks` has all captured layers, and
     `missing` the modules whose attention could not be read. Modules in `missing` count as shown,
-    because `notes_on_modules` describes them. Only module lists that contain captured attention
-    over text are examined.
+    because `notes_on_modules` describes them. Only layers in a ``ModuleList`` that contains
+    captured attention over text are examined.
     """
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
     key = ("notes on layers", captured, tuple(entry.name for entry in missing))
@@ -99,12 +99,12 @@ def _notes_on_layers(
 
 
 def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, str]:
-    """Find the outermost module lists that contain captured attention over text.
+    """Find each outermost ``ModuleList`` that contains captured attention over text.
 
-    The keys of the result are the paths of the lists. A value is a phrase that follows the layer
-    numbers in a sentence. Usually the phrase names the stack (" of stack self"), or is empty if the
-    record has only one stack. If the stack numbers its layers in the order of their calls, the
-    phrase is " of the model", because the numbers count the model's layers, not those of the stack.
+    The keys of the result are the paths of the lists. A value is the end of a phrase such as
+    "layers 0 to 3 of stack self" in a note: " of stack self", or "" if the record has only one
+    stack. It is " of the model" if the layers of the stack are numbered in the order in which they
+    ran, because the numbers in the note are then not those of the stack.
     """
     lists: dict[str, str] = {}
     for name, layers in stacks.items():

@@ -19,9 +19,9 @@ from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.utils.cleanup import Cleanup
 
-# Limit of the difference between the result of a projection, without its bias, and the product of
-# its input and its matrix. The limit is relative to the largest number of the result. It is larger
-# for dtypes that round more coarsely.
+# A projection counts as linear if its result, without its bias, differs from the product of its
+# input and its matrix by at most this share of the largest number in the result. The share is
+# larger for dtypes that round more coarsely.
 _LINEAR = 1e-3
 
 _Kept = TypeVar("_Kept")
@@ -30,10 +30,11 @@ _Kept = TypeVar("_Kept")
 class FollowedOutputs(Generic[_Kept]):
     """Observer that finds the output projections of attention modules while a model runs.
 
-    Call `watch` before the forward, and pass `observe` to the forward. The output projection is the
-    first module that has a two-dimensional weight and gets the output of the attention as input.
-    `found` has the result of `keep` for each run of an attention module in the last forward. Runs
-    for which the result is None are omitted, and so are runs without an output projection.
+    Call `watch` before the forward, and pass the method `observe` to `run_forward`. The output
+    projection is the first module that has a two-dimensional weight and gets the output of the
+    attention as input. `found` has the result of `keep` for each run of an attention module in the
+    last forward. Runs for which the result is None are omitted, and so are runs without an output
+    projection.
 
     Parameters
     ----------
@@ -85,8 +86,8 @@ class FollowedOutputs(Generic[_Kept]):
         output = call.output
         if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
             return
-        # The last axis of the input must have the concatenated outputs of all heads. In attention
-        # between channels instead of tokens, this axis has another size.
+        # The last axis of the input must have the concatenated outputs of all heads. Modules that
+        # attend between channels instead of tokens have another size there.
         if inputs[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(inputs[0], output):
             return
         self._waiting = None
@@ -175,7 +176,7 @@ def _possible_matrices(
         # (inputs, outputs).
         yield weight.float().T
         yield weight.float()
-    # The tensor of a quantized weight is not the matrix. So project unit vectors: the results,
+    # A quantized weight is stored in another form. Project unit vectors instead: the results,
     # without the bias, are the rows of the matrix.
     unit_vectors = torch.eye(example.numel(), dtype=example.dtype, device=example.device)
     yield projection(unit_vectors[None])[0].float() - bias

@@ -20,8 +20,8 @@ from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.utils.arguments import format_numbers
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Sections of a module path (the texts between its dots) that do not name a part of a model. "*"
-# stands for a number.
+# Sections of a module path (the texts between its dots) that occur in many parts of a model, so
+# they do not name a part. "*" stands for a number.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -101,8 +101,8 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # If the numbers of queries and keys differ, queries and keys belong to different tokens (as
-        # in a resampler), so the layer is cross-attention. Virtual keys of an adapter do not count.
+        # If there are more or fewer keys than queries, they belong to different tokens (as in a
+        # resampler), so the layer is cross-attention. Keys that an adapter adds do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()
@@ -117,11 +117,11 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 
 
 def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
-    """Return (stack, name of a part of the model, run) for each run.
+    """Return (stack, part, run) for each run. The part is the name of a part of the model.
 
-    Layers in different parts of the model, such as an encoder and a predictor after it, may have
-    the same number. If a stack has such layers, its parts get names from `_distinct_parts`. In all
-    other stacks the name is an empty string.
+    Layers of the same stack may have the same number if they are in different parts of the model,
+    such as an encoder and a predictor after it. Only in these stacks, the parts get names (see
+    `_distinct_parts`). In all other stacks the name is an empty string.
     """
     stacks: dict[str, dict[tuple[str, ...], set[str]]] = {}
     paths = [tuple("*" if part.isdigit() else part for part in run.name.split(".")) for run in runs]
@@ -138,10 +138,11 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """Return a different short name for each module path. A path is a tuple of its sections.
 
-    A name consists of the sections at some consecutive positions of the path, without the sections
-    in `_GENERIC`. The positions are the same for all paths. They are the shortest range that gives
-    each path a different name that is not empty. If no range gives such names, the names are "2",
-    "3", ... The first path gets an empty string instead of a name.
+    The name of "predictor.layers.*.attn" next to "encoder.layers.*.attn" is "predictor". In
+    general, a name has the sections in a range of positions, without those in `_GENERIC`. The range
+    is the same for all paths: the shortest one whose names are all different and not empty. If no
+    range is suitable, the names are "2", "3", ... The first path always gets an empty string as its
+    name.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):

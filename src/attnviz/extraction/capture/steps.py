@@ -52,7 +52,7 @@ class StepChange:
         Number of heads of the module.
     change_for : callable
         Function that gets the number of queries and the number of keys of the text so far, and
-        returns the change.
+        returns the change of the module's attention over this text.
     """
 
     stack: str
@@ -98,7 +98,7 @@ class ChangedSteps:
         self._offset = 0 if cache is None else int(cache.get_seq_length())
         self._running.restart()
         self._changed.clear()
-        # Masks of earlier steps do not occur again, so start with an empty cache of masks.
+        # Start with an empty cache, because the masks of earlier steps do not occur again.
         self._masks = MaskReader()
 
     def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:

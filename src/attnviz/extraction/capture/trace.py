@@ -57,11 +57,11 @@ _MAX_BLOCKING = -1e3
 def _end_interrupted(error: BaseException | None) -> None:
     """Close context managers that an interrupt has left open.
 
-    While the code of a function mode (`FunctionWatch`) runs, torch removes the mode from its stack
-    of modes. A context manager, which is a generator, puts the mode back afterwards. An interrupt
-    can leave this generator open. Then Python closes it when the traceback of the interrupt is
-    freed. This may be after the end of the capture, and the mode would be active again. So close
-    the generators in the tracebacks of `error` and of the errors during which it was raised.
+    While the code of a function mode (`FunctionWatch`) runs, a context manager of torch keeps the
+    mode out of torch's list of active modes, and then puts it back. An interrupt can leave the
+    context manager open until Python frees the traceback of the interrupt. This may be after the
+    end of the capture, and would make the mode active again. So close all context managers in the
+    tracebacks of `error` and of the errors during which it was raised.
     """
     while error is not None:
         trace = error.__traceback__
@@ -87,7 +87,8 @@ class Logits:
     softcap : float or None
         Soft cap of the logits, or None if they have no soft cap.
     is_bounded : bool
-        True between the `tanh` of a soft cap and the multiplication by the soft cap.
+        Whether the last operation was the `tanh` of a soft cap c, which computes c * tanh(x). The
+        multiplication by c must follow.
     added : tuple of Tensor
         Terms that were added to the scaled product.
     blocked : tuple of Tensor
@@ -107,7 +108,7 @@ class Logits:
 
     @property
     def is_only_scaled(self) -> bool:
-        """Whether the product got neither an added term nor a mask nor a soft cap."""
+        """Whether the module has only scaled the product: no added term, no mask, no soft cap."""
         return not (self.added or self.blocked or self.is_bounded or self.softcap is not None)
 
 
@@ -188,7 +189,8 @@ class FunctionWatch(TorchFunctionMode):
 
     def _stop(self) -> None:
         _end_interrupted(sys.exception())
-        # An interrupt may have left other modes above this mode. So remove all of them, too.
+        # An interrupt may have left other modes that were entered after this mode. Remove them,
+        # too.
         while self in overrides._get_current_function_mode_stack():
             overrides._pop_mode()
 
@@ -238,7 +240,7 @@ class FunctionWatch(TorchFunctionMode):
         if logits is not None:
             trace.logits[id(result)] = logits
         else:
-            # Remove the entry of a tensor that an unknown function has changed in place.
+            # If an unknown function has changed the tensor in place, its entry is no longer true.
             trace.logits.pop(id(result), None)
 
     def _softmax(self, trace: _ModuleTrace, call: _Call) -> None:
@@ -267,7 +269,8 @@ class FunctionWatch(TorchFunctionMode):
                     "values are not known. Show your own weights with "
                     "AttentionRecord.from_weights."
                 )
-            # Report weights only once, even if they are multiplied by several tensors of values.
+            # Send weights to the sink only once, even if they are multiplied by several tensors of
+            # values.
             for key in [key for key, (other, _) in trace.weights.items() if other is weights]:
                 del trace.weights[key]
                 trace.multiplied.add(key)
@@ -284,8 +287,8 @@ class FunctionWatch(TorchFunctionMode):
             return
         trace.logits[id(result)] = logits
         trace.from_products.add(id(result))
-        # Keep the operands alive, too: they are read after the softmax, so their memory must not be
-        # reused before.
+        # Keep the operands alive, too, because the queries and keys are read only after the
+        # softmax.
         trace.kept_alive += [result, *args]
 
 
@@ -295,9 +298,9 @@ def _changes_weights(before: torch.Tensor, call: _Call) -> bool:
     If all weights of a query become 0, they do not count as changed: the query is assumed to have
     no allowed keys.
 
-    If the function works in place, the earlier weights are lost. Then only a factor is tested: a
+    If the function works in place, the weights before it are lost, so only a factor is tested. A
     number other than 1, or a tensor with an entry other than 0 and 1, counts as a change. Masks,
-    and entries of 0 in a tensor, are assumed to apply only to weights that are already 0.
+    and factors of 0 in a tensor, are assumed to apply only to weights that were already 0.
     """
     if call.result is not before:
         result = call.result.detach()
@@ -405,7 +408,8 @@ def _scale(logits: Logits, factor: Any, *, over: bool) -> Logits | None:
         return replace(logits, queries=queries)
     number = 1 / number if over else number
     if logits.is_bounded:
-        # The logits are c * tanh(s * q k), which is a soft cap of c on the logits c * s * q k.
+        # With a factor s and a number c, the module has computed c * tanh(s * q k). This is a soft
+        # cap of c on the logits c * s * q k, so multiply the scale by c.
         return replace(logits, is_bounded=False, softcap=number, scale=logits.scale * number)
     if logits.blocked or logits.softcap is not None:
         return None
