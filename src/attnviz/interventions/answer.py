@@ -30,8 +30,8 @@ class Reading(NamedTuple):
     Attributes
     ----------
     row : int or None
-        Negative index of the row, because the model may return only the last rows: -1 is the last
-        one. None if the logits have no axis of tokens, as in a classifier.
+        Index of the row, counted from the end because the model may return only the last rows: -1
+        is the last row. None if the logits have no axis of tokens, as in a classifier.
     after : str
         Text of the token to which the row belongs. Empty if `row` is None.
     num_tokens : int
@@ -160,7 +160,7 @@ class Answer:
 
 
 def exact_row(outputs: Any, position: int | None, example: int = 0) -> torch.Tensor | None:
-    """Return the logits of one row and example, (vocabulary,), float64 on the CPU, detached.
+    """Return one row of an example's logits, (vocabulary,), float64 on the CPU, detached.
 
     `position` is the index of the row, or None for the last row. If the logits have no axis of
     tokens, `position` has no effect. Return None if the output has no logits, or if each row has
@@ -191,9 +191,8 @@ def _example(value: Any, one: Any, example: int) -> Any:
 
     `value` is the output for the batch, or an entry of this output. `one` is the output, or the
     same entry, for a single example. An axis of a tensor is the batch axis if its size is 1 in
-    `one` and larger in `value`. The result has None in place of a tensor whose first axis is larger
-    than 1 in `one` and has another size in `value`, because its rows cannot be assigned to
-    examples.
+    `one` and larger in `value`. A tensor becomes None if its first axis has different sizes in
+    `one` and `value`, and the size in `one` is not 1. Its rows cannot be assigned to examples.
     """
     if isinstance(value, torch.Tensor):
         if value.dim() and len(value) != len(one) != 1:
@@ -248,8 +247,8 @@ def answer_of(
     `outputs`. B is the most likely token in `changed` that is not A, or in `outputs` if `changed`
     is None. So the answer becomes negative if the change makes another token more likely than A. If
     the model has only one logit per input, the default answer is this logit. If it has no logits,
-    the default answer is the similarity of hidden states. Raise TypeError or ValueError if
-    `requested` does not fit the model, or if logits are NaN.
+    the default answer is the cosine similarity of the last hidden states to those of the unchanged
+    run. Raise TypeError or ValueError if `requested` does not fit the model, or if logits are NaN.
     """
     model, position = example.loaded.model, reading.row
     if requested is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):

@@ -3,9 +3,11 @@
 An attribution is one number for each query-key pair that estimates the pair's effect on the answer.
 The answer is a number in the model's output, such as the logit of one token minus that of another.
 The methods "value norm" and "rollout" do not use an answer. "value norm" measures how much a key
-contributes to the output at a query. "rollout" estimates the share of each input token in each
-token of a layer. A record has one stack for each kind of attention, such
-as self-attention, with all of its layers.
+contributes to the output at a query. "rollout" estimates which share of a token's hidden state
+after a layer comes from each input token.
+
+A record stores the attention of one example, which is one input of the model. It has one stack for
+each kind of attention, such as self-attention, with all layers of this kind.
 """
 
 from __future__ import annotations
@@ -60,16 +62,17 @@ _MAX_STEPS = 256
 # Minimum number of vectors of the model's width that a layer stores per token for the backward
 # pass. The memory check before the runs uses this number.
 _NUM_SAVED = 6
-# For "integrated gradients", the sum of a layer's attributions is compared with the decrease of the
-# answer without the attention of the layer. Layers whose decrease is at most `_MIN_LOSS` times
-# max(1, |answer|) are not compared, because the relative deviation would be mostly rounding error.
+# The attributions of a layer by "integrated gradients" should sum to the decrease of the answer
+# without the attention of the layer. This is checked only if the decrease is larger than
+# `_MIN_LOSS` times max(1, |answer|). The relative deviation from a smaller decrease would be mostly
+# rounding error.
 _MIN_LOSS = 1e-4
-# Names of the attributed numbers in captions and in `AttentionStack.measure`, by method. The
-# numbers of a method that is not in this dict have the name of the method.
+# Names of attributions in captions and in `AttentionStack.measure`, by method. The attributions of
+# all other methods have the name of the method.
 _MEASURES = {"gradient": "gradient x attention", "direct": "direct attribution"}
-# Methods that compute attributions of query-key pairs that can be negative. For "relevance", these
-# are the attributions before the layers are multiplied. Only the positive ones are multiplied, so
-# the result of "relevance" has no negative numbers.
+# Methods whose attributions of query-key pairs can be negative. "relevance" first computes such
+# attributions, but then multiplies only the positive ones of all layers, so that its result has no
+# negative numbers.
 _SIGNED = ("gradient", "knockout gradient", "integrated gradients", "direct", "relevance")
 # Methods that multiply the matrices of successive layers. Their results have one head per layer.
 _MIXED = ("relevance", "rollout")
@@ -142,12 +145,13 @@ def attribute(
         - ``"direct"``: direct logit attribution, the contribution to the answer through the
           residual stream, without later layers. Models with norms after their layers raise
           NotImplementedError.
-        - ``"relevance"``: the share of each input token in each token of a layer, computed from the
-          positive parts of ``"gradient"`` in all layers up to this one (Chefer et al. 2021, arXiv
-          2103.15679). Each layer has one matrix for all heads.
-        - ``"rollout"``: the share of each input token in each token of a layer, computed from the
-          weights of all layers up to this one (Abnar and Zuidema 2020, arXiv 2005.00928). It does
-          not depend on an answer. Each layer has one matrix for all heads.
+        - ``"relevance"``: the share of each input token in the hidden state of each token after a
+          layer, computed from the positive parts of ``"gradient"`` in all layers up to this one
+          (Chefer et al. 2021, arXiv 2103.15679). Each layer has one matrix for all heads.
+        - ``"rollout"``: the share of each input token in the hidden state of each token after a
+          layer, computed from the weights of all layers up to this one (Abnar and Zuidema 2020,
+          arXiv 2005.00928). It does not depend on an answer. Each layer has one matrix for all
+          heads.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. A function must return a tensor. By default the logit of the
         most likely token minus that of the second. Do not use a probability as the answer, because
@@ -243,10 +247,11 @@ def attribute(
 
 @dataclass(frozen=True)
 class _Vectors:
-    """Values and outputs of one attention module, and gradients of the answer.
+    """Values and outputs of the heads of one attention module, and gradients of the answer.
 
-    `gradients` are those with respect to `outputs`. `values` has the shape (key_heads, keys,
-    value_dim). `outputs` and `gradients` have the shape (heads, queries, value_dim).
+    `gradients` are the gradients of the answer with respect to `outputs`. `values` has the shape
+    (key_heads, keys, value_dim). `outputs` and `gradients` have the shape (heads, queries,
+    value_dim).
     """
 
     values: torch.Tensor
@@ -304,10 +309,10 @@ def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord
 def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
     """Return the record of the method ``"relevance"`` or ``"rollout"``.
 
-    Its numbers are products with one matrix per layer, see `MixedLayers`. `record` has the weights
-    for rollout, or attributions by gradients for relevance. Stacks whose queries and keys are
-    different tokens, and stacks whose layers have different numbers of tokens, are left out. Raise
-    NotImplementedError if no stack remains.
+    Its attributions are products of one matrix per layer (see `MixedLayers`). For "rollout",
+    `record` has the attention weights. For "relevance", it has attributions by gradients. Stacks
+    whose queries and keys are different tokens, and stacks whose layers have different numbers of
+    tokens, are left out. Raise NotImplementedError if no stack remains.
     """
     stacks: dict[str, AttentionStack] = {}
     rollout = method == "rollout"
@@ -385,8 +390,8 @@ def _passes(module: nn.Module, input_tensor: torch.Tensor, output: torch.Tensor)
         return output.requires_grad
     if not output.requires_grad:
         return False
-    # The outputs of torch's quantised modules have ``requires_grad`` set, although gradients do not
-    # pass through these modules. To find out whether they pass, compute a gradient.
+    # Compute a gradient to find out, because ``requires_grad`` is not enough: torch's quantised
+    # modules set it for their outputs, although gradients do not pass through these modules.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         [gradient] = torch.autograd.grad(
@@ -440,13 +445,13 @@ def _integrated(
 ) -> tuple[dict[ModuleRun, _Vectors], float]:
     """Compute the `_Vectors` for integrated gradients, one layer after the other.
 
-    For each layer, the model runs on a batch of copies of the example. Each copy multiplies the
-    outputs of the layer's heads by a different factor from 0 to 1. The returned gradients are
+    For each layer, the model runs on a batch of copies of the example. In each copy, the outputs of
+    the layer's heads are multiplied by a different factor from 0 to 1. The returned gradients are
     weighted means over the factors other than 0.
 
-    The sum of a layer's attributions should be the decrease of the answer at the factor 0. The
-    second result is the largest relative deviation of such a sum from the decrease. Layers with a
-    very small decrease (see `_MIN_LOSS`) do not count.
+    The attributions of a layer should sum to the decrease of the answer at the factor 0. The second
+    result is the largest relative deviation of a layer's sum from this decrease. Layers with a very
+    small decrease are ignored (see `_MIN_LOSS`).
     """
     nodes, shares = np.polynomial.legendre.leggauss(steps)
     # The factors are the nodes of the quadrature, mapped from [-1, 1] to [0, 1]. The additional
@@ -524,8 +529,8 @@ def _record(
         for number in stack.layers:
             attention, module_run = stack.attention(number), runner.module_runs[name, number]
             unpadded = positions[module_run]
-            # If `unpadded` is None, the module computed several attentions, such as windows. Their
-            # vectors cannot be assigned to the tokens of the layer.
+            # If `unpadded` is None, the module computes separate attentions of parts of the input,
+            # such as windows. Their vectors cannot be assigned to the tokens of the layer.
             if module_run in vectors and unpadded is not None and attention.vectors is not None:
                 layers[number] = attributed(attention, vectors[module_run], unpadded[0])
         if not layers:

@@ -39,8 +39,8 @@ from attnviz.record.softmax import row_tiles
 # If a weight A is larger than this, the rounding error of 1 - A is large. The quotient in the
 # formula of "knockout gradient" is then computed from the other weights of the query.
 _CERTAIN = 1 - 1e-3
-# To find the largest attribution of a head, the attributions of at most `_MAX_ROWS` queries are
-# computed. These are at most `_MAX_NUMBERS` attributions, or those of one query if it has more.
+# The search for the largest attribution of a head computes the attributions of at most `_MAX_ROWS`
+# queries. It computes at most `_MAX_NUMBERS` attributions, but always those of one query.
 _MAX_ROWS = 64
 _MAX_NUMBERS = 1 << 20
 
@@ -54,8 +54,9 @@ class GradientAttribution(ScaledAttention):
     values : Tensor
         Values, (key_heads, keys, value_dim).
     outputs, gradients : Tensor
-        Outputs of the heads, and the gradient of the answer with respect to them, as the method
-        computes it, (heads, queries, value_dim).
+        Outputs of the heads, and the gradient of the answer with respect to these outputs, (heads,
+        queries, value_dim). The gradient depends on the method: for "integrated gradients" it is a
+        mean over scaled outputs, and for "direct" it does not pass through later layers.
     at : {"weights", "logits"}
         ``"logits"`` applies the formula of "knockout gradient". ``"weights"`` applies that of
         "gradient", which all other methods use. With ``"logits"``, the attribution of a pair is 0
@@ -170,12 +171,12 @@ class MixedLayers(LayerAttention):
 
     The attributions of layer l are the matrix ``R = M_l ... M_1 M_0``, with one matrix M for each
     layer up to layer l. This matrix is the only head of the layer. It has the share of each input
-    token (columns) in each token of layer l (rows). For rollout (Abnar and Zuidema 2020, arXiv
-    2005.00928), M = A / 2 + I / 2, where A is the mean of the layer's weights over the heads that
-    this layer has in the model, and I is the identity. For relevance (Chefer et al. 2021, arXiv
-    2103.15679, equations 5 and 6), M = I + P, where P is the mean of the layer's positive
-    attributions by "gradient" over the same heads. Only the requested rows of R are computed, and
-    no matrix M is stored.
+    token (columns) in the hidden state of each token after layer l (rows). For rollout (Abnar and
+    Zuidema 2020, arXiv 2005.00928), M = A / 2 + I / 2, where A is the mean of the layer's weights
+    over the heads that this layer has in the model, and I is the identity. For relevance (Chefer et
+    al. 2021, arXiv 2103.15679, equations 5 and 6), M = I + P, where P is the mean of the layer's
+    positive attributions by "gradient" over the same heads. Only the requested rows of R are
+    computed, and no matrix M is stored.
 
     Attributes
     ----------
@@ -229,7 +230,7 @@ class MixedLayers(LayerAttention):
         return torch.from_numpy(shown.astype(np.float32))[None]
 
     def _mean(self, layer: LayerAttention, rows: slice) -> NDArray[np.float64]:
-        """Return some rows of the matrix M of a layer without the term of I, (rows, keys)."""
+        """Return some rows of a layer's matrix M without the summand I or I / 2, (rows, keys)."""
         total = np.zeros((rows.stop - rows.start, self.num_keys))
         for head in range(layer.num_heads):
             block = layer.block([head], rows)[0].cpu().numpy()
@@ -239,10 +240,10 @@ class MixedLayers(LayerAttention):
 
 
 def uniform_share_of_first(num_tokens: int, num_layers: int) -> float:
-    """Return the share of the first token in the last token by rollout, for uniform attention.
+    """Return the attribution of the last token to the first by rollout, for uniform attention.
 
-    The attention is causal: each query has the same weight on all keys up to itself. This baseline
-    of rollout depends only on the number of tokens and layers.
+    In uniform causal attention, each query has the same weight on all keys up to itself. The result
+    is a baseline for rollout. It depends only on the numbers of tokens and layers.
 
     >>> uniform_share_of_first(2, 1)
     0.25

@@ -471,9 +471,10 @@ class SetWeights(Change):
         size = attention.num_queries, attention.num_keys
         if self._prompt_size is None or self._prompt_size == size:
             return replacements
-        # Add rows and columns of zeros for the generated tokens. Row i of the result is made from
-        # the source's rows starts[i] to starts[i + 1] - 1. For a token of the prompt, this is row
-        # i. For a generated token, this range is empty. The same applies to columns.
+        # Add rows and columns of zeros for the generated tokens. `in_units` merges the rows (or
+        # columns) starts[i] to starts[i + 1] - 1 of the source into row i of the result. For a
+        # token of the prompt, this is row i alone. For a generated token, the range is empty, which
+        # gives zeros.
         starts = [
             np.minimum(np.arange(count), prompt)
             for count, prompt in zip(size, self._prompt_size, strict=True)
@@ -578,11 +579,11 @@ def layer_change(
 def plan_of(
     changes: Sequence[Change], outline: AttentionRecord, module_runs: ModuleRuns
 ) -> ForwardChange:
-    """Return the `LayerChange` that applies `changes`, for each `ModuleRun` of a forward.
+    """Return for each `ModuleRun` of a forward the `LayerChange` that applies `changes`.
 
-    `outline` is a record with all layers of the model, as `outline_of` returns it. Module runs
-    without a change are left out. Raise TypeError, ValueError or IndexError if a change cannot be
-    applied.
+    `outline` is a record with all layers of the model but without attention, as `outline_of`
+    returns it. Module runs without a change are left out. Raise TypeError, ValueError or IndexError
+    if a change cannot be applied.
     """
     by_stack = changes_by_stack(changes, outline)
     plan = {}
@@ -634,7 +635,7 @@ _JSON_FIELDS: dict[type[Change], tuple[str, ...]] = {
 def change_to_json(change: Change) -> dict[str, Any]:
     """Return the JSON form of a change that `change_for_view` returned.
 
-    It has the name of the class of the change, and the fields in `_JSON_FIELDS`.
+    The entry ``kind`` is the name of the change's class. The other entries are its fields.
 
     >>> change_to_json(HideTokens(3))
     {'kind': 'HideTokens', 'stack': None, 'layers': None, 'heads': None, 'tokens': 3}
@@ -661,11 +662,11 @@ def change_from_json(value: Mapping[str, Any]) -> Change:
 def change_for_view(change: Change, stack: AttentionStack) -> Change:
     """Return `change` as a change that a view can make.
 
-    Each field of the result that selects layers, heads or tokens has one number of `stack`, or
-    None, which selects all. Raise TypeError if a view cannot make such a change: `SetWeights`, or
-    `Ablate` with a factor other than 0 or with `mean_of`. Raise ValueError if a field that is not
-    None selects no number or several. Raise TypeError, ValueError or IndexError if the change
-    cannot be applied to `stack`.
+    In the result, each field that selects layers, heads or tokens is one number, or None for all.
+    Raise TypeError if a view cannot make such a change: `SetWeights`, or `Ablate` with a factor
+    other than 0 or with `mean_of`. Raise ValueError if a field is not None and does not select
+    exactly one layer, head or token. Raise TypeError, ValueError or IndexError if the change cannot
+    be applied to `stack`.
     """
     scales = isinstance(change, Ablate) and (change.factor != 0 or change.mean_of is not None)
     if type(change) not in _JSON_FIELDS or scales:

@@ -57,8 +57,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
         if not any(module.children()) and next(module.parameters(), None) is not None
     ]
     norm, after_norm = _last_norm(runner, leaves)
-    # Gradients must pass through the modules after the last norm, which compute the logits, and
-    # through the output projections. The outputs of all other `leaves` are detached.
+    # Gradients must pass only through the output projections and through the modules after the last
+    # norm, which compute the logits. The outputs of all other modules in `leaves` are detached.
     kept = {id(module) for module in (*after_norm, *projections.values())}
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}

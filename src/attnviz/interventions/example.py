@@ -85,7 +85,7 @@ class Example:
         *,
         settings: GenerationSettings | None = None,
     ) -> tuple[list[Example], bool]:
-        """Return the examples in `inputs`, and whether the user passed a list or several examples.
+        """Return the examples in `inputs`, and whether `inputs` is a list or has several examples.
 
         If `settings` are passed, each example is encoded as a prompt for a generation.
         """

@@ -231,8 +231,8 @@ def intervene(
 class _Intervention:
     """Intervention that can be applied to several examples of a model.
 
-    `kept` are the options for the attention that the returned records keep. `position` is the token
-    after which answers are read, as in `intervene`.
+    `kept` determines which attention the returned records store. `position` is the token after
+    which answers are read, as in `intervene`.
     """
 
     def __init__(

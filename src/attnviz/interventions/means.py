@@ -27,8 +27,8 @@ def sums_of(example: Example) -> Sums:
     sums: dict[ModuleRun, tuple[torch.Tensor, int]] = {}
 
     def add(call: AttentionCall, module_run: ModuleRun) -> None:
-        # A module may call the attention function again in the same run, with the same weights.
-        # Use only its first call, so that each token is counted once.
+        # A module may call the attention function several times in one run. Use only the first
+        # call, so that each token is counted once.
         if module_run in sums:
             return
         try:

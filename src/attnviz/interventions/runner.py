@@ -46,10 +46,10 @@ Arguments = dict[str, Any]
 # Maximum number of tokens in all copies of a batch together, unless the batch has only two copies.
 # Larger batches are not faster on a CPU.
 _TOKENS_AT_ONCE = 4096
-# Relative tolerances for rounding errors. The output of an unchanged copy in a batch is considered
-# equal to the output of the example alone if no number differs by more than the tolerance times the
-# maximum of 1 and the largest absolute value. `_SAME` has the tolerances for two dtypes of the
-# model, and `_SAME_HALF` is that for all other dtypes.
+# Relative tolerances for rounding errors, by the dtype of the model. `_SAME_HALF` is the tolerance
+# for all other dtypes. The outputs of an unchanged copy in a batch count as equal to those of the
+# example alone if no number differs by more than the tolerance times max(1, largest absolute
+# value).
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
 
@@ -76,8 +76,8 @@ class Copy:
     num_deleted : int
         Number of tokens of the example that are deleted in the copy.
     row : int or None
-        Negative index of the row of the logits from which the answer is read. None if it is
-        `Reading.row`.
+        Index of the row of the logits from which the answer is read, counted from the end: -1 is
+        the last row. None if it is the row for the unchanged example (`Reading.row`).
     """
 
     change: ForwardChange = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Runner:
     example : Example
         The example.
     options : CaptureOptions
-        Options for the attention that `record` keeps. By default, it keeps none.
+        Options that determine which attention `record` stores. By default, it stores none.
     observe : callable or None
         Function that is called during the unchanged run of the model, with each `AttentionCall` and
         the `ModuleRun` that made it.
@@ -109,7 +109,7 @@ class Runner:
     outputs : object
         Outputs of the unchanged model for the example alone.
     record : AttentionRecord
-        Record of the unchanged run, with the attention that `options` keep.
+        Record of the unchanged run, with the attention that `options` select.
     outline : AttentionRecord
         Record with all layers and tokens, but without attention. Changes are checked and described
         with it.
@@ -151,9 +151,10 @@ class Runner:
         self._has_run_unchanged = False
 
     def ask(self, answer: Any, position: int | str | None = None) -> None:
-        """Set `answer`, the number that later runs measure, and compute `before`.
+        """Set the attributes `answer` and `before`.
 
-        `position` is the token after which the answer is read, as in `reading_of`.
+        The arguments are the requested answer, as in `answer_of`, and the token after which the
+        answer is read, as in `reading_of`.
         """
         self.read_after(position, answer)
         self.answer = self.answer_to(answer)
@@ -162,7 +163,7 @@ class Runner:
     def read_after(self, position: int | str | None, answer: Any = None) -> None:
         """Set the token after which answers are read. The arguments are those of `reading_of`.
 
-        Run the unchanged model again if `outputs` lacks logits that `answer` needs.
+        If `outputs` lacks logits that `answer` needs, run the unchanged model again.
         """
         self.reading = reading_of(self.record, position, self.outputs, self.example.batch, answer)
         self.require_logits(answer)
@@ -261,8 +262,8 @@ class Runner:
     def _start_of(self, copy: Copy) -> int:
         """Return how many blocks come before the first changed attention of a copy.
 
-        The stored outputs of these blocks are valid for the copy. The result is 0 if the copy has
-        other inputs, or if its attention is not changed.
+        The stored outputs of these blocks are valid for the copy, so the blocks do not run again.
+        The result is 0 if the copy has other inputs, or if its attention is not changed.
         """
         if copy.inputs is not None or not copy.change:
             return 0
@@ -542,7 +543,7 @@ class _Blocks:
         self._outputs: list[Any] = []
         self._begun = 0
         self._inside = False
-        #: For each run of an attention module, the number of blocks that are complete before it.
+        #: For each run of an attention module, the number of blocks that have finished before it.
         self.number_of: dict[ModuleRun, int] = {}
 
     def drop(self) -> None:
@@ -551,7 +552,7 @@ class _Blocks:
         self.number_of.clear()
 
     def note(self, call: AttentionCall, module_run: ModuleRun) -> None:
-        """Store the entry of `number_of` for an attention call, while the model runs."""
+        """Add a run of an attention module to `number_of`. Called while the model runs."""
         del call
         self.number_of[module_run] = self._begun - self._inside
 
