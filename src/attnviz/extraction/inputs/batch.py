@@ -156,9 +156,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# For each token sequence, the arguments of the model with one number per token: first the ids, then
-# the mask, then others. The value of each argument in this dictionary is the number that stands for
-# a padding token. None means the id of the padding token.
+# Arguments of the model with one number per token, by token sequence: first the ids, then the mask,
+# then others. The value is the number for padding tokens, or None for the id of the padding token.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -168,9 +167,9 @@ _OF_TOKENS = {
 def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] | None:
     """Return the kind of the example in `batch`, or None if it must run alone in a forward.
 
-    Examples of the same kind may share a forward. The kind consists of the names and dtypes of the
-    arguments. `accepted` has the names of the arguments that the model takes. An example must run
-    alone in any of these cases:
+    Examples of the same kind can be joined and run in one forward (see `joined_examples`). The kind
+    consists of the names and dtypes of the arguments. `accepted` has the names of the arguments
+    that the model takes. An example must run alone in any of these cases:
 
     - It has no input ids.
     - It has padding.
@@ -295,7 +294,7 @@ def unpadded_positions(
 
 
 def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
-    """Return the tokens at `positions`, int64, ascending. Grids and predictions are dropped."""
+    """Return the tokens at `positions`, int64, ascending, without patch grids and predictions."""
     indices = positions.tolist()
 
     def selected(column: Sequence[Any] | None) -> Any:

@@ -211,8 +211,8 @@ class Encoder:
                 "inputs: chat messages were passed, but the tokenizer has no chat template. "
                 "Set tokenizer.chat_template, or pass the text."
             )
-        # Let the template return ids. If it returned a text, the tokenizer could add a second start
-        # token to the one that this text contains.
+        # Let the template return ids. Its text contains a start token, and encoding this text could
+        # add another one.
         return self._batch_of_text(
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
@@ -230,10 +230,10 @@ class Encoder:
     def _batch_of_text(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
         """Return a batch of one text, one pair of texts, or one chat without images or sounds.
 
-        `encode` encodes the text, and passes its keyword arguments to the tokenizer. If
-        `truncation` was set, a text that is too long is truncated, and leaves room for
-        `num_new_tokens` tokens. Entries of the result of `encode` that the model does not take are
-        dropped, except the ids and the attention mask.
+        `encode` is a function that encodes the text, and passes its keyword arguments to the
+        tokenizer. If `truncation` was set, a text that is too long is truncated, and leaves room
+        for `num_new_tokens` tokens. The model gets only those results of the tokenizer that it
+        takes, but always the ids and the attention mask.
         """
         encoded, notes = self._truncation.encode_truncated(
             encode, self.tokenizer(required=True), "inputs", num_new_tokens=num_new_tokens
@@ -336,7 +336,7 @@ class Encoder:
         ids = batch.arguments[f"{prefix}input_ids"]
         has_several_ids = ids.dim() == 3 or ids.shape[0] != batch.size
         if has_several_ids and has_codebooks(self._model.config):
-            # The ids of a token are on a third axis, or in several rows for each example.
+            # The codebooks are a third axis, or rows of the batch.
             batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
         if ids.dim() != 2:
@@ -418,11 +418,11 @@ class Encoder:
 
 
 def _is_unused_cache(name: str, value: Any) -> bool:
-    """Whether `name` is an argument for results of an earlier forward, and `value` is None.
+    """Whether an argument is for results of an earlier forward, and has no value.
 
     Such results are a cache of earlier tokens, or the outputs of the encoder. Raise ValueError if
-    `name` is such an argument and `value` is not None, because the record would not contain the
-    attention of the earlier forward.
+    such an argument has a value, because the record would not contain the attention of the earlier
+    forward.
     """
     if name not in (*CACHES, "encoder_outputs"):
         return False

@@ -220,8 +220,9 @@ def generate_text(
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     """Stopping criterion that stores the tokens of a generation and shows its progress in `bar`.
 
-    `before` is the number of initial tokens. If `before` is None, the first call of `__call__` in a
-    generation shows the number: the last token in this call is the first generated token.
+    `before` is the number of initial tokens, or None for an encoder-decoder model, which may add
+    initial tokens. Then the number is read from the first call of `__call__`, which comes after the
+    first generated token.
     """
 
     def __init__(
@@ -236,8 +237,9 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
         """Store all tokens so far, and return for each row of ids whether the generation ends.
 
-        If there is one row and `on_token` is not None, call `on_token`, which decides whether the
-        generation ends. In all other cases, this criterion does not end the generation.
+        If there is one row, `on_token` is called with the text so far, and decides whether the
+        generation ends. Otherwise, or if `on_token` is None, this criterion does not end the
+        generation.
         """
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:

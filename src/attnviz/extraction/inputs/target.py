@@ -190,7 +190,8 @@ def append_target(
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
     """Append the ids `added`, (1, tokens), to the prompt in `batch`, which must not have padding.
 
-    The appended tokens are the produced text, and count as the second text of a pair.
+    The appended tokens are the text that the model produces. They count as the second text of a
+    pair, so that views can distinguish them from the prompt.
     """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
@@ -213,7 +214,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join two sequences of tokens and their grids. Predictions are dropped.
+    """Join two sequences of tokens and their grids of image patches. Predictions are dropped.
 
     Ids are kept only if both `first` and `second` have ids, and words only if both have words.
     """

@@ -26,10 +26,10 @@ def read_truncation(value: Any) -> bool | int:
 
 
 class Truncation:
-    """Truncation of texts for one model. The bool of an instance is whether texts are truncated.
+    """Truncation of texts for one model. ``bool(truncation)`` is whether texts are truncated.
 
-    `limit` is a result of `read_truncation`. `num_positions` returns the number of positions of
-    the model, or of its decoder if `decoder` is True (see `capabilities.num_positions`).
+    `limit` is a result of `read_truncation`. `num_positions` returns the number of positions of the
+    model, or of its decoder if `decoder` is True (see `capabilities.num_positions`).
     """
 
     def __init__(
@@ -87,10 +87,9 @@ class Truncation:
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit.
 
-        The text leaves room for `num_new_tokens` tokens in the positions of the model. If the limit
-        of this object is a number, a text in `inputs` has at most this number of tokens. If the
-        limit is True, or if the text is for the decoder of an encoder-decoder model, the maximum
-        length that the tokenizer or the configuration states counts instead.
+        The text and `num_new_tokens` tokens must fit the positions of the model. There is a second
+        limit. It is `limit` if this is a number and the text is not for the decoder. Otherwise, it
+        is the maximum length that the tokenizer or the configuration states.
         """
         if not self:
             return None

@@ -192,8 +192,8 @@ def _arrange_windows(
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
         size, shift = shifted_windows(model, name)
-        # `side` assumes square windows. Some models form windows in another way, so compare `side`
-        # with the window size that the attention module states.
+        # `side` is the size of square windows with this number of queries. Other windows are not
+        # supported, so compare `side` with the size that the attention module states.
         if stage is None or (windows and size not in (side, (side, side), [side, side])):
             return None
         layout = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
@@ -207,10 +207,10 @@ def _arrange_windows(
 def _window_order(
     shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
-    """Return the index that each token has in the order of windows: int64, (tokens,).
+    """Return the positions of all tokens in an order window by window: int64, (tokens,).
 
-    The tokens are patches and padding. The result has first the indices of the patches, row by row,
-    and then those of the padding. `shape` is (rows, columns) of patches without padding, and
+    The tokens are patches and padding. The result has first the positions of the patches, row by
+    row, and then those of the padding. `shape` is (rows, columns) of patches without padding, and
     `padded` is (rows, columns) with padding. A window has `side` x `side` tokens, and is shifted by
     `shift`, (rows, columns).
     """

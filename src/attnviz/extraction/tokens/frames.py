@@ -95,8 +95,8 @@ def frame_tokens(
     sound = _sound_of(arguments, config, processor)
     if sound is None:
         return None
-    # Convolutions over samples drop the last samples of a sound. Therefore the strides of the
-    # convolutions give the number of samples per frame more exactly than the length of the sound.
+    # Convolutions drop the last samples of a sound, so `longest / count` is too large. The strides
+    # of the convolutions give the exact number of samples per frame.
     step = sound.longest / count
     if "input_values" in arguments:
         step = samples_per_frame(config) or step
@@ -134,11 +134,11 @@ def with_sound_runs(
 def length_notes(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> list[str]:
-    """Return a list with a note on when the sound ends, or an empty list.
+    """Return a list with a note on when the sound ends, or an empty list if no note is needed.
 
-    The list has the note if the model's input is more than 0.1 seconds longer than the sound.
-    `samples` is the number of samples of the sound at the processor's sampling rate, or 0 if the
-    number is not known. If it is not known, the list is empty.
+    A note is needed if the model's input is more than 0.1 seconds longer than the sound. `samples`
+    is the number of samples of the sound at the processor's sampling rate. If it is not known, pass
+    0. Then the list is empty.
     """
     sound = _sound_of(arguments, config, processor)
     if not samples or sound is None:

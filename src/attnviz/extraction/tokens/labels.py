@@ -1,4 +1,4 @@
-"""Class that finds the tokens of stacks of attention layers: text, patches, frames or numbers.
+"""Class that finds the names of the queries and keys in each stack of attention layers.
 
 A stack has the layers with the same task, such as an encoder. Its tokens are its queries and keys:
 tokens of a text, patches of images or frames of a sound. Other tokens are named by their index.
@@ -49,7 +49,7 @@ _READING = ("self", "encoder", "decoder", "cross")
 
 
 class RecordTokens:
-    """Finder of the tokens and pictures in the records of a forward.
+    """Tokens and pictures for the records of a forward.
 
     `batch` has the inputs of the forward, and `stacks` the captured layers. Layers of an image
     encoder are changed in place: their patches are sorted row by row if their order is known.
@@ -170,8 +170,8 @@ class RecordTokens:
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
-            # If the layers attend in windows, it is not known to which picture a key belongs, so
-            # keys are named by their index.
+            # With windows, it is not known to which picture a key belongs, so name keys by their
+            # index.
             return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
@@ -268,7 +268,7 @@ class RecordTokens:
     ) -> Tokens | None:
         """Return the `count` tokens of image patches, or None if `count` does not fit the images.
 
-        `images` is as in `patch_tokens`.
+        `images` has the index of each image's picture in the record, or None.
         """
         height, width = self._batch.arguments["pixel_values"].shape[-2:]
         return patch_tokens(self._model, layers.names[0], (height, width), count, images=images)
@@ -284,11 +284,11 @@ class RecordTokens:
     def _pictures_of_grids(self, pixels: torch.Tensor) -> list[int | None]:
         """Return, for each grid of patches, the index of its picture in the record.
 
-        `pixels` are the pixel values that the model gets. An image has one grid. In a film, a patch
-        covers the same pixels in several consecutive frames. Such a group of frames has one grid,
-        and the picture of the grid is the first frame. If the frames do not form complete groups,
-        each frame has one grid. All indices are None if the record does not have one picture for
-        each image or frame.
+        An image has one grid and one picture. A film has one picture per frame. A patch of a film
+        may cover several consecutive frames. Then these frames together have one grid, whose
+        picture is the first of them. If the number of frames is not a multiple of the frames of a
+        patch, each frame has one grid. All indices are None if the number of pictures is not the
+        number of frames. `pixels` are the pixel values that the model gets.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
@@ -329,8 +329,8 @@ def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
 def _is_resampler(layers: StackLayers, index: int) -> bool:
     """Whether the queries of a stack are a few tokens that summarise all patches of an image."""
     num_queries, num_keys = layers.shape(index)
-    # If a layer that pools patches has windows, each window has the patches of one image. Then the
-    # queries that summarise an image are those of one window.
+    # If the layer has windows, each window has the patches of one image. Then only the queries of
+    # one window summarise an image.
     window_size = max(layers.windows[0] or (num_queries,))
     return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)
 

@@ -76,7 +76,7 @@ def patch_tokens(
     if has_stages(config):
         grids += stage_grids(image_size, sizes or [(1, 1)])
     for rows, columns in grids:
-        # Special tokens may be in only some of the layers of the encoder, so try without them, too.
+        # Some layers of an encoder may have no special tokens, so also try without them.
         for first, last in ((before, after), ((), ())):
             patches = rows * columns * len(images)
             if patches and patches + len(first) + len(last) == count:
@@ -237,10 +237,10 @@ def joined_images(parts: Sequence[Tokens]) -> Tokens:
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the runs of consecutive positions whose tokens have certain ids.
+    """Return the runs of tokens that stand for parts of images or of sounds.
 
-    The ids are the values of the attributes `names` of `config`. The list is empty if `tokens` have
-    no ids.
+    A run is a list of consecutive positions. The ids of these tokens are the values of the
+    attributes `names` of `config`. The result is empty if `tokens` have no ids.
     """
     identifiers = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
@@ -327,7 +327,7 @@ def renamed(
         before = (sequence[index] for index in range(position, -1, -1))
         sequence[position] = next((number for number in before if number is not None), 0)
         if words is not None:
-            # Words have numbers below len(tokens), so no other word has this number.
+            # All other words have numbers below len(tokens), so this number is unique.
             words[position] = len(tokens) + position
     return replace(
         tokens,
@@ -350,11 +350,12 @@ def pictures(
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
-    are either pictures, (..., colours, height, width), or patches. For patches, `grid_of` finds the
-    numbers of rows and columns, and the patches are in the order of blocks of `block` x `block`
-    patches. If it finds none, ``spatial_shapes`` has these numbers, and the patches are in the
-    order of rows. If the image processor in `processor` does not define how colours were converted
-    to pixel values, a note says so. Both lists are empty if the pictures cannot be rebuilt.
+    are pictures, (..., colours, height, width), or patches. Models with patches (Qwen2-VL) state
+    the numbers of rows and columns (see `grid_of`), and get blocks of `block` x `block` patches.
+    SigLIP 2 states them in ``spatial_shapes``, and gets patches row by row.
+
+    If the image processor in `processor` does not define how colours were converted to pixel
+    values, a note says so. Both lists are empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -372,7 +373,7 @@ def pictures(
             colours_last=family_of(config).colours_last,
         )
     elif pixels.dim() == 3 and isinstance(shapes, torch.Tensor):
-        # The patches of each image are sorted row by row. Drop the padding after them (SigLIP 2).
+        # SigLIP 2: patches are row by row, followed by padding, which is dropped.
         images = _from_patches(
             torch.cat([row[: shape.prod()] for row, shape in zip(pixels, shapes, strict=True)]),
             [[1, *shape] for shape in shapes.tolist()],
@@ -413,7 +414,8 @@ def _conversion_to_colours(processor: Any) -> Callable[[torch.Tensor], torch.Ten
     def to_colours(pixels: torch.Tensor) -> torch.Tensor:
         colours = (pixels * deviations + means + offset) / factor
         if factor == 1.0 and float(colours.max()) <= 1.0:
-            # Assume that the processor got a picture with values from 0 to 1.
+            # The processor did not rescale the colours, and none is larger than 1. So assume that
+            # it got a picture with values from 0 to 1.
             colours = colours * 255
         return colours
 
@@ -455,7 +457,7 @@ def _from_patches(
         patches = part.reshape(
             length, rows // block, columns // block, block, block, 3, frames, side, side
         )
-        # Show only the first frame of each patch: index 0 on the axis of size `frames`.
+        # A picture shows only the first frame of each patch: index 0 on the axis of size `frames`.
         laid_out = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
         images += list(laid_out.reshape(length, 3, rows * side, columns * side))
     return images

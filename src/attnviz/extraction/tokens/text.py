@@ -1,7 +1,8 @@
 """Functions that find the display text and the word of each token, and whether it is special.
 
-The display text of a token is the text that views show. The token's entry in the vocabulary of a
-tokenizer is another text: it encodes spaces and other characters in an alphabet.
+The display text of a token is the text that views show, such as "·cat". The token's entry in the
+vocabulary of a tokenizer, such as "Ġcat", encodes spaces and other characters in an alphabet, which
+differs between tokenizers.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _texts(
 def _special_ids(tokenizer: Any) -> set[int]:
     """Return the ids of special tokens, including those of chat templates.
 
-    The token for unknown words is included only if it also has another role.
+    The token for unknown words is included only if it has another role, too, such as padding.
     """
     special = set(tokenizer.all_special_ids)
     special.update(
