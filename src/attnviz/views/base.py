@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 # Names that BertViz or other functions of attnviz use for traits of views, with the names of these
 # traits. If a user passes such a name, the error message suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Names of the traits that the browser needs to create a widget. They are all traits, such as
-# `layout`, that every displayed widget of ipywidgets shares with the browser, except `_view_count`.
-# ipywidgets can count in `_view_count` how often a page displays a widget. No page needs the count
-# to create a widget, so it is left out.
+# Names of the traits that a page needs to create a widget without a kernel. These are the traits
+# that every displayed widget shares with the browser, such as `layout`. Only `_view_count` is not
+# needed: ipywidgets counts in it how often a page displays the widget.
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
 ]
@@ -101,9 +100,9 @@ class View(anywidget.AnyWidget):
     # `add_traits`).
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: None in Python. The message that opens the widget contains the description of the record, if
-    #: possible (see `_describe_now`). Otherwise the browser would have to request the description
-    #: before it can draw anything. The browser then removes it from the state of the widget.
+    #: Always None in Python. In the message that opens the widget, the value is the description of
+    #: the record, if it is ready (see `_describe_now`). The browser can then draw without a further
+    #: request. It reads the description once, and removes it from the state of the widget.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
     # Store this function in the class for `__del__`. At shutdown, Python may delete the global name
@@ -489,9 +488,9 @@ class View(anywidget.AnyWidget):
     def _get_embed_state(self, *options: Any, **named: Any) -> dict[str, Any]:
         """Return the state that `ipywidgets.embed` writes into a page.
 
-        It contains a widget that shows the exported page of the view in a frame, because the view
-        itself needs a kernel. The traits without which the browser cannot create this widget are
-        always included, even if the caller asks to omit traits with default values.
+        The view itself needs a kernel. Therefore the state is that of a widget that shows the
+        exported page of the view in a frame. It always includes the traits in `_EMBEDDED_TRAITS`,
+        even if the caller asks to omit traits with default values.
         """
         from attnviz.pages.iframe import make_module
 
@@ -542,10 +541,11 @@ class View(anywidget.AnyWidget):
         self.send(message, buffers=buffers)
 
     def add_traits(self, **traits: Any) -> None:
-        """Add traits to this view. Traits that its class already has are skipped.
+        """Add traits to this view, except those that its class already has.
 
-        traitlets creates a new class for each object with added traits. Creating this class takes
-        as long as creating the view, and only the garbage collector frees it.
+        traitlets creates a new class for each object with added traits, even if the old class has
+        these traits. Creating a class takes as long as creating the view, and only the garbage
+        collector frees it.
 
         Parameters
         ----------

@@ -1,10 +1,11 @@
 """Runs of a view's model with changed attention: their effects, and their weights.
 
-The changed attention is a list of changes, such as the ablation of a head, which are made together.
-The model first runs without changes, and this run is stored. After that, new changes usually need
-one further run. An answer is a number that is computed from the outputs of a run, for example the
-logit of one token minus the logit of another token. The effect of changes is the difference that
-they make to the answer. Cutting a pair of a query and a key removes its weight.
+A change is, for example, the ablation of a head. All changes in a list are made together, in one
+run of the model. Before that, the model runs once without changes, and this run is stored.
+
+An answer is a number that is computed from the outputs of a run, for example the logit of one token
+minus the logit of another token. The effect of changes is the difference that they make to the
+answer. Cutting a pair of a query and a key removes its weight.
 """
 
 from __future__ import annotations
@@ -64,12 +65,10 @@ from attnviz.utils.progress import report
 _MAX_OUTCOMES = 50
 # Maximum number of runs whose weights are cached.
 _MAX_RUNS = 2
-# Maximum number of changes that are described in the name of a stack with changed attention. If
-# there are more changes, the name states only their number.
+# The name of a stack with changed attention describes at most `_MAX_NAMED_CHANGES` changes in at
+# most `_MAX_NAME_LENGTH` characters. Otherwise it states only the number of changes. The
+# description of a single change is cut to this length.
 _MAX_NAMED_CHANGES = 2
-# Maximum number of characters of this description of changes. If the description of several changes
-# is longer, the name of the stack states only the number of changes. If the description of one
-# change is longer, only its first characters are used.
 _MAX_NAME_LENGTH = 160
 # Maximum number of queries per layer whose outputs are computed again to measure the noise (see
 # `ChangedRuns`).
@@ -81,8 +80,8 @@ _VALUE_BYTES = 1 << 30
 Changes = tuple[Change, ...]
 
 #: Answer to measure: a function, a tuple of one or two tokens or classes, or None for the default
-#: answer of `attnviz.intervene`. In `ChangedRuns.outcome`, None and an empty tuple have other
-#: meanings.
+#: answer of `attnviz.intervene`. The argument of `ChangedRuns.outcome` can also be an empty tuple,
+#: and gives None another meaning (see there).
 Measured = tuple[int | str, ...] | Callable[[Any], Any] | None
 
 
@@ -194,7 +193,7 @@ class ChangedRuns:
         }
 
     def runner_for(self, answer: Measured) -> Runner:
-        """Return the object that runs the model, after checking that it can measure `answer`.
+        """Check that `answer` can be measured, and return the object that runs the model.
 
         The first call runs the model twice: without changes, and to measure the noise. If a later
         answer needs logits of more tokens than are stored, both runs are repeated, and cached runs
@@ -451,7 +450,7 @@ class ChangedRuns:
         return weights
 
     def _unique_name(self, changes: Changes, outline: AttentionRecord) -> str:
-        """Return a short name of changes. Equal changes get equal names, others different names."""
+        """Return a short name of changes. Different changes get different names."""
         if changes not in self._names:
             described = [description_of(change, outline.stack(change.stack)) for change in changes]
             words = "; ".join(sentence[0].lower() + sentence[1:] for sentence in described)

@@ -71,11 +71,10 @@ def about_scores(
 ) -> dict[str, _Numbers]:
     """Return the notes or the standard errors of a view's scores after the scores changed.
 
-    `before` has the notes or errors from before the change, by name of the score. `new` has the
-    notes or errors that the new scores contain, by name of the score. An entry of `before` is
-    dropped if its score was replaced or removed. The result has the remaining entries of `before`,
-    and the entries of `new` for all other names. `change` is the change of the trait with the
-    scores, as traitlets passes it to observers.
+    `before` has the notes or errors from before the change, by name of the score. They are kept for
+    scores that were neither replaced nor removed. For all other names, the result has the entries
+    of `new`, which are the notes or errors that the new scores contain. `change` is the change of
+    the trait with the scores, as traitlets passes it to observers.
     """
     old = change["old"] or {}
     replaced = {name for name in old if old[name] != change["new"].get(name)}

@@ -80,8 +80,8 @@ def checked_roles(
     """Convert roles in any form that `HeadRoles` accepts to `NamedHeads` by stack name.
 
     Roles without a stack name belong to `stack`. `stacks` are the stacks of the record. Roles of
-    other stacks are ignored. Raise TraitError if all roles are of other stacks, or if a
-    role is invalid.
+    other stacks are ignored. Raise TraitError if all roles are of other stacks, or if a role is
+    invalid.
     """
     if roles is None:
         return {}

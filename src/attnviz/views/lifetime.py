@@ -104,9 +104,10 @@ def _shell() -> Any:
 
 @atexit.register
 def _leave_open() -> None:
-    """Remove the comms of all views at shutdown. Closing a view without a comm does nothing.
+    """Remove the comms of all views at shutdown, so that closing a view then does nothing.
 
-    Closing a view with a comm needs modules that may already be deleted at shutdown.
+    A comm is the connection of a widget to the browser. Closing a view with a comm needs modules
+    that may already be deleted at shutdown.
     """
     for views in _views_by_cell.values():
         for view in views:

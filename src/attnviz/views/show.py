@@ -185,8 +185,8 @@ def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunc
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
         runs_again = issubclass(view, WhatIf) and _runs_again(model)
-        # With `generate` or `words`, the tokens in the view are not the tokens of `inputs`. A run
-        # of the model on `inputs` would not fit the view.
+        # With `generate` or `words`, the tokens in the view are not the tokens of `inputs`, so that
+        # another run of the model on `inputs` would not fit the view.
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))

@@ -1,10 +1,9 @@
 """Trait types for views.
 
-The values that these types accept differ from those of the types in traitlets. The types for
-numbers also accept numpy numbers, and the types for lists also accept ranges, sets and arrays. Some
-types also accept values such as ``token="it"`` or ``layer=-1``. The view converts
-these values to non-negative numbers (`attnviz.views.position.PositionedView`), and the trait
-contains the result.
+These types accept more values than the types of traitlets. The types for numbers also accept numpy
+numbers, and the types for lists also accept ranges, sets and arrays. Some types also accept values
+such as ``token="it"`` or ``layer=-1``. The view converts these values to non-negative numbers
+(`attnviz.views.position.PositionedView`), and the trait contains the result.
 """
 
 from __future__ import annotations

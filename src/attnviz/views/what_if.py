@@ -164,7 +164,8 @@ class WhatIf(RecordView):
             and same_tokens(before, self._record)
             and _has_weights(self._record)
         ):
-            # A run of the model on its inputs would not fit the new record.
+            # The view has only the inputs of the previous record. Another run of the model on these
+            # inputs would not fit the new record.
             self._source = None
             self.changes = []
             self.answer = None
