@@ -1,7 +1,7 @@
 """Check that attnviz extracts the right attention from every model type of transformers.
 
-For each model type, a process builds tiny random models (the cases, see `model_types.cases`). The
-process compares the weights that attnviz extracts with those that the models themselves compute.
+Tiny random models of each model type are built (see `model_types.cases`). The weights that attnviz
+extracts are compared with those that the models themselves compute.
 
 make coverage                                       check all types and write docs/coverage.md
 PYTHONPATH=tests python -m model_types bert swin    check single types without writing the page
@@ -49,11 +49,11 @@ _COMMON = (
 
 
 def _complete_torchvision() -> None:
-    """Declare two operators that torchvision needs at its import, if torch is a CPU build.
+    """Make it possible to import torchvision if torch is a CPU build.
 
-    The compiled part of PyPI's torchvision defines the operators. This part is built for CUDA and
-    does not load with a CPU build of torch. The declared operators cannot be called, but no model
-    here calls them.
+    The import needs two operators. The compiled part of PyPI's torchvision defines them, but it is
+    built for CUDA and does not load with a CPU build of torch. This function only declares the
+    operators, because no model here calls them.
     """
     import torch
 
@@ -89,8 +89,7 @@ def _rows(model_types: Sequence[str]) -> Iterator[Row]:
     If a process dies, or needs more than `_MAX_SECONDS` for a case, the last row of the model type
     says so, and the remaining cases of the model type are skipped.
     """
-    # Fork the processes. A spawned process would import transformers again, which takes longer
-    # than most checks.
+    # A forked process need not import transformers again, which takes longer than most checks.
     context = multiprocessing.get_context("fork")
     waiting = list(model_types)[::-1]
     running: dict[str, tuple[BaseProcess, Connection, float]] = {}
@@ -132,7 +131,7 @@ def main() -> None:
     If the command line names model types, write the rows to test-results/coverage-some.json.
     Otherwise write them to test-results/coverage.json, and write docs/coverage.md.
     """
-    # Call this before importing transformers, which imports torchvision.
+    # transformers imports torchvision, so call this first.
     _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

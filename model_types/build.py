@@ -1,6 +1,6 @@
 """Make a tiny random model of any model type.
 
-The parameters of the model are changed so that they affect its output (see `_enliven`).
+Parameters that would hardly affect the output are changed (see `_enliven`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from model_types.shrink import tiny_config
 
-# Mappings of transformers from model types to classes. The class of a model type comes from the
-# first mapping that has the model type. Mappings to classes that need few inputs come first.
+# Mappings of transformers from model types to classes. The first mapping that has a model type
+# determines its class. Mappings to classes that need few inputs come first.
 _MAPPINGS = (
     "MODEL_MAPPING_NAMES",
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES",

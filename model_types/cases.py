@@ -15,9 +15,9 @@ from model_types.flags import FLAGS, settings_of
 from model_types.overrides import OVERRIDES
 from model_types.shrink import merged, tiny_config
 
-# Auto classes, and the names of their mappings from model types to classes in transformers. The
-# unusual settings of a model type are checked with its class in the first mapping that has the
-# model type, or with the base model if no mapping has it.
+# Auto classes of transformers, and the names of their mappings from model types to classes. Unusual
+# settings are checked with only one class of a model type: the class in the first of these mappings
+# that has the model type, or else the base model.
 AUTO_CLASSES = {
     "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -45,7 +45,7 @@ class Case:
     flag : str
         Unusual setting as ``name=value``, or "" for the default configuration.
     settings, inputs : dict
-        Settings of the configuration and arguments of the model that the flag adds.
+        Settings of the configuration, and additional arguments of the model, that belong to `flag`.
     """
 
     model_type: str
@@ -106,7 +106,7 @@ def _flagged(model_type: str, kind: str) -> Iterator[Case]:
         return
     try:
         config = tiny_config(model_type, override.get("config", {}))
-    # Yield no cases, because the check of the base model reports this error.
+    # The check of the base model reports this error, so yield no cases.
     except Exception:  # noqa: BLE001
         return
     tried: list[Mapping[str, Any]] = []

@@ -130,9 +130,9 @@ def _compared(
 ) -> tuple[Comparison, AbstractContextManager[object]]:
     """Extract a record, check that the extraction does not change the model, and compare weights.
 
-    Return the comparison, and the context in which later comparisons with the same own weights must
-    run. If the weights were compared in float64, because float32 is not exact enough, the context
-    is `double_weights`. Otherwise the context has no effect.
+    If float32 is not exact enough, the weights are compared in float64. Return the comparison, and
+    a context manager in which later comparisons with the same own weights must run:
+    `double_weights` for float64, else one without effect.
     """
     plain = run(model, inputs)
     before = state_of([model])
@@ -157,18 +157,18 @@ def _compared(
 
 
 def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
-    """Raise `_EndedError` if the record has wrong weights, or lacks weights or queries.
+    """Raise `_EndedError` if the record is wrong or incomplete, or could not be compared.
 
-    Also raise `_EndedError` if no weights could be compared. The result of the check is then
-    "wrong". If the record only lacks weights, and the extraction gave a warning, the result is
-    "partly".
+    The result of the check is "partly" if all compared weights are right, others are missing, and
+    the extraction warned of this. In all other cases it is "wrong". A record is incomplete if it
+    lacks weights of the model, or queries of a text.
     """
     if not comparison.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
         only_missing = warned and comparison.error <= TOLERANCE and comparison.matches
         raise _EndedError("partly" if only_missing else "wrong", _differences(comparison))
-    # Layers without own weights cannot be compared, but must have one query for each token of their
-    # text (see `_TEXT_OF`).
+    # If the model's own weights of a layer are not known, check at least that the layer has one
+    # query for each token of its text.
     short = [
         f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
         for layers in comparison.unverified.values()
@@ -180,7 +180,7 @@ def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None
         raise _EndedError("wrong", "; ".join(short))
 
 
-# For each stack, the name of the model's argument that contains the text of the queries.
+# The argument of the model whose tokens are the queries, by stack.
 _TEXT_OF = {
     "self": "input_ids",
     "encoder": "input_ids",
@@ -194,8 +194,8 @@ def _prepared(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Make the model and find inputs that it accepts.
 
-    Raise `_EndedError` if one of these steps fails, if the override says that the model type is not
-    built, or if the model's output contains NaN.
+    Raise `_EndedError` if one of these steps fails, if `override` says that the model type is
+    skipped, or if the model's output contains NaN.
     """
     if "skip" in override:
         raise _EndedError("not built", override["skip"])
@@ -218,7 +218,9 @@ def _prepared(
 def _sharpened(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> _Own:
-    """Sharpen the model (see `sharpen`) unless the override forbids it. Return its own weights.
+    """Give the model's weights clear maxima (see `sharpen`), and return them.
+
+    The model is not changed if `override` forbids it.
 
     Raise `_EndedError` if the model has no own weights or fails.
     """
@@ -310,11 +312,12 @@ def _under_eager(
     comparison: Comparison,
     own: _Own,
 ) -> Comparison:
-    """Compare a record of the eager copy, if eager and default attention give different outputs.
+    """Repeat a failed comparison with a record of the eager copy of the model.
 
-    The own weights come from the eager copy. If the default attention computes other weights, a
-    record of the model itself cannot equal the own weights. Return `comparison` if the outputs
-    differ by at most 1%, or if the record of the eager copy is not right either.
+    The own weights come from the eager copy. In some models, its attention differs from the default
+    attention, so a record of the model itself cannot be right. Return the new comparison if it is
+    right and if the outputs of the model and its eager copy differ by more than 1%. Otherwise
+    return `comparison`, the failed one.
     """
     eager = eager_copy(model)
     pairs = pairs_of_tensors(run(model, inputs), run(eager, inputs))
@@ -339,7 +342,7 @@ def _in_double(
     comparison: Comparison,
     override: Mapping[str, Any],
 ) -> Comparison:
-    """Repeat the comparison in float64. Return `comparison` if the new comparison is not right.
+    """Repeat a failed comparison in float64. Return the new one if it is right, else `comparison`.
 
     If all keys are similar, `sharpen` needs very large logits (up to 11,000) for clear maxima. The
     spacing of float32 numbers of this size is 0.001, so even two right computations differ by more

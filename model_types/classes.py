@@ -2,7 +2,8 @@
 
 A class with a head is a class for a task, such as `BertForMaskedLM`. An auto class of transformers,
 such as `AutoModelForMaskedLM`, loads these classes. A `Row` is the result of the check of one
-model. A row, its class and its model are called right if `Row.result` is "ok".
+model. A row, its class and its model are called right if `Row.result` is "ok". Weights are called
+known if the model returns them, so that the record can be compared with them.
 """
 
 from __future__ import annotations
@@ -85,10 +86,9 @@ def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
-    """Return `title` and a list with an entry for each value that `reason` returns.
+    """Return `title` and a list of reasons, each with its classes (and settings).
 
-    An entry has the classes (and settings) of the rows for which `reason` returns this value.
-    Return "" without rows.
+    `reason` returns the reason of a row. Return "" without rows.
     """
     by_reason: dict[str, list[str]] = {}
     for row in rows:

@@ -2,8 +2,8 @@
 
 The record is what `attnviz.extract` returned. Its layers belong to stacks, such as "self", "cross"
 or "vision". The own weights are lists of tensors, one for each layer. They come from fields of the
-model's output, such as "decoder_attentions", or from its attention modules. The comparison finds
-out which layers of the record belong to which list.
+model's output, such as "decoder_attentions", or from its attention modules. The model does not say
+to which layers of the record a list belongs, so the comparison finds out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from attnviz.record.attention import LayerAttention
 from model_types.reference import Weights
 from model_types.shapes import layouts
 
-# Maximum difference between a right weight and the model's own. A logit is a sum of terms whose
-# absolute values sum to at most 300. After 20 roundings, each with a relative error of at most
-# 6e-8, its error is at most 3.6e-4. If the roundings are independent, the error is about a tenth of
-# this. If the logits have an error of at most e, softmax gives weights with an error of at most
-# e / 2. The errors of the record and of the model add up, so a weight differs by about 3.6e-5.
+# Maximum difference between a right weight and the model's own. It is about three times the
+# difference that roundings of float32 cause. A logit of the tiny models is a sum of terms whose
+# absolute values sum to at most 300. 20 roundings with a relative error of 6e-8 give it an error of
+# at most 3.6e-4, and of about a tenth of this if the roundings are independent. The softmax at
+# least halves the error of the logits. The errors of the record and of the model add up to about
+# 3.6e-5.
 TOLERANCE = 1e-4
 # Maximum difference that rounding may cause after several layers. If the largest difference is
 # between `TOLERANCE` and this limit, the check repeats the comparison in float64, and then requires
@@ -38,9 +39,9 @@ _EVEN = 1e-6
 Array = NDArray[np.float32]
 Layers = list[tuple[str, int, LayerAttention]]
 
-# Patterns of names of output fields, each with prefixes of names of stacks. A field whose name
-# matches may contain the weights of these stacks, most likely those of the first. For each field,
-# only the first matching pattern counts.
+# Patterns of names of output fields, each with the stacks whose weights such a field may have, the
+# most likely first. The stacks are given by the beginnings of their names. For each field, only the
+# first matching pattern counts.
 _STACKS = (
     (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
     (re.compile(r"cross"), ("cross", "connector")),
@@ -85,10 +86,10 @@ class Pair:
 
 @dataclass
 class Match:
-    """Own weights in one field of the output, or of one group of modules, and the matching layers.
+    """Layers of the record that fit a list of the model's own weights best.
 
-    Modules whose names differ only in numbers are a group. The matching layers are the layers of
-    the record that fit the own weights best.
+    `field` is the field of the output that has the list, or the group of modules that returned it.
+    Modules whose names differ only in numbers are a group.
     """
 
     field: str
@@ -97,7 +98,7 @@ class Match:
 
     @property
     def error(self) -> float:
-        """Largest difference between the weights of the matching layers and the own weights."""
+        """Largest difference between the weights of these layers and the own weights."""
         return max(pair.error for pair in self.pairs)
 
 
@@ -108,8 +109,8 @@ class Comparison:
     matches: list[Match]
     # Fields of the output that fit no layers of the record, with the reasons.
     unmatched: list[str]
-    # Layers of the record without own weights, by the name of their stack. If other layers of the
-    # stack have own weights, the name also states the number of layers without own weights.
+    # Layers of the record whose own weights the model does not return, by the name of their stack.
+    # If these are only some layers of the stack, their number is added to the name.
     unverified: dict[str, Layers]
 
     @property
@@ -189,10 +190,10 @@ def _groups(record: AttentionRecord) -> dict[str, Layers]:
 def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
     """Join the weights of self- and cross-attention along the keys.
 
-    Some decoders compute one softmax over the keys of both, so the record has one stack for both.
-    For other decoders, `compare` does not need the result. The result has the joined weights twice:
-    under the name of the field of self-attention, and under that of cross-attention. Return {} if
-    the output lacks one of these fields, or if their tensors do not fit together.
+    Some decoders compute one softmax over the keys of both. Then the record has one stack for both,
+    but the output has two fields. The result has the joined weights under the names of both fields,
+    so that `compare` finds them for either. Return {} if the output lacks one of these fields, or
+    if their tensors do not fit together.
     """
     selves = "decoder_attentions" if "decoder_attentions" in own else "attentions"
     names = (selves, "cross_attentions")
@@ -265,8 +266,9 @@ def _match(
 def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
     """Find the layer of each tensor, if there are fewer tensors than layers.
 
-    The tensors have the order of the layers. Each tensor must equal the weights of a layer that
-    follows the layer of the previous tensor. Otherwise, return an error message.
+    The tensors have the order of the layers, so the search for a tensor starts after the layer of
+    the previous tensor. Return an error message if a tensor equals the weights of no remaining
+    layer.
     """
     pairs: list[Pair] = []
     remaining = iter(layers)
@@ -333,7 +335,7 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
         computed = [
             tensor
             for tensor in tensors
-            # Skip weights that are also in the output. Their layers have been compared.
+            # The layers of weights that are also in the output have been compared already.
             if tensor is not None and not any(torch.equal(tensor, other) for other in outputs)
         ]
         if len(computed) == len(remaining) and isinstance(

@@ -10,14 +10,16 @@ import torch
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from model_types.compare import Match, layer_weights
 
-# Minimum difference that a corrupted layer must have: ten times the tolerance of right layers.
+# The weights of a corrupted layer must differ by more than this from the model's own weights: ten
+# times the tolerance of right layers.
 NOTICED = 1e-3
 
 
 def unnoticed(matches: list[Match]) -> list[str]:
-    """Corrupt each layer in several ways. Name the corruptions that hardly change the weights.
+    """Corrupt each layer in several ways. Name the corruptions that the comparison cannot notice.
 
-    Layers in which no query may attend to two keys are skipped.
+    Layers in which each query may attend to at most one key are skipped, because corruptions of
+    their queries and keys change no weights.
     """
     missed: list[str] = []
     for match in matches:

@@ -1,8 +1,9 @@
 """Unusual settings of configurations that change attention: names and values.
 
-The names come from the fields of all configurations. Instead of a value, a flag can have a function
-that computes the value from the configuration. Such a function returns `_LEAVE` if the setting must
-not be changed. A part is a configuration in another configuration, such as `text_config`.
+A flag is a group of settings that are changed together. The names come from the fields of all
+configurations of transformers. Instead of a value, a flag can have a function that computes the
+value from the configuration. Such a function returns `_LEAVE` if the setting must not be changed. A
+part is a configuration in another configuration, such as `text_config`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class Flag:
     inputs : dict
         Additional arguments of the model, written as in `overrides`.
     masks : bool
-        Whether the flag changes masks that a complete model makes for its parts. Such a flag is
-        set in all parts. Other flags are not set in parts that are model types themselves, because
-        such parts are checked alone.
+        Whether the flag changes masks, which a complete model may make for its parts. Such a flag
+        is set in all parts. Other flags are not set in parts that are model types themselves,
+        because these are checked separately.
     """
 
     settings: Mapping[str, Any]

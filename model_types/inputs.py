@@ -104,8 +104,8 @@ def _set_placeholders(
 ) -> None:
     ids = inputs["input_ids"][0].tolist()
     numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
-    # The error states how many placeholders the text has, but not of which kind. Take the kind that
-    # occurs this often, or images if no kind does.
+    # The error states the number of placeholders in the text, but not their kind. Assume the kind
+    # that occurs this often, or images if no kind does.
     number = next((n for n in numbers if n is not None and ids.count(n) == present), numbers[0])
     if number is None:
         return

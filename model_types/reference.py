@@ -74,9 +74,10 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 @contextmanager
 def double_softmax() -> Iterator[None]:
-    """Within the context, ignore the argument `dtype` of softmax.
+    """Within the context, compute each softmax in the dtype of its input.
 
-    With this argument, eager attention computes softmax in float32, even in a float64 model.
+    Eager attention passes ``dtype=float32`` to softmax, even in a float64 model. This argument is
+    ignored.
     """
     softmax = nn.functional.softmax
 
@@ -162,10 +163,11 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
 
 
 def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
-    """Convert logits to weights for the model types in `_SCORES`.
+    """Return fields with weights only.
 
-    In other model types, replace tensors that are not weights by None. Remove fields without
-    weights, and tensors of cross-attention from other fields (see `_without_cross`).
+    For the model types in `_SCORES`, logits are converted to weights. For other model types,
+    tensors that are not weights become None. Fields without weights are removed, and so are tensors
+    of cross-attention in other fields (see `_without_cross`).
     """
     weights: Weights = {}
     for path, tensors in by_path.items():
@@ -268,9 +270,9 @@ class _WeightsRecorder:
     def note(self, module: nn.Module, beside: Any) -> None:
         """Store weights that a module returned.
 
-        `beside` has the values that the module returned, except the first, which is its output.
-        Only the first tensor of floats with at least three axes in `beside` is considered. This
-        tensor is stored if it can contain weights.
+        `beside` has the values that the module returned after its output. The weights are the first
+        tensor of floats with at least three axes among them. It is stored only if it can be weights
+        (see `are_weights`).
         """
         for entry in beside:
             if isinstance(entry, torch.Tensor) and entry.dim() >= 3 and entry.is_floating_point():

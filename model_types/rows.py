@@ -30,8 +30,8 @@ class StackChange:
     reason : str
         Reason for "refused" or "wrong".
     identity : bool or None
-        Whether multiplying the outputs of all heads by 1 keeps every bit of the model's output.
-        None if this was not tried or failed.
+        Whether the model's output stays the same, bit for bit, if the outputs of all heads are
+        multiplied by 1. None if this was not tried or failed.
     noise : float or None
         Change of the model's output if the outputs of attention are computed again from unchanged
         weights, relative to the largest number of the same tensor. None if this was not tried or
@@ -92,7 +92,7 @@ class Row:
     changes : dict of str to StackChange
         Result of changing each stack.
     unchanged : str
-        Reason why nothing was changed although a record exists.
+        Error that prevented all changes of a model whose record exists, or "".
     notes : list of str
         Notes of the record, warnings, and notes about the comparison.
     seconds : float

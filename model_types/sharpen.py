@@ -1,7 +1,8 @@
 """Sharpen a random model: scale its queries and keys until rows of weights have clear maxima.
 
 A row has the weights of one query. A random model attends almost uniformly, so weights from a wrong
-formula would hardly differ from the right weights.
+formula would hardly differ from the right weights. The peak of a module is the median, over its
+rows, of the largest weight in a row.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _FUSED = re.compile(
 )
 # Names, other than "weight", of parameters that make queries, keys or positions.
 _PARAMETERS = re.compile(r"^(q|k|r|in_proj_weight|seg_embed)$")
-# Target range of the peak (see `peak`).
+# Target range of the peak.
 _AIM = (0.3, 0.9)
 _TRIES = 9
 

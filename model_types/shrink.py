@@ -43,10 +43,10 @@ _LEFT_ALONE = {
 def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig:
     """Return the tiny configuration of a model type.
 
-    `changes` contains settings that replace the small sizes of `model_types.sizes`. In `changes`,
-    the value of a part is a dict with settings of the part. The `overrides` for the model type of
-    the part are added to this dict. If the dict has a "model_type", the part is instead replaced by
-    a tiny configuration of this type, without the overrides for this type.
+    `changes` contains settings that replace the small sizes of `model_types.sizes`. The settings of
+    a part are a dict in `changes`. They are added to the `overrides` for the model type of the
+    part. If the dict has a "model_type", the part is replaced by a tiny configuration of this type
+    with the settings in the dict, and the `overrides` are not used.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
 
@@ -176,7 +176,7 @@ def _settings_that_belong_together(
 ) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if "kv_lora_rank" in vars(default):
-        # In latent attention, heads do not share key heads, so there is a key head for each head.
+        # In latent attention, there is a key head for each head.
         settings["num_key_value_heads"] = SIZES["num_attention_heads"]
     stages = vars(default).get("_out_indices")
     overridden = changes.keys() & {"out_indices", "out_features"}

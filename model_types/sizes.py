@@ -68,9 +68,8 @@ _HEAD_WIDTH = dict.fromkeys(
     16,
 )
 
-# Settings that are numbers of layers. They become at most 2. If layers have several kinds, the
-# total number becomes at most 2 for each kind. Models with stages keep the numbers (see
-# `STAGE_DEPTHS`).
+# Settings that are numbers of layers. They become at most 2, or at most 2 for each kind of layer.
+# Models with stages keep these numbers, because `STAGE_DEPTHS` limits their layers.
 LAYER_COUNTS = frozenset(
     """
     conf_num_hidden_layers decoder_layers decoder_num_hidden_layers depth encoder_layers

@@ -1,10 +1,10 @@
 """Check whether the attention of a model can be changed, and whether a change is exact.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. The last head of
-each layer of a stack is ablated: its output becomes 0. The output projections of the layer are the
-matrices in whose inputs the columns of the head become 0. The output with the ablation must equal,
-bit for bit, the output without the ablation of a model in which these columns of the output
-projections are 0.
+each layer of a stack is ablated: its output becomes 0. This must have the same effect, bit for bit,
+as setting the weights to 0 by which the output projection multiplies the head's output. The output
+projections are found without attnviz: they are the matrices whose inputs have more columns of zeros
+with the ablation than without it.
 """
 
 from __future__ import annotations
@@ -128,16 +128,18 @@ class _Tried:
 
     def _noise(self, name: str) -> float:
         # Measure how much the model's output differs if the outputs of attention are computed again
-        # from unchanged weights. `plan` removes key 0, which affects all queries and heads.
-        # `identity_of` returns a plan for the same queries and heads that keeps their weights.
+        # from unchanged weights. `plan` removes key 0, which changes all queries and heads.
+        # `identity_of(plan)` computes the outputs of the same queries and heads again, and keeps
+        # their weights.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         return _apart(self._before, self._forward(identity_of(plan)).outputs)
 
     def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
         """Return an error message if attnviz found output projections that are not in `columns`.
 
-        `keys` are the attention modules of one stack. `columns` contains only the matrices in whose
-        inputs the ablation made columns 0, with these columns. Return "" without an error.
+        `keys` are the attention modules of one stack. `columns` has the matrices that were found
+        without attnviz, by name, and the columns of the head in their inputs. Return "" without an
+        error.
         """
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}
@@ -186,12 +188,11 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
 
 
 def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
-    """Return the columns in the input of a matrix that became 0 through the ablation of a head.
+    """Return the columns in the input of a matrix that became 0 when the last head was ablated.
 
     `plain` and `now` state which columns are 0 without and with the ablation, with one tensor per
-    call of the matrix. Return None if the columns that became 0 cannot be those of the last head:
-    the columns of the last head are the last columns, they are the same in every call, and their
-    number divides the number of all columns.
+    call of the matrix. Return None if these are not the columns of the last head: they must be the
+    last columns, the same in every call, and their number must divide the number of all columns.
     """
     if len(plain) != len(now) or not now:
         return None
@@ -210,7 +211,7 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
-    """Within the context, set those entries of matrices to 0 that multiply certain columns.
+    """Within the context, set the entries of matrices to 0 that multiply `columns` of their inputs.
 
     `columns` has the columns of the input of each matrix. The keys of both arguments are the names
     of the matrices.

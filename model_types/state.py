@@ -1,4 +1,4 @@
-"""Check that an extraction changes no output of a model."""
+"""Check that the forwards during an extraction give the same outputs as without it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 
-# Limit of `StackChange.noise`. The page lists the stacks with a larger noise.
+# The page lists the stacks whose `StackChange.noise` is larger than this.
 _NOISY = 1e-4
 _NOT_YET = ("refused", "partly", "wrong", "died", "too slow")
 _HEAD = """\
@@ -236,9 +236,10 @@ def _refused(rows: Sequence[Row]) -> str:
 
 
 def _kind_of(reason: str) -> str:
-    """Return the value of the first key of `_KINDS` that `reason` contains.
+    """Return a general form of `reason`, so that the page groups similar reasons.
 
-    If `reason` contains no key, return the shortened `reason`.
+    It is the value of the first key of `_KINDS` that `reason` contains, or else a shortened
+    `reason`.
     """
     for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
         if words in reason:

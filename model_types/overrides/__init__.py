@@ -10,7 +10,7 @@ left_out : fields of the output with "attentions" in their name that are not com
     contain no attention weights, or only a part of the weights
 sharpen : False if sharpening would only increase rounding errors
 skip : reason why the model type is not built
-heads : entries for single classes by name
+heads : entries with these keys for single classes, by the name of the class
 
 An input is a tuple of its kind and shape: ("normal", 1, 3) for normal random numbers, ("ids", 1, 9)
 for random token ids, ("small", 1, 9) for random integers below 4, or ("ones", 1, 9), and also

@@ -49,8 +49,8 @@ _TILES: dict[str, Any] = {
 }
 # Perceiver's classes for text take the text as the argument `inputs`.
 _WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
-# Entry for model types that are not tested alone, because they are parts of another model. Most of
-# them need results of other parts of this model as inputs.
+# Model types that are tested only as parts of another model. Most of them need results of other
+# parts of this model as inputs.
 _PART = {"skip": "a part of another model, which is tested"}
 
 BOTH: dict[str, dict[str, Any]] = {

@@ -112,9 +112,9 @@ _HIERA_DET: dict[str, Any] = {
     "window_positional_embedding_background_size": [4, 4],
 }
 
-# Output fields that are not compared with the record. These fields have weights of deformable
-# attention, which is attention to points between patches and not to keys. `_POINTS_TOO` is for
-# models that use deformable attention in the encoder, too.
+# Output fields with weights of deformable attention. They are not compared, because this kind of
+# attention is to points between patches and not to keys. `_POINTS_TOO` is for models that also use
+# it in the encoder.
 _POINTS = ("cross_attentions",)
 _POINTS_TOO = ("cross_attentions", "encoder_attentions")
 
