@@ -248,6 +248,7 @@ def test_a_language_head_computes_only_the_requested_logits(position: int) -> No
         (lambda: av.Ablate(factor=0.5, mean_of=["a"]), ValueError, "cannot be combined with mean"),
         (lambda: av.Ablate(factor=float("nan")), ValueError, "factor"),
         (lambda: av.Knockout(queries=9), IndexError, "queries=9"),
+        (lambda: av.HideTokens([]), ValueError, r"tokens=\[\] is empty. Pass at least one token"),
         (lambda: av.SetWeights(0, 0, np.ones((9, 9))), ValueError, "every row must sum to 1"),
         (lambda: av.SetWeights(0, 0, -np.eye(9)), ValueError, "negative"),
     ],

@@ -146,7 +146,7 @@ def _flags(
     several = isinstance(selector, Iterable) and not isinstance(selector, str)
     selected: list[Any] = list(selector) if several else [selector]  # type: ignore[arg-type]
     if not selected:
-        raise ValueError(f"{name}={selector!r} is empty. Do not pass it to select all tokens.")
+        raise ValueError(f"{name}={selector!r} is empty. Pass at least one token.")
     for token in selected:
         is_future = type(token) is int and len(tokens) <= token < len(flags)
         flags[token if is_future else tokens.position(token, name)] = True

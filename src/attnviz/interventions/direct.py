@@ -72,8 +72,9 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
             output = output_by_head(call, module_run[0])
             if output.requires_grad:
                 raise NotImplementedError(
-                    f'method="direct": the residual stream reaches {module_run[0]} without its '
-                    "projections, so that its inputs and outputs cannot be separated"
+                    f'method="direct": the inputs of {module_run[0]} are not computed by separate '
+                    "modules, so that gradients through its inputs and its outputs cannot be "
+                    "separated. Use another method."
                 )
             output.requires_grad_()
             calls[module_run] = call
