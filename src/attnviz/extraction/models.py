@@ -123,7 +123,7 @@ def _unwrapped(model: Any) -> Any:
         check_adapter(model)
         if virtual_tokens(model) is not None:
             return model
-        # All other adapters put their layers into the base model, so it computes the same without
+        # All other adapters put their layers into the base model, which computes the same without
         # the wrapper.
         adapted = getattr(model, "get_base_model", None)
         if inner is None and adapted is not None:

@@ -330,8 +330,8 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit
     device = attention.queries.device.type
-    # If autocast is not enabled, save the time of disabling it, which is that of several operations
-    # on small tensors.
+    # Disabling autocast takes as long as several operations on small tensors, so do this only if it
+    # is enabled.
     is_autocast = torch.is_autocast_enabled(device)
     autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
     with torch.no_grad(), autocast:

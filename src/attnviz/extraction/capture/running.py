@@ -130,8 +130,8 @@ class RunningModules:
         """Return the innermost running module and its run, if the module is traced.
 
         Return None if no attention module runs, if the module is not traced, or if an attention
-        function of the dispatcher runs. The run is always the same object during one run, and
-        another object in other runs.
+        function of the dispatcher runs. `FunctionWatch` recognises a new run by its object: the run
+        is always the same object during one run, and another object in other runs.
         """
         if not self._running or dispatching():
             return None

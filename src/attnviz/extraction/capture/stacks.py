@@ -101,7 +101,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # If there are more or fewer keys than queries, they belong to different tokens (as in a
+        # If there are more or fewer keys than queries, the keys are those of other tokens (as in a
         # resampler), so the layer is cross-attention. Keys that an adapter adds do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind

@@ -298,9 +298,9 @@ def _changes_weights(before: torch.Tensor, call: _Call) -> bool:
     If all weights of a query become 0, they do not count as changed: the query is assumed to have
     no allowed keys.
 
-    If the function works in place, the weights before it are lost, so only a factor is tested. A
-    number other than 1, or a tensor with an entry other than 0 and 1, counts as a change. Masks,
-    and factors of 0 in a tensor, are assumed to apply only to weights that were already 0.
+    If the factor or mask was applied in place, the weights before it are lost, so only a factor is
+    tested. A number other than 1, or a tensor with an entry other than 0 and 1, counts as a change.
+    Masks, and factors of 0 in a tensor, are assumed to apply only to weights that were already 0.
     """
     if call.result is not before:
         result = call.result.detach()
@@ -408,8 +408,8 @@ def _scale(logits: Logits, factor: Any, *, over: bool) -> Logits | None:
         return replace(logits, queries=queries)
     number = 1 / number if over else number
     if logits.is_bounded:
-        # With a factor s and a number c, the module has computed c * tanh(s * q k). This is a soft
-        # cap of c on the logits c * s * q k, so multiply the scale by c.
+        # The module has computed c * tanh(s * q k), where c is `number` and s is `logits.scale`.
+        # This is a soft cap of c on the logits c * s * q k, so multiply the scale by c.
         return replace(logits, is_bounded=False, softcap=number, scale=logits.scale * number)
     if logits.blocked or logits.softcap is not None:
         return None

@@ -336,7 +336,7 @@ class Encoder:
         ids = batch.arguments[f"{prefix}input_ids"]
         has_several_ids = ids.dim() == 3 or ids.shape[0] != batch.size
         if has_several_ids and has_codebooks(self._model.config):
-            # The codebooks are a third axis, or rows of the batch.
+            # A token has one id per codebook, on a third axis or in several rows of the batch.
             batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
         if ids.dim() != 2:

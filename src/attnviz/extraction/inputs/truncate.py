@@ -87,9 +87,10 @@ class Truncation:
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit.
 
-        The text and `num_new_tokens` tokens must fit the positions of the model. There is a second
-        limit. It is `limit` if this is a number and the text is not for the decoder. Otherwise, it
-        is the maximum length that the tokenizer or the configuration states.
+        The text and `num_new_tokens` further tokens must fit the positions of the model. If the
+        user passed a maximum number of tokens, it also limits a text that is not for the decoder.
+        All other texts must also fit the maximum length that the tokenizer or the configuration
+        states.
         """
         if not self:
             return None

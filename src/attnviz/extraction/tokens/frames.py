@@ -137,8 +137,8 @@ def length_notes(
     """Return a list with a note on when the sound ends, or an empty list if no note is needed.
 
     A note is needed if the model's input is more than 0.1 seconds longer than the sound. `samples`
-    is the number of samples of the sound at the processor's sampling rate. If it is not known, pass
-    0. Then the list is empty.
+    is the number of samples of the sound at the processor's sampling rate. It is 0 if it is not
+    known. Then the list is empty.
     """
     sound = _sound_of(arguments, config, processor)
     if not samples or sound is None:

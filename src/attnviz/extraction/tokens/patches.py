@@ -352,7 +352,7 @@ def pictures(
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
     are pictures, (..., colours, height, width), or patches. Models with patches (Qwen2-VL) state
     the numbers of rows and columns (see `grid_of`), and get blocks of `block` x `block` patches.
-    SigLIP 2 states them in ``spatial_shapes``, and gets patches row by row.
+    SigLIP 2 states these numbers in ``spatial_shapes``, and gets patches row by row.
 
     If the image processor in `processor` does not define how colours were converted to pixel
     values, a note says so. Both lists are empty if the pictures cannot be rebuilt.
