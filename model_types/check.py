@@ -3,7 +3,8 @@
 The model's own weights are those in its output, or those that its attention modules return. They
 are computed with eager attention, the only implementation of transformers that returns weights. A
 record is what `attnviz.extract` returns. A record has stacks: a stack is the attention of one kind,
-such as "self" or "cross", in all layers.
+such as "self" or "cross", in all layers. An override is the entry of `model_types.overrides` for a
+case.
 """
 
 from __future__ import annotations
@@ -220,9 +221,8 @@ def _sharpened(
 ) -> _Own:
     """Give the model's weights clear maxima (see `sharpen`), and return them.
 
-    The model is not changed if `override` forbids it.
-
-    Raise `_EndedError` if the model has no own weights or fails.
+    If `override` forbids this, only return the weights. Raise `_EndedError` if the model has no own
+    weights or fails.
     """
 
     def current() -> tuple[Weights, dict[str, list[torch.Tensor]]]:

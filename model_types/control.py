@@ -36,7 +36,8 @@ def unnoticed(matches: list[Match]) -> list[str]:
 def _can_choose(attention: LayerAttention) -> bool:
     """Return whether any query may attend to two or more keys.
 
-    Without sinks, a single allowed key has weight 1, even if queries or keys are wrong.
+    In a layer without sinks (learned logits that take a share of each row), a single allowed key
+    has weight 1, even if queries or keys are wrong.
     """
     allowed = attention.allowed(range(attention.num_heads), slice(0, attention.num_queries))
     return bool(allowed.sum(-1).max() > 1)

@@ -22,11 +22,11 @@ class StackChange:
     Attributes
     ----------
     gate : str
-        Result of ablating the last head. "exact": the output is, bit for bit, that of a model in
-        which the head's columns of the output projections are 0. "changed": the output changes, but
-        attnviz does not find all output projections, so no exact output is known. "without effect":
-        the output does not change. "refused": attnviz cannot change the stack. "wrong": anything
-        else.
+        Result of ablating the last head, which means that its output is set to 0. "exact": the
+        output of the model is, bit for bit, that of a model in which the head's columns of the
+        output projections are 0. "changed": the output changes, but attnviz does not find all
+        output projections, so no exact output is known. "without effect": the output does not
+        change. "refused": attnviz cannot change the stack. "wrong": anything else.
     reason : str
         Reason for "refused" or "wrong".
     identity : bool or None

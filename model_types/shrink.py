@@ -44,9 +44,10 @@ def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig
     """Return the tiny configuration of a model type.
 
     `changes` contains settings that replace the small sizes of `model_types.sizes`. The settings of
-    a part are a dict in `changes`. They are added to the `overrides` for the model type of the
-    part. If the dict has a "model_type", the part is replaced by a tiny configuration of this type
-    with the settings in the dict, and the `overrides` are not used.
+    a part are a dict in `changes`. They are merged with the `overrides` for the model type of the
+    part, and replace settings of the same names. If the dict has a "model_type", the part is
+    replaced by a tiny configuration of this type with the settings in the dict, and the `overrides`
+    are not used.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
 
