@@ -59,8 +59,8 @@ Method = Literal[
 ]
 
 _MAX_STEPS = 256
-# Minimum number of vectors of the model's width that a layer stores per token for the backward
-# pass. The memory check before the runs uses this number.
+# Minimum number of vectors, each with the size of a hidden state, that a layer stores per token for
+# the backward pass. The memory check before the runs uses this number.
 _NUM_SAVED = 6
 # The attributions of a layer by "integrated gradients" should sum to the decrease of the answer
 # without the attention of the layer. This is checked only if the decrease is larger than

@@ -79,10 +79,10 @@ class GradientAttribution(ScaledAttention):
         """Return an upper bound of the absolute attributions of a head, for weights of at most 1.
 
         The attributions of a query are at most |G| times the largest norm of a value, or twice this
-        for ``"logits"``. The attributions of the queries with the largest |G| are computed, until
-        no other query can have a larger one. If `_MAX_ROWS` or `_MAX_NUMBERS` ends this earlier,
-        the result is the largest computed attribution, or the bound of the next query if that is
-        larger.
+        for ``"logits"``. Starting with the query that has the largest of these limits, attributions
+        are computed until no limit exceeds the largest attribution so far. If `_MAX_ROWS` or
+        `_MAX_NUMBERS` ends the search earlier, the result is the limit of the next query, or the
+        largest attribution so far if that is larger.
         """
         values = self.values[head // (len(self.outputs) // len(self.values))].float()
         longest = float(values.norm(dim=1).max()) * (2 if self.at == "logits" else 1)

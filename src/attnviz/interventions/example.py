@@ -198,9 +198,9 @@ class Example:
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
     def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
-        """Return the record of `forward`, which must be the last forward of this example.
+        """Return the record of `forward`, which was run with `options`.
 
-        `options` must be those with which `forward` was run.
+        `forward` must be the last run on this example, because each run replaces `batch`.
         """
         [record] = records_of_forward(
             self.loaded, self.encoder, self.batch, forward, title=self._title, options=options

@@ -3,7 +3,8 @@
 An example is one input of the model. Its answer is a number in the model's output, such as the
 logit of one token minus that of another. Several copies run in one batch. An unchanged copy in the
 batch shows whether the model computes each copy separately. If the model does not, the copies run
-one at a time.
+one at a time. A `ModuleRun` is one run of an attention module within a forward, and a `LayerChange`
+says how the attention of this run is changed.
 
 A layer of the model, which is an entry of a ``ModuleList``, is called a block. Blocks before the
 first changed attention return the same output for every copy. So the output of each block is stored
@@ -272,13 +273,13 @@ class Runner:
     def _answers_of_batch(
         self, copies: list[Copy], beside: list[Copy], start: int
     ) -> list[float] | None:
-        """Return the answers of copies that run in one batch, without the first `start` blocks.
+        """Return the answers of copies that run in one batch.
 
-        `beside` is empty, or has an unchanged copy that is added to the batch. If the answer of
-        this copy differs from that of the example alone, the answers of the batch are not used. If
-        the batch used stored outputs of blocks (`start` > 0), return None in this case. Otherwise
-        run these and all later copies one at a time. If copies run one at a time, all blocks run,
-        and `start` has no effect.
+        The first `start` blocks return their stored outputs. `beside` is empty, or has an unchanged
+        copy that is added to the batch. If the answer of this copy differs from that of the example
+        alone, the answers of the batch are wrong. Then return None if `start` is not 0, because the
+        stored outputs may be the reason. Otherwise, run these and all later copies one at a time,
+        without stored outputs.
         """
         if self._separates:
             outputs = self._run([*beside, *copies], start=start)
