@@ -71,9 +71,6 @@ export interface HeatMap {
   /** Pinned tokens, and their weights, or null until these are loaded. */
   pins: Position;
   lines: BySide<Line | null>;
-  /** Cell under the pointer, and tokens at the keyboard cursor. */
-  hovered: Position | null;
-  cursor: Position | null;
   /** Function that returns whether a token matches the search, or null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
@@ -221,21 +218,25 @@ function answerNames({ layout, palette }: HeatMap): Mark[] {
 }
 
 /**
- * Return the row and column that are highlighted: under the pointer or, without a pointer, at the
- * keyboard cursor.
+ * Return the marks that may change with the pointer: labels, outlines and all bars.
+ *
+ * @param hovered cell under the pointer. It is highlighted.
+ * @param cursor tokens at the keyboard cursor. They are highlighted if the pointer is at no cell.
  */
-function focusOf({ hovered, cursor, layout }: HeatMap): Position {
-  const { axes } = layout.viewport;
-  // The pointer may be at a cell of an earlier, larger grid.
-  if (hovered && SIDES.every((side) => (hovered[side] ?? 0) < axes[side].cells)) return hovered;
-  return bySide((side) => cellOf(axes[side], cursor?.[side] ?? null));
-}
-
-/** Return the marks that may change with the pointer: labels, outlines and all bars. */
-export function frontMarks(heatMap: HeatMap): Mark[] {
+export function frontMarks(
+  heatMap: HeatMap,
+  hovered: Position | null = null,
+  cursor: Position | null = null,
+): Mark[] {
   const { layout, palette, pins, lines } = heatMap;
-  const focus = focusOf(heatMap);
-  const pinned = bySide((side) => cellOf(layout.viewport.axes[side], pins[side]));
+  const { left, top, viewport } = layout;
+  const { axes } = viewport;
+  const cellsOf = (tokens: Position | null): Position =>
+    bySide((side) => cellOf(axes[side], tokens?.[side] ?? null));
+  // The pointer may be at a cell of an earlier, larger grid.
+  const isInGrid = hovered && SIDES.every((side) => (hovered[side] ?? 0) < axes[side].cells);
+  const focus = isInGrid ? hovered : cellsOf(cursor);
+  const pinned = cellsOf(pins);
   const labelled = SIDES.flatMap((side) => {
     const draw = layout.labels[side].tokens ? tokenLabels : indexLabels;
     return draw(heatMap, side, focus[side], pinned[side]);
@@ -245,14 +246,8 @@ export function frontMarks(heatMap: HeatMap): Mark[] {
     return line && layout.bars[side] > 0 ? pinnedBars(heatMap, line, side) : [];
   });
   return [
-    textMark("query ↓", layout.left - GAP, layout.top - 13, palette.muted, 12, { align: "end" }),
-    textMark(
-      "key →",
-      layout.left,
-      layout.top - layout.above - AXIS_NAME / 2 - 2,
-      palette.muted,
-      12,
-    ),
+    textMark("query ↓", left - GAP, top - 13, palette.muted, 12, { align: "end" }),
+    textMark("key →", left, top - layout.above - AXIS_NAME / 2 - 2, palette.muted, 12),
     ...outlines(layout, pinned, signsOf(heatMap) ? palette.ink : pinColor(palette), 2),
     ...outlines(layout, focus, palette.ink, 1),
     ...labelled,

@@ -3,27 +3,18 @@
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
 import { combineHeads, largestOf } from "../../client/signs";
-import type { Source } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
 import { sceneOf } from "../../draw/marks";
 import { type Scaling, scaleEnd } from "../colors/color-scales";
 import { createImagePanel, type ImagePanel } from "../image/store";
 import { tokenMatcher } from "../text/token-search";
 import type { ViewContext } from "../view/define-view";
-import { assign, same } from "../view/state";
+import { assign, follow } from "../view/state";
 import { summary, whatInWords } from "./captions";
 import { layOut } from "./layout";
 import { backMarks, frontMarks, type HeatMap, type Line } from "./marks";
 import type { HeatMapState } from "./state";
-import {
-  composeGrid,
-  isLarge,
-  loadTiles,
-  tileLevel,
-  tileSetOf,
-  tilesOf,
-  wantedTiles,
-} from "./tiles";
+import { composeGrid, isLarge, loadTiles, tilesOf, wantedTiles } from "./tiles";
 import {
   type BySide,
   bySide,
@@ -71,24 +62,6 @@ function quantile(values: Float32Array): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED_SHARE))] ?? 0;
 }
 
-/** Request for the weights of a pinned token on a window of tokens of the other side. */
-interface LineQuestion {
-  stack: string;
-  layer: number;
-  heads: number[];
-  token: number;
-  side: Side;
-  window: Range;
-}
-
-async function loadLine(source: Source, question: LineQuestion, ended: AbortSignal): Promise<Line> {
-  const { side, token, window, ...layer } = question;
-  const one: Range = [token, token + 1];
-  const [rows, columns] = side === "query" ? [one, window] : [window, one];
-  const { matrices, error } = await source.block({ ...layer, rows, columns }, ended);
-  return { token, window, values: combineHeads(matrices, "mean"), error };
-}
-
 export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const { source, state, record } = context;
   const hovered = signal<Position | null>(null);
@@ -99,17 +72,13 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const arrivals = signal(0);
 
   const printed = isPrinted(context.figure);
+  const { query_window, key_window, pair, pooled } = state;
   const layout = computed(() => {
     const selection = record.selection.value;
     if (!selection) return null;
     return layOut({
       selection,
-      state: {
-        query_window: state.query_window.value,
-        key_window: state.key_window.value,
-        pair: state.pair.value,
-        pooled: state.pooled.value,
-      },
+      state: follow({ query_window, key_window, pair, pooled }),
       width: context.width.value,
       mostHeight: context.embedded ? MAX_HEIGHT_EMBEDDED : MAX_HEIGHT,
       // In a figure, cells need not end at whole pixels.
@@ -149,7 +118,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return side === "query" || !isLarge(now) || (grid?.fine === true && grid.every === undefined);
   };
   const lineOf = (side: Side) => {
-    const question = computed<LineQuestion | null>(() => {
+    const question = computed(() => {
       const now = viewport.value;
       const token = now && pinsOf(now)[side];
       if (!now || token === null || !lineable(now, side)) return null;
@@ -159,12 +128,16 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
       const { stack, layer, heads } = now;
-      return { stack: stack.name, layer, heads, token, side, window };
+      const one: Range = [token, token + 1];
+      const [rows, columns] = side === "query" ? [one, window] : [window, one];
+      return { stack: stack.name, layer, heads, rows, columns };
     });
-    const answered = record.answer(question, (asked, ended) => loadLine(source, asked, ended));
-    return computed(() =>
-      same(answered.value?.question, question.value) ? (answered.value?.answer ?? null) : null,
-    );
+    return record.currentAnswer(question, async (asked, ended): Promise<Line> => {
+      const { matrices, error } = await source.block(asked, ended);
+      const [one, window] =
+        side === "query" ? [asked.rows, asked.columns] : [asked.columns, asked.rows];
+      return { token: one[0], window, values: combineHeads(matrices, "mean"), error };
+    });
   };
   const lines = bySide(lineOf);
 
@@ -197,8 +170,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       effects: record.tokenEffects.value,
       pins: { query: null, key: null },
       lines: { query: null, key: null },
-      hovered: null,
-      cursor: null,
       isFound: null,
     };
   });
@@ -224,13 +195,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     const [now, requested] = [shown.value, viewport.value];
     const hasImages = context.image?.complete.value ?? true;
     if (!now?.grid.fine || !requested || !hasImages) return false;
-    const resolutionOf = (plan: Viewport): unknown => [
-      tileSetOf(plan),
-      tileLevel(plan),
-      plan.axes.query.window,
-      plan.axes.key.window,
-    ];
-    if (!same(resolutionOf(now.layout.viewport), resolutionOf(requested))) return false;
+    if (now.layout.viewport !== requested) return false;
     // A heat map with bars is complete only after their weights are loaded.
     const isLoaded = (side: Side): boolean =>
       now.layout.bars[side] === 0 || lines[side].value !== null || !lineable(requested, side);
@@ -262,7 +227,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     scene: computed(() => {
       const now = pinned.value;
       if (!now) return null;
-      const front = frontMarks({ ...now, hovered: hovered.value, cursor: cursor.value });
+      const front = frontMarks(now, hovered.value, cursor.value);
       return sceneOf(now.layout, back.value, front);
     }),
     /** Summary for screen readers, which does not depend on the pointer. */

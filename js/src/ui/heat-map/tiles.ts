@@ -8,35 +8,24 @@ import type { Range, TileRequest } from "../../client/protocol";
 import { cellValue } from "../../client/signs";
 import type { Source, WeightBlock } from "../../client/source";
 import type { Selection } from "../view/record";
-import { type Axis, tokensOf, type Viewport } from "./viewport";
+import { type Axis, type BySide, SIDES, type Side, tokensOf, type Viewport } from "./viewport";
 
 /**
  * Rows and columns of a heat map may have different levels, but a tile has one level. It is the
- * smaller level, unless the two levels differ by more than this number.
+ * smaller level, but at least the larger level minus this number.
  */
 const MAX_FINER_LEVELS = 3;
 
-/**
- * Return the level of the tiles for a viewport: the smaller of the levels of its rows and columns,
- * but at least the larger level minus `MAX_FINER_LEVELS`.
- */
-export function tileLevel(viewport: Viewport): number {
-  const { query, key } = viewport.axes;
-  const [finer, coarser] = [Math.min(query.level, key.level), Math.max(query.level, key.level)];
-  return Math.max(finer, coarser - MAX_FINER_LEVELS);
-}
-
-/** Fields that all tiles of one picture have in common. */
-type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled">;
-
-export function tileSetOf(viewport: Viewport): TileSet {
-  const { stack, layer, heads, pooled } = viewport;
+/** Return the fields that all tiles of one picture have in common. */
+function tileSetOf({ stack, layer, heads, pooled }: Viewport) {
   return { stack: stack.name, layer, heads, pooled };
 }
 
-/** Return the tiles of a level that are visible. */
-export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRequest[] {
+/** Return the visible tiles of the level that a viewport needs. */
+export function tilesOf(viewport: Viewport): TileRequest[] {
   const set = tileSetOf(viewport);
+  const levels = SIDES.map((side) => viewport.axes[side].level);
+  const level = Math.max(Math.min(...levels), Math.max(...levels) - MAX_FINER_LEVELS);
   const span = TILE * 2 ** level;
   const along = ({ window }: Axis): number[] => {
     const first = Math.floor(window[0] / span);
@@ -136,22 +125,20 @@ export async function loadTiles(
   }
 }
 
-/**
- * Return the finest cached tile that covers a query and a key, and its level. Levels finer than
- * `finest` are not searched.
- */
-function coveringTile(
-  source: Source,
-  viewport: Viewport,
-  finest: number,
-  query: number,
-  key: number,
-): [WeightBlock, number] | null {
-  for (let level = finest; level <= Math.max(finest, wholeLevel(viewport)); level++) {
+/** Cached tile, with its level, its first query and its first key. */
+interface Tile extends BySide<number> {
+  piece: WeightBlock;
+  level: number;
+}
+
+/** Return the finest cached tile that covers a requested tile, or null if there is none. */
+function coveringTile(source: Source, viewport: Viewport, requested: TileRequest): Tile | null {
+  for (let up = 0; up === 0 || requested.level + up <= wholeLevel(viewport); up++) {
+    const [row, column] = [requested.row >> up, requested.column >> up];
+    const level = requested.level + up;
+    const piece = source.cachedTile({ ...requested, level, row, column });
     const span = TILE * 2 ** level;
-    const [row, column] = [Math.floor(query / span), Math.floor(key / span)];
-    const piece = source.cachedTile({ ...tileSetOf(viewport), level, row, column });
-    if (piece) return [piece, level];
+    if (piece) return { piece, level, query: row * span, key: column * span };
   }
   return null;
 }
@@ -172,25 +159,23 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
     fine: true,
   };
   const large = isLarge(viewport);
-  for (const { level, row, column } of tilesOf(viewport)) {
-    const span = TILE * 2 ** level;
+  for (const requested of tilesOf(viewport)) {
+    const span = TILE * 2 ** requested.level;
     const at = {
-      rows: cellsBetween(rows, row * span, span),
-      columns: cellsBetween(columns, column * span, span),
+      query: cellsBetween(rows, requested.row * span, span),
+      key: cellsBetween(columns, requested.column * span, span),
     };
-    const tile = coveringTile(source, viewport, level, row * span, column * span);
+    const tile = coveringTile(source, viewport, requested);
+    if (tile?.level !== requested.level) grid.fine = false;
     if (!tile) {
-      grid.missing += (at.rows[1] - at.rows[0]) * (at.columns[1] - at.columns[0]);
-      grid.fine = false;
+      grid.missing += (at.query[1] - at.query[0]) * (at.key[1] - at.key[0]);
       continue;
     }
-    const [piece, pieceLevel] = tile;
-    if (piece.samplingInterval !== undefined)
-      grid.every = Math.max(grid.every ?? 0, piece.samplingInterval);
-    if (large) grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
-    grid.error = Math.max(grid.error, piece.error);
-    if (pieceLevel > level) grid.fine = false;
-    fill(grid, at, viewport, piece, pieceLevel);
+    const { samplingInterval, maximum, error } = tile.piece;
+    if (samplingInterval !== undefined) grid.every = Math.max(grid.every ?? 0, samplingInterval);
+    if (large) grid.largest = Math.max(grid.largest ?? 0, maximum);
+    grid.error = Math.max(grid.error, error);
+    fill(grid, at, viewport, tile);
   }
   return grid;
 }
@@ -203,44 +188,35 @@ function cellsBetween({ window, level }: Axis, start: number, span: number): Ran
 }
 
 /** Compute some cells of the grid from the cells of a tile. */
-function fill(
-  grid: Grid,
-  at: { rows: Range; columns: Range },
-  { axes, pooled }: Viewport,
-  piece: WeightBlock,
-  level: number,
-): void {
+function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: Tile): void {
+  const { piece } = tile;
   const values = piece.matrices[0] as Float32Array;
-  const tokensPerCell = 2 ** level;
-  const span = TILE * tokensPerCell;
-  const firstToken = (axis: Axis, cell: number): number =>
-    Math.floor(tokensOf(axis, cell)[0] / span) * span;
-  const firstRow = firstToken(axes.query, at.rows[0]);
-  const firstColumn = firstToken(axes.key, at.columns[0]);
+  const tokensPerCell = 2 ** tile.level;
+  const inTile = (side: Side, token: number): number =>
+    Math.floor((token - tile[side]) / tokensPerCell);
+  const next = (token: number, stop: number): number =>
+    Math.min(stop, (Math.floor(token / tokensPerCell) + 1) * tokensPerCell);
   // Usually a cell of the grid equals a cell of the tile. Whole rows are then copied.
-  if (axes.query.level === level && axes.key.level === level) {
-    const left = (tokensOf(axes.key, at.columns[0])[0] - firstColumn) / tokensPerCell;
-    for (let row = at.rows[0]; row < at.rows[1]; row++) {
-      const tileRow = (tokensOf(axes.query, row)[0] - firstRow) / tokensPerCell;
-      const from = tileRow * piece.columns + left;
-      const line = values.subarray(from, from + at.columns[1] - at.columns[0]);
-      grid.values.set(line, row * grid.columns + at.columns[0]);
-    }
-    return;
-  }
+  const isCopy = axes.query.level === tile.level && axes.key.level === tile.level;
   const isMaximum = pooled === "max";
-  for (let row = at.rows[0]; row < at.rows[1]; row++) {
+  for (let row = at.query[0]; row < at.query[1]; row++) {
     const [top, bottom] = tokensOf(axes.query, row);
-    for (let column = at.columns[0]; column < at.columns[1]; column++) {
+    if (isCopy) {
+      const [first] = tokensOf(axes.key, at.key[0]);
+      const from = inTile("query", top) * piece.columns + inTile("key", first);
+      const line = values.subarray(from, from + at.key[1] - at.key[0]);
+      grid.values.set(line, row * grid.columns + at.key[0]);
+      continue;
+    }
+    for (let column = at.key[0]; column < at.key[1]; column++) {
       const [left, right] = tokensOf(axes.key, column);
       let [above, below] = [0, 0];
       // A cell of the grid may cover several cells of the tile, or only a part of one.
-      for (let y = top; y < bottom; y = nextStart(y, tokensPerCell, bottom)) {
-        const high = nextStart(y, tokensPerCell, bottom) - y;
-        const inRow = Math.floor((y - firstRow) / tokensPerCell) * piece.columns;
-        for (let x = left; x < right; x = nextStart(x, tokensPerCell, right)) {
-          const wide = nextStart(x, tokensPerCell, right) - x;
-          const value = values[inRow + Math.floor((x - firstColumn) / tokensPerCell)] as number;
+      for (let y = top; y < bottom; y = next(y, bottom)) {
+        const high = next(y, bottom) - y;
+        for (let x = left; x < right; x = next(x, right)) {
+          const wide = next(x, right) - x;
+          const value = values[inTile("query", y) * piece.columns + inTile("key", x)] as number;
           if (value < 0) below = isMaximum ? Math.min(below, value) : below + value * high * wide;
           else above = isMaximum ? Math.max(above, value) : above + value * high * wide;
         }
@@ -249,8 +225,4 @@ function fill(
       grid.values[row * grid.columns + column] = cellValue(above, below) / count;
     }
   }
-}
-
-function nextStart(at: number, tokensPerCell: number, stop: number): number {
-  return Math.min(stop, (Math.floor(at / tokensPerCell) + 1) * tokensPerCell);
 }

@@ -16,7 +16,7 @@ import { isPooled, tokensOf } from "../../ui/heat-map/viewport";
  */
 export function figureParts(heatMap: HeatMap): Omit<ViewFigure, "captions"> {
   const layout = withoutSpareRoom(heatMap.layout);
-  const still = { ...heatMap, layout, hovered: null, cursor: null, isFound: null };
+  const still = { ...heatMap, layout, isFound: null };
   const { palette, effects } = heatMap;
   return {
     ...(effects && {
