@@ -1,7 +1,6 @@
 /** Captions of a heat map. All functions are pure. */
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
-import type { Range } from "../../client/protocol";
 import { topKeys } from "../../client/requests/strongest";
 import { LOG_FLOOR } from "../colors/color-scales";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
@@ -13,6 +12,7 @@ import {
   counted,
   formatWeight,
   headsInWords,
+  PLURALS,
   pinInWords,
   plainNumber,
   pluralOf,
@@ -30,16 +30,16 @@ import {
   writtenSmall,
 } from "../text/captions";
 import { baseName, changedInWords } from "../what-if/changed-run";
-import type { HeatMap } from "./marks";
+import type { HeatMap, Line } from "./marks";
 import type { Grid } from "./tiles";
 import {
   type Axis,
-  bySide,
   isPooled,
   isWhole,
   otherSide,
   SIDES,
   type Side,
+  sizeOf,
   tokensOf,
   type Viewport,
 } from "./viewport";
@@ -60,12 +60,10 @@ export function whatInWords({
  * Return the subtitle: name of the stack, numbers of tokens and, if all cells are loaded and not
  * estimated, their precision.
  */
-export function subtitleOf({ stack, queries, keys }: Viewport, grid: Grid | undefined): string {
-  const same = stack.key_tokens === null;
-  const tokens = tokensInWords(queries.text.length, keys.text.length, same);
-  const isExact = grid?.fine && grid.every === undefined;
-  const exact = isExact ? [precision(grid.error, stack)] : [];
-  return [stackName(baseName(stack)), tokens, ...exact].join(" · ");
+export function subtitleOf(viewport: Viewport, grid: Grid | undefined): string {
+  const parts = [stackName(baseName(viewport.stack)), tokensInWords(viewport)];
+  if (grid?.fine && grid.every === undefined) parts.push(precision(grid.error, viewport.stack));
+  return parts.join(" · ");
 }
 
 /** Heat map, as far as its captions depend on it. */
@@ -101,13 +99,9 @@ function strongestCells(
 /** Describe the token or tokens of a row or column of cells: “it”, or "queries 8 to 15". */
 function cellInWords({ axes }: Viewport, side: Side, cell: number): string {
   const axis = axes[side];
-  const [start, stop] = tokensOf(axis, cell);
-  if (stop - start === 1) return quotedAt(axis.tokens.text, start);
-  return rangeInWords([start, stop], side, PLURALS[side]);
+  const range = tokensOf(axis, cell);
+  return sizeOf(range) === 1 ? quotedAt(axis.tokens.text, range[0]) : rangeInWords(range, side);
 }
-
-/** Plurals of the names of the sides. */
-export const PLURALS = { query: "queries", key: "keys" };
 
 /**
  * Describe how the value of a cell is computed: "mean of 4 × 4 weights", or "" if the cell is one
@@ -118,9 +112,7 @@ export function pooledInWords(
   row: number,
   column: number,
 ): string {
-  const [top, bottom] = tokensOf(axes.query, row);
-  const [left, right] = tokensOf(axes.key, column);
-  const [high, wide] = [bottom - top, right - left];
+  const [high, wide] = [sizeOf(tokensOf(axes.query, row)), sizeOf(tokensOf(axes.key, column))];
   if (high * wide === 1) return "";
   const how = pooled === "max" ? (stack.signed ? "largest" : "maximum") : "mean";
   return `${how} of ${high} × ${wide} ${pluralOf(quantityOf(stack))}`;
@@ -165,38 +157,43 @@ export function sentence(heatMap: Captioned): string {
   return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`;
 }
 
+/** Name a pinned token, with the prediction of a query. */
+function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
+  const predicting = side === "query" ? predictingInWords(viewport, token) : "";
+  return quotedAt(viewport.axes[side].tokens.text, token) + predicting;
+}
+
+/** Return the largest weights of a pinned token, with the tokens of the other side. */
+function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
+  const { text } = viewport.axes[otherSide(side)].tokens;
+  return topKeys(values, count, () => true).map((i) => ({
+    token: quotedAt(text, window[0] + i),
+    weight: weightInWords(viewport, values[i] as number),
+  }));
+}
+
 /** Describe the weights of the pinned tokens, if there are any, or else the largest weight. */
 function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { viewport } = layout;
   const quantity = quantityOf(viewport.stack);
   const { name, signed } = quantity;
-  const pinned = bySide((side) => {
-    const token = pins[side];
-    if (token === null) return null;
-    const predicting = side === "query" ? predictingInWords(viewport, token) : "";
-    return quotedAt(viewport.axes[side].tokens.text, token) + predicting;
-  });
-  const { query, key } = pinned;
-  if (query !== null && pins.key !== null) {
-    const row = lines.query?.token === pins.query ? lines.query : null;
-    const weight = row?.values[pins.key - row.window[0]];
+  const { query, key } = pins;
+  if (query !== null && key !== null) {
+    const row = lines.query?.token === query ? lines.query : null;
+    const weight = row?.values[key - row.window[0]];
     if (weight !== undefined) {
       const number = weightInWords(viewport, weight);
+      const [from, to] = SIDES.map((side) => pinnedInWords(viewport, side, pins[side] as number));
       return signed
-        ? `${query} to ${key}: ${name} ${number}.`
-        : `${query} attends to ${key}: ${number}.`;
+        ? `${from} to ${to}: ${name} ${number}.`
+        : `${from} attends to ${to}: ${number}.`;
     }
   } else {
     const side = query === null ? "key" : "query";
-    const line = lines[side];
-    const token = pinned[side];
-    if (token !== null && line?.token === pins[side]) {
-      const [best] = topKeys(line.values, 1, () => true);
-      if (best === undefined) return strongestInWords(quantity, side, token, null);
-      const { text } = viewport.axes[otherSide(side)].tokens;
-      const weight = weightInWords(viewport, line.values[best] as number);
-      const other = quotedAt(text, line.window[0] + best);
-      return strongestInWords(quantity, side, token, { token: other, weight });
+    const [token, line] = [pins[side], lines[side]];
+    if (token !== null && line?.token === token) {
+      const [strongest = null] = strongestInLine(viewport, side, line, 1);
+      return strongestInWords(quantity, side, pinnedInWords(viewport, side, token), strongest);
     }
   }
   if (!grid.fine) return "Loading finer cells.";
@@ -242,10 +239,9 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
   const side = SIDES.find((candidate) => lines[candidate] !== null);
   const line = side && lines[side];
   const named = line
-    ? topKeys(line.values, MAX_IN_SUMMARY, () => true).map((i) => {
-        const name = quotedAt(viewport.axes[otherSide(side)].tokens.text, line.window[0] + i);
-        return `${name} ${weightInWords(viewport, line.values[i] as number)}`;
-      })
+    ? strongestInLine(viewport, side, line, MAX_IN_SUMMARY).map(
+        ({ token, weight }) => `${token} ${weight}`,
+      )
     : strongestCells(grid, MAX_IN_SUMMARY).map((cell) => strongInWords(viewport, cell));
   const { name, signed } = quantityOf(viewport.stack);
   const heading = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
@@ -258,6 +254,11 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
   ].join(" ");
 }
 
+/** Return whether all queries or all keys are visible. */
+function isComplete({ window, tokens }: Axis): boolean {
+  return sizeOf(window) === tokens.text.length;
+}
+
 /**
  * Return the sum of the visible weights of a query, averaged over the visible queries. Return
  * null if all keys are visible, or if the sum cannot be computed from the loaded cells.
@@ -266,46 +267,32 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   const { query: rows, key: columns } = viewport.axes;
   // If rows do not sum to 1, or if cells show maxima, the sum cannot be computed from the cells.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
-  if (grid.missing > 0 || grid.every !== undefined) return null;
-  const numKeys = viewport.keys.text.length;
-  if (columns.window[1] - columns.window[0] === numKeys) return null;
-  let sum = 0;
-  for (let row = 0; row < grid.rows; row++) {
-    const [top, bottom] = tokensOf(rows, row);
-    for (let column = 0; column < grid.columns; column++) {
-      const [left, right] = tokensOf(columns, column);
-      sum += (grid.values[row * grid.columns + column] as number) * (bottom - top) * (right - left);
-    }
-  }
-  return Math.min(1, sum / (rows.window[1] - rows.window[0]));
+  if (grid.missing > 0 || grid.every !== undefined || isComplete(columns)) return null;
+  const sum = grid.values.reduce((total, weight, i) => {
+    const high = sizeOf(tokensOf(rows, Math.floor(i / grid.columns)));
+    return total + weight * high * sizeOf(tokensOf(columns, i % grid.columns));
+  }, 0);
+  return Math.min(1, sum / sizeOf(rows.window));
 }
 
 /**
  * Count the queries whose weights are all 0. Return 0 if some keys are hidden, if weights are
  * estimated or missing, or if a row covers several queries.
  */
-export function emptyQueries(viewport: Viewport, grid: Grid): number {
-  const { query: rows, key: columns } = viewport.axes;
-  if (rows.level > 0 || grid.missing > 0 || grid.every !== undefined) return 0;
-  if (columns.window[1] - columns.window[0] < viewport.keys.text.length) return 0;
-  let count = 0;
-  for (let row = 0; row < grid.rows; row++) {
-    const cells = grid.values.subarray(row * grid.columns, (row + 1) * grid.columns);
-    if (cells.every((weight) => weight === 0)) count++;
-  }
-  return count;
+function emptyQueries({ axes }: Viewport, { values, columns, ...grid }: Grid): number {
+  const isUnknown = axes.query.level > 0 || grid.missing > 0 || grid.every !== undefined;
+  if (isUnknown || !isComplete(axes.key)) return 0;
+  const rows = Array.from({ length: grid.rows }, (_, row) =>
+    values.subarray(row * columns, (row + 1) * columns),
+  );
+  return rows.filter((row) => row.every((weight) => weight === 0)).length;
 }
 
-/** Name a range of queries or keys by their indices: "query 5", or "keys 8–15". */
-export function indicesInWords(side: Side, [start, stop]: Range): string {
-  return stop - start === 1 ? `${side} ${start}` : `${PLURALS[side]} ${start}–${stop - 1}`;
-}
-
-function windowInWords(side: Side, { window, tokens }: Axis): string {
-  const count = tokens.text.length;
-  return window[0] === 0 && window[1] === count
+function windowInWords(side: Side, axis: Axis): string {
+  const count = axis.tokens.text.length;
+  return isComplete(axis)
     ? `all ${count} ${PLURALS[side]}`
-    : `${indicesInWords(side, window)} of ${count}`;
+    : `${rangeInWords(axis.window, side, "–")} of ${count}`;
 }
 
 /**
@@ -326,11 +313,11 @@ export function nothingInWords(
 }
 
 /** Describe what a cell is. Return "" for single weights of which only a part is visible. */
-function cellsInWords(viewport: Viewport, isComplete: boolean): string {
+function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
   const { axes, stack, pooled } = viewport;
   const quantity = quantityOf(stack);
   if (!isPooled(viewport)) {
-    if (!isComplete) return "";
+    if (!isWholeText) return "";
     return viewport.heads.length === 1
       ? `Each cell is one ${quantity.name}.`
       : "Each cell is one query and one key.";
@@ -359,10 +346,8 @@ export function coverage(heatMap: Captioned, live: boolean): string {
     const nearer = live ? ": zoom in for exact cells" : "";
     parts.push(`Estimate from 1 query in ${counted(grid.every)}${nearer}.`);
   }
-  const isComplete = SIDES.every(
-    (side) => axes[side].window[1] - axes[side].window[0] === axes[side].tokens.text.length,
-  );
-  if (!isComplete) {
+  const isWholeText = SIDES.every((side) => isComplete(axes[side]));
+  if (!isWholeText) {
     const shown = SIDES.map((side) => windowInWords(side, axes[side]));
     const sum = sumInSight(viewport, grid);
     // Write a sum instead of a share: a row that is masked or has a sink sums to less than 1.
@@ -370,7 +355,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     parts.push(capital(`${shown.join(", ")} in sight${weight}.`));
   }
-  parts.push(cellsInWords(viewport, isComplete));
+  parts.push(cellsInWords(viewport, isWholeText));
   const reaches = SIDES.some(
     (side) =>
       axes[side].window[0] < axes[side].extent[0] || axes[side].window[1] > axes[side].extent[1],

@@ -10,10 +10,17 @@ import { roundedTo, writtenError } from "../exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { useFingers } from "../plot/touch";
 import { useZoomWheel } from "../plot/wheel";
-import { plainNumber, quantityOf, quoted, written, writtenSmall } from "../text/captions";
+import {
+  plainNumber,
+  quantityOf,
+  quoted,
+  rangeInWords,
+  written,
+  writtenSmall,
+} from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import { assign, same } from "../view/state";
-import { indicesInWords, nothingInWords, pooledInWords, sentence } from "./captions";
+import { nothingInWords, pooledInWords, sentence } from "./captions";
 import { cellAt } from "./layout";
 import type { HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
@@ -27,6 +34,7 @@ import {
   pinsOf,
   pixelOf,
   type Side,
+  sizeOf,
   tokensOf,
   type Viewport,
 } from "./viewport";
@@ -46,12 +54,16 @@ const WHEEL_STEP = 40;
 /** Ratio of the distances between two fingers that makes one zoom step. */
 const PINCH_STEP = 1.2;
 
-/** Name the tokens of a row or column of cells: "“it” (5)", or "queries 8–15". */
-function tokensInWords({ axes }: Viewport, side: Side, cell: number): string {
-  const [start, stop] = tokensOf(axes[side], cell);
-  return stop - start === 1
-    ? `${quoted(axes[side].tokens.text[start] ?? "")} (${start})`
-    : indicesInWords(side, [start, stop]);
+/** Name the tokens of a row or column: a token with the text of its index, or "queries 8–15". */
+function tokensInWords(
+  { axes }: Viewport,
+  side: Side,
+  cell: number,
+  indexed = (token: number) => ` (${token})`,
+): string {
+  const tokens = tokensOf(axes[side], cell);
+  if (sizeOf(tokens) > 1) return rangeInWords(tokens, side, "–");
+  return quoted(axes[side].tokens.text[tokens[0]] ?? "") + indexed(tokens[0]);
 }
 
 /** Return the text of the weight of a cell, with the error of its encoding or sampling. */
@@ -76,29 +88,23 @@ function weightInWords({ grid, layout }: HeatMap, value: number): string {
 function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y"> {
   const { layout, grid, effects } = heatMap;
   const { viewport } = layout;
-  const rowOf = (text: string, meant: boolean) => ({ color: "", text, meant });
   if (query !== null && key !== null) {
     const pooling = pooledInWords(viewport, query, key);
     const value = grid.values[query * grid.columns + key] as number;
     return {
       title: `${tokensInWords(viewport, "query", query)} → ${tokensInWords(viewport, "key", key)}`,
       rows: [
-        rowOf(weightInWords(heatMap, value), true),
-        ...(pooling === "" ? [] : [rowOf(pooling, false)]),
+        { text: weightInWords(heatMap, value), meant: true },
+        ...(pooling ? [{ text: pooling }] : []),
       ],
     };
   }
   const side = query === null ? "key" : "query";
   const cell = (query ?? key) as number;
-  const axis = viewport.axes[side];
-  const [start, stop] = tokensOf(axis, cell);
-  const title =
-    stop - start === 1
-      ? `${quoted(axis.tokens.text[start] ?? "")}, ${side} ${start}`
-      : tokensInWords(viewport, side, cell);
+  const title = tokensInWords(viewport, side, cell, (token) => `, ${side} ${token}`);
   if (side === "query" || !effects) return { title, rows: [] };
-  const effect = effectText(effects, tokenEffect(effects, [start, stop]));
-  return { title, rows: [rowOf(`${effects.name} ${effect}`, false)] };
+  const effect = effectText(effects, tokenEffect(effects, tokensOf(viewport.axes.key, cell)));
+  return { title, rows: [{ text: `${effects.name} ${effect}` }] };
 }
 
 /** Move the keyboard cursor by a number of cells. If it leaves the window, the window moves. */

@@ -27,6 +27,7 @@ import {
   pinsOf,
   SIDES,
   type Side,
+  sizeOf,
   tokensOf,
   type Viewport,
   WHOLE,
@@ -304,8 +305,8 @@ function onlyTokens({ axes }: Viewport, at: Position): Position {
   return bySide((side) => {
     const cell = at[side];
     if (cell === null) return null;
-    const [start, stop] = tokensOf(axes[side], cell);
-    return stop - start === 1 ? start : null;
+    const tokens = tokensOf(axes[side], cell);
+    return sizeOf(tokens) === 1 ? tokens[0] : null;
   });
 }
 

@@ -209,7 +209,7 @@ export function roomOf(
     : maxRoom;
 }
 
-function sizeOf([start, stop]: Range): number {
+export function sizeOf([start, stop]: Range): number {
   return stop - start;
 }
 

@@ -380,9 +380,12 @@ export function stackName(name: string): string {
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 
+/** Plurals of "query" and "key". */
+export const PLURALS = { query: "queries", key: "keys" };
+
 /** Describe a range: "query 3", or "queries 8 to 15" for the range [8, 16). */
-export function rangeInWords([start, stop]: Range, one: string, many: string): string {
-  return stop - start <= 1 ? `${one} ${start}` : `${many} ${start} to ${stop - 1}`;
+export function rangeInWords([start, stop]: Range, side: "query" | "key", to = " to "): string {
+  return stop - start <= 1 ? `${side} ${start}` : `${PLURALS[side]} ${start}${to}${stop - 1}`;
 }
 
 /**
@@ -406,12 +409,15 @@ export function counted(count: number): string {
 }
 
 /** Count the tokens of a stack: "16 tokens", or "12 queries, 20 keys". */
-export function tokensInWords(numQueries: number, numKeys: number, same: boolean): string {
-  const count = (number: number, one: string, many: string): string =>
-    `${counted(number)} ${number === 1 ? one : many}`;
-  return same
-    ? count(numQueries, "token", "tokens")
-    : `${count(numQueries, "query", "queries")}, ${count(numKeys, "key", "keys")}`;
+export function tokensInWords(selection: {
+  stack: Pick<StackDescription, "key_tokens">;
+  queries: TokenList;
+  keys: TokenList;
+}): string {
+  const { stack, queries, keys } = selection;
+  if (stack.key_tokens === null) return several(queries.text.length, "token");
+  const count = several(queries.text.length, "query", PLURALS.query);
+  return `${count}, ${several(keys.text.length, "key")}`;
 }
 
 /** Format a count with its noun: "1 text", "1,200 texts". */

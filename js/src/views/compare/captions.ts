@@ -29,11 +29,11 @@ export function signed(change: number): string {
 
 /** Return the subtitle: the compared members, the stack and its number of tokens. */
 export function subtitleOf(selection: CompareSelection): string {
-  const { stack, queries, keys, names, member } = selection;
+  const { stack, names, member } = selection;
   return [
     `${names[member]} compared with ${names[0]}`,
     stackName(stack.name),
-    tokensInWords(queries.text.length, keys.text.length, stack.key_tokens === null),
+    tokensInWords(selection),
   ].join(" · ");
 }
 

@@ -164,16 +164,7 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       context={context}
       name="Dashboard"
       subtitle={
-        selection
-          ? [
-              stackName(baseName(selection.stack)),
-              tokensInWords(
-                selection.queries.text.length,
-                selection.keys.text.length,
-                selection.stack.key_tokens === null,
-              ),
-            ].join(" · ")
-          : ""
+        selection ? `${stackName(baseName(selection.stack))} · ${tokensInWords(selection)}` : ""
       }
       summary={summary}
       exports={entries}

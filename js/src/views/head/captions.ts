@@ -287,12 +287,7 @@ export function coverage(plot: LinePlot, live: boolean): string {
  * @param plot plot of the loaded weights, or null before they are loaded.
  */
 export function subtitleOf(plan: Plan, plot: LinePlot | null): string {
-  const tokens = tokensInWords(
-    plan.queries.text.length,
-    plan.keys.text.length,
-    plan.stack.key_tokens === null,
-  );
-  const parts = [stackName(baseName(plan.stack)), tokens];
+  const parts = [stackName(baseName(plan.stack)), tokensInWords(plan)];
   if (plot) {
     const { error } = plot.weights;
     const isDivided = error > 0 && isRenormalized(plot.options);

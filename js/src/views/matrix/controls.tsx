@@ -3,11 +3,10 @@
 import type { Range } from "../../client/protocol";
 import { Choice } from "../../ui/controls/fields";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
-import { PLURALS } from "../../ui/heat-map/captions";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
 import { type Axis, isWhole, SIDES, type Viewport } from "../../ui/heat-map/viewport";
-import { capital, counted } from "../../ui/text/captions";
+import { capital, counted, PLURALS } from "../../ui/text/captions";
 import { findTokens, TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";

@@ -53,12 +53,12 @@ export function layersInWords({ layers, heads_per_layer }: StackDescription): st
 
 /** Return the subtitle: the stack, the numbers of layers, heads and tokens, and the precision. */
 export function subtitleOf(selection: Selection, grid: HeadGrid, map: HeadMap | null): string {
-  const { stack, queries, keys } = selection;
+  const { stack } = selection;
   return [
     stackName(baseName(stack)),
     layersInWords(stack),
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads included`] : []),
-    tokensInWords(queries.text.length, keys.text.length, stack.key_tokens === null),
+    tokensInWords(selection),
     ...(map ? [precision(map.error, stack)] : []),
   ].join(" · ");
 }
@@ -120,8 +120,8 @@ function strongestInWords(store: ModelStore, map: HeadMap, { stack, ...texts }: 
     const query = quotedAt(texts.queries.text, rows[0]);
     return `${name}: ${query} to ${quotedAt(texts.keys.text, columns[0])}, ${weight}`;
   }
-  const from = rangeInWords(rows, "query", "queries");
-  return `${name}: ${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
+  const from = rangeInWords(rows, "query");
+  return `${name}: ${weight}, between ${from} and ${rangeInWords(columns, "key")}`;
 }
 
 /** Return the tooltip for the head under the pointer. */

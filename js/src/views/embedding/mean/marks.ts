@@ -207,8 +207,8 @@ export function binCaption(
   { row, column }: Bin,
   texts: number | null = null,
 ): [string, string] {
-  const query = rangeInWords(positionsOf(aggregate.query_edges, row), "query", "queries");
-  const key = rangeInWords(positionsOf(aggregate.key_edges, column), "key", "keys");
+  const query = rangeInWords(positionsOf(aggregate.query_edges, row), "query");
+  const key = rangeInWords(positionsOf(aggregate.key_edges, column), "key");
   const weight = aggregate.weights[row * aggregate.columns + column] ?? Number.NaN;
   const over = texts === null ? "" : ` over ${several(texts, "text")}`;
   return [
