@@ -1,11 +1,24 @@
 /** Form fields: a select, a switch, and a slider between two buttons. */
 
+import type { Signal } from "@preact/signals";
+
+/** Return the properties that connect a field to a signal. */
+export function bound<T>(field: Signal<T>) {
+  const onChange = (value: T): void => {
+    field.value = value;
+  };
+  return { value: field.value, onChange };
+}
+
+/** Render a select. `options` are the texts of the values, as an object or in pairs. */
 export function Choice<T extends string>(props: {
   label: string;
   value: T;
-  options: readonly (readonly [T, string])[];
+  options: Readonly<Record<T, string>> | Iterable<readonly [T, string]>;
   onChange: (value: T) => void;
 }) {
+  const { options } = props;
+  const pairs = Symbol.iterator in options ? [...options] : Object.entries<string>(options);
   return (
     <label class="av-field">
       <span>{props.label}</span>
@@ -13,7 +26,7 @@ export function Choice<T extends string>(props: {
         value={props.value}
         onChange={(event) => props.onChange(event.currentTarget.value as T)}
       >
-        {props.options.map(([value, text]) => (
+        {pairs.map(([value, text]) => (
           <option key={value} value={value} selected={value === props.value}>
             {text}
           </option>
@@ -25,15 +38,15 @@ export function Choice<T extends string>(props: {
 
 export function Switch(props: {
   label: string;
-  on: boolean;
+  value: boolean;
   disabled?: boolean;
-  onChange: (on: boolean) => void;
+  onChange: (value: boolean) => void;
 }) {
   return (
     <label class="av-field av-switch">
       <input
         type="checkbox"
-        checked={props.on}
+        checked={props.value}
         disabled={props.disabled ?? false}
         onChange={(event) => props.onChange(event.currentTarget.checked)}
       />

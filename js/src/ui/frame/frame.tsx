@@ -8,7 +8,7 @@ import { type ComponentChildren, Fragment } from "preact";
 import type { StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
 import type { Connection } from "../../client/transport";
-import { Choice } from "../controls/fields";
+import { bound, Choice } from "../controls/fields";
 import { HeadStrip, HeadTools } from "../controls/heads";
 import type { Shortcut } from "../controls/keys";
 import { Layers } from "../controls/layers";
@@ -18,7 +18,7 @@ import { OfferedFilePlace } from "../exports/offered-file";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
-import { hasPair, type Pair, pairChoices } from "../pairs";
+import { hasPair, pairChoices } from "../pairs";
 import { embeddedInWords, laterInWords, selectionInWords, stackName } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
@@ -263,16 +263,14 @@ function SelectionControls<S extends RecordState>(
  * nothing if the tokens do not belong to two texts.
  */
 export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
-  const { pair } = context.common;
   const selection = context.record.selection.value;
   // A pane does not have this control. The frame around the panes has it.
   if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
-    <Choice<Pair>
+    <Choice
       label={selection.queries.predictions?.length ? "Texts" : "Sentences"}
-      value={pair.value}
       options={pairChoices(selection.queries)}
-      onChange={(value) => assign(context.common, { pair: value })}
+      {...bound(context.common.pair)}
     />
   );
 }

@@ -61,7 +61,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
         </div>
         <Switch
           label="as query"
-          on={asQuery}
+          value={asQuery}
           disabled={prediction?.row === null}
           onChange={(on) => assign(state, { as_query: on })}
         />

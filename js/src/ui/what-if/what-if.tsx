@@ -6,7 +6,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { OutcomeHeader } from "../../client/protocol";
-import { Choice } from "../controls/fields";
+import { bound, Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState, Selection } from "../view/record";
@@ -302,21 +302,16 @@ function Offers({ state, selection }: { state: Signals<RecordState>; selection: 
           <Choice
             label="Cut"
             value={before.value ? "before" : "after"}
-            options={[
-              ["before", "before the softmax"],
-              ["after", "after the softmax"],
-            ]}
+            options={{ before: "before the softmax", after: "after the softmax" }}
             onChange={(value) => {
               before.value = value === "before";
             }}
           />
           <Choice
             label="Where"
-            value={reach}
             options={reaches.map((option) => [option, REACHES[option]] as const)}
-            onChange={(value) => {
-              reachChoice.value = value;
-            }}
+            {...bound(reachChoice)}
+            value={reach}
           />
         </span>
       )}

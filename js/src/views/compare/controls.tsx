@@ -4,7 +4,7 @@
  * order of heads.
  */
 
-import { Choice, StepSlider } from "../../ui/controls/fields";
+import { bound, Choice, StepSlider } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import type { CompareState } from "./state";
@@ -22,20 +22,13 @@ export function CompareControls({ context }: ControlProps) {
       <Choice
         label="Heads by"
         value={state.order.value === "distance" ? "distance" : "number"}
-        options={[
-          ["number", "number"],
-          ["distance", "distance"],
-        ]}
+        options={{ number: "number", distance: "distance" }}
         onChange={(order) => assign(state, { order })}
       />
       <Choice
         label="Head as"
-        value={state.form.value}
-        options={[
-          ["head", "lines"],
-          ["matrix", "matrix"],
-        ]}
-        onChange={(form) => assign(state, { form })}
+        options={{ head: "lines", matrix: "matrix" }}
+        {...bound(state.form)}
       />
     </div>
   );

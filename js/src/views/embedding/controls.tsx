@@ -1,7 +1,7 @@
 /** Controls of the embedding view: display, projection and search. */
 
 import { useMemo } from "preact/hooks";
-import { Choice, Switch } from "../../ui/controls/fields";
+import { bound, Choice, Switch } from "../../ui/controls/fields";
 import { counted, several } from "../../ui/text/captions";
 import { SearchField } from "../../ui/text/token-search";
 import { assign, follow, valuesOf } from "../../ui/view/state";
@@ -27,12 +27,8 @@ export function EmbeddingControls({ context, store }: EmbeddingProps) {
         {enlarged && (
           <Choice
             label="Show"
-            value={state.content.value}
-            options={[
-              ["plot", "points"],
-              ["aggregate", "mean weight by position"],
-            ]}
-            onChange={(content) => assign(state, { content })}
+            options={{ plot: "points", aggregate: "mean weight by position" }}
+            {...bound(state.content)}
           />
         )}
         {plotted && <Looks context={context} store={store} corpus={corpus} />}
@@ -71,13 +67,8 @@ function Looks({ context, store, corpus }: EmbeddingProps & { corpus: Corpus }) 
       />
       <Choice
         label="Points"
-        value={state.points.value}
-        options={[
-          ["both", "queries and keys"],
-          ["queries", "queries"],
-          ["keys", "keys"],
-        ]}
-        onChange={(points) => assign(state, { points })}
+        options={{ both: "queries and keys", queries: "queries", keys: "keys" }}
+        {...bound(state.points)}
       />
       <Search context={context} store={store} />
       {/* An enlarged plot has this button itself. */}
@@ -120,11 +111,7 @@ function Search({ context: { state }, store }: EmbeddingProps) {
         if (event.key === "Escape") assign(state, { search: "" });
       }}
     >
-      <Switch
-        label="match case"
-        on={state.match_case.value}
-        onChange={(match_case) => assign(state, { match_case })}
-      />
+      <Switch label="match case" {...bound(state.match_case)} />
       <output class="av-number" aria-live="polite">
         {result}
       </output>
@@ -169,21 +156,13 @@ function ProjectingControls({ context: { state } }: Pick<EmbeddingProps, "contex
     <>
       <Choice
         label="Method"
-        value={method}
-        options={[
-          ["pca", "PCA"],
-          ["tsne", "t-SNE"],
-          ["umap", "UMAP"],
-        ]}
-        onChange={(value) => assign(state, { method: value })}
+        options={{ pca: "PCA", tsne: "t-SNE", umap: "UMAP" }}
+        {...bound(state.method)}
       />
       <Choice
         label="Dimensions"
         value={state.dimensions.value === 3 ? "3" : "2"}
-        options={[
-          ["2", "2D"],
-          ["3", "3D"],
-        ]}
+        options={{ 2: "2D", 3: "3D" }}
         onChange={(value) => assign(state, { dimensions: value === "3" ? 3 : 2 })}
       />
       {method === "tsne" && (
@@ -227,10 +206,10 @@ function Embedded(props: Pick<EmbeddingProps, "context"> & { embedded: Projectin
     <Choice
       label="Method"
       value={isOther ? "embedded" : "pca"}
-      options={[
-        ["pca", "PCA"],
-        ["embedded", methodInWords({ ...embedded, lift: state.lift.value }, true)],
-      ]}
+      options={{
+        pca: "PCA",
+        embedded: methodInWords({ ...embedded, lift: state.lift.value }, true),
+      }}
       onChange={(value) =>
         assign(state, value === "embedded" ? embedded : { method: "pca", dimensions: 2 })
       }
@@ -250,12 +229,8 @@ function Placing({ context: { state }, store }: EmbeddingProps) {
         <div>
           <Choice
             label="Scale"
-            value={state.scaling.value}
-            options={[
-              ["norms", "by norms"],
-              ["none", "as they are"],
-            ]}
-            onChange={(scaling) => assign(state, { scaling })}
+            options={{ norms: "by norms", none: "as they are" }}
+            {...bound(state.scaling)}
           />
           <p class="av-muted">
             Queries are divided by a number and keys multiplied by it, which leaves every q·k as it
@@ -263,18 +238,14 @@ function Placing({ context: { state }, store }: EmbeddingProps) {
           </p>
         </div>
         <div>
-          <Switch
-            label="move keys onto the queries"
-            on={state.translate.value}
-            onChange={(translate) => assign(state, { translate })}
-          />
+          <Switch label="move keys onto the queries" {...bound(state.translate)} />
           <p class="av-muted">
             Every key is moved by the same vector, so that keys and queries have the same centre.
             This adds the same number to all logits of a query, which the softmax cancels.
           </p>
         </div>
         <div>
-          <Switch label="lift" on={state.lift.value} onChange={(lift) => assign(state, { lift })} />
+          <Switch label="lift" {...bound(state.lift)} />
           <p class="av-muted">
             One more dimension makes all keys equally long: a query’s nearest keys are then exactly
             those with the largest q·k, before the projection to the plot.

@@ -5,7 +5,7 @@ import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { patchIn } from "../../draw/patches";
 import { rgbOf } from "../../ui/colors/palette";
-import { Switch } from "../../ui/controls/fields";
+import { bound, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { capital, counted, formatSmall, quoted, several } from "../../ui/text/captions";
 import {
@@ -71,13 +71,7 @@ export function TextPane({ context, store }: EmbeddingProps) {
       <header class="av-text-header">
         <h2 class="av-pane-title">{capital(textInWords(corpus, text))}</h2>
         {isOneText && (numTokens[text] ?? 0) > 0 && (
-          <Switch
-            label="choose keys"
-            on={byKey.value}
-            onChange={(on) => {
-              byKey.value = on;
-            }}
-          />
+          <Switch label="choose keys" {...bound(byKey)} />
         )}
         <button
           type="button"

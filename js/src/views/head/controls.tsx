@@ -6,7 +6,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
-import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
+import { bound, Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { Panel } from "../../ui/controls/menu";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
@@ -136,12 +136,8 @@ function RareControls({ context, store, plan }: ControlProps) {
       )}
       <Choice
         label="Layout"
-        value={state.orientation.value}
-        options={[
-          ["vertical", "columns"],
-          ["horizontal", "rows"],
-        ]}
-        onChange={(orientation) => assign(state, { orientation })}
+        options={{ vertical: "columns", horizontal: "rows" }}
+        {...bound(state.orientation)}
       />
       <TokenScoreControl context={context} />
     </div>
@@ -174,7 +170,7 @@ function LeaveOutControl({ context, store, plan }: ControlProps) {
         <Switch
           key={group}
           label={group}
-          on={leaveOut.includes(group)}
+          value={leaveOut.includes(group)}
           onChange={() => store.leaveOut(group)}
         />
       ))}
@@ -183,11 +179,7 @@ function LeaveOutControl({ context, store, plan }: ControlProps) {
       )}
       {plan.key !== null && !leftOut.includes(plan.key) && chip(plan.key, `+ ${nameOf(plan.key)}`)}
       {(leaveOut.length > 0 || pairOf(plan, state.pair.value) !== "all") && (
-        <Switch
-          label="renormalise"
-          on={state.renormalize.value}
-          onChange={(renormalize) => assign(state, { renormalize })}
-        />
+        <Switch label="renormalise" {...bound(state.renormalize)} />
       )}
     </fieldset>
   );
@@ -268,7 +260,7 @@ export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
       {plan.stack.key_tokens === null && (
         <Switch
           label="move together"
-          on={joined}
+          value={joined}
           onChange={(on) => {
             together.value = on;
             if (on) moveBoth(plan.queryWindow);

@@ -1,7 +1,7 @@
 /** Controls of the matrix view: colours, pooling, zoom, and windows of queries and keys. */
 
 import type { Range } from "../../client/protocol";
-import { Choice } from "../../ui/controls/fields";
+import { bound, Choice } from "../../ui/controls/fields";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
@@ -24,22 +24,14 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
       <div class="av-row av-options">
         <Choice
           label="Colour"
-          value={state.color_scale.value}
-          options={[
-            ["linear", "linear"],
-            ["log", "logarithm"],
-          ]}
-          onChange={(color_scale) => assign(state, { color_scale })}
+          options={{ linear: "linear", log: "logarithm" }}
+          {...bound(state.color_scale)}
         />
         {viewport.canPool && (
           <Choice
             label="Cells show"
-            value={state.pooled.value}
-            options={[
-              ["mean", "mean"],
-              ["max", viewport.stack.signed ? "largest" : "maximum"],
-            ]}
-            onChange={(pooled) => assign(state, { pooled })}
+            options={{ mean: "mean", max: viewport.stack.signed ? "largest" : "maximum" }}
+            {...bound(state.pooled)}
           />
         )}
         <PairControl context={context} />

@@ -3,8 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { ColorScale } from "../../ui/colors/color-scales";
-import { Choice } from "../../ui/controls/fields";
+import { bound, Choice } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { coverage, sentence } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
@@ -16,7 +15,7 @@ import { sharingRoom } from "../../ui/image/store";
 import { capital, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { RecordState } from "../../ui/view/record";
-import { assign, type Signals } from "../../ui/view/state";
+import type { Signals } from "../../ui/view/state";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
@@ -124,21 +123,16 @@ export function Detail(props: DetailProps) {
 /** Second caption and colour scale below the heat map. */
 function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
-  const { state } = context;
   const heatMap = matrix.pinned.value;
   if (!heatMap) return null;
   return (
     <div class="av-model-captions">
       <p class="av-muted">{coverage(heatMap, true)}</p>
       <div class="av-model-colours">
-        <Choice<ColorScale>
+        <Choice
           label="Colours"
-          value={state.color_scale.value}
-          options={[
-            ["linear", "linear"],
-            ["log", "logarithmic"],
-          ]}
-          onChange={(color_scale) => assign(state, { color_scale })}
+          options={{ linear: "linear", log: "logarithmic" }}
+          {...bound(context.state.color_scale)}
         />
         <HeatMapLegend store={matrix} heatMap={heatMap} />
       </div>

@@ -8,7 +8,7 @@ import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { ColorLegend } from "../../ui/colors/legend";
-import { Choice } from "../../ui/controls/fields";
+import { bound, Choice } from "../../ui/controls/fields";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import {
@@ -24,7 +24,6 @@ import { RoleLegend } from "../../ui/head-grid/head-roles";
 import { counted, quantityOf, stackName } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
-import { assign } from "../../ui/view/state";
 import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
@@ -181,30 +180,17 @@ async function loadExported(
 
 /** Controls of the kind, size and order of the thumbnails, and of the text of a pair. */
 function Options({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
-  const { state } = context;
   return (
     <div class="av-row av-options">
       <Choice
         label="Thumbnails"
-        value={state.thumbnails.value}
-        options={[
-          ["heat-map", "heat maps"],
-          ["lines", "lines"],
-        ]}
-        onChange={(thumbnails) => assign(state, { thumbnails })}
+        options={{ "heat-map": "heat maps", lines: "lines" }}
+        {...bound(context.state.thumbnails)}
       />
       <Choice
         label="Size"
-        value={store.size.value}
-        options={[
-          ["fit", "fit the width"],
-          ["small", "small"],
-          ["medium", "medium"],
-          ["large", "large"],
-        ]}
-        onChange={(size) => {
-          store.size.value = size;
-        }}
+        options={{ fit: "fit the width", small: "small", medium: "medium", large: "large" }}
+        {...bound(store.size)}
       />
       {!context.embedded && (
         <>

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { printable } from "../../draw/marks";
-import { Switch } from "../../ui/controls/fields";
+import { bound, Switch } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { OrderControl, PairControl } from "../../ui/frame/frame";
 import { answerStart } from "../../ui/generated-token/state";
@@ -139,25 +139,14 @@ function KeyWindow({ context, store, selection }: NeuronProps & { selection: Sel
 export function NeuronControls({ context, store }: NeuronProps) {
   const selection = context.record.selection.value;
   if (!selection?.stack.vectors) return null;
-  const { state } = context;
   const others = store.drawn.value?.dimensions.others.length ?? 0;
   return (
     <>
       <Queries key={selection.stack.name} context={context} selection={selection} />
       <div class="av-row av-options">
-        <Switch
-          label="Sort dimensions by share"
-          on={state.sort_dimensions.value}
-          onChange={(on) => assign(state, { sort_dimensions: on })}
-        />
+        <Switch label="Sort dimensions by share" {...bound(context.state.sort_dimensions)} />
         {(others > 0 || store.everyDimension.value) && (
-          <Switch
-            label="Every dimension"
-            on={store.everyDimension.value}
-            onChange={(on) => {
-              store.everyDimension.value = on;
-            }}
-          />
+          <Switch label="Every dimension" {...bound(store.everyDimension)} />
         )}
         <KeyWindow context={context} store={store} selection={selection} />
         <PairControl context={context} />
