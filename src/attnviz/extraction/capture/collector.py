@@ -90,7 +90,7 @@ class Run:
         Whether all captured calls used transformers' attention dispatcher or torch's
         `scaled_dot_product_attention`.
     is_copied : bool
-        Whether the attention is copied. It is not if the layer was not requested. Then the
+        Whether the attention is copied, which is done for requested layers. If False, the
         attentions in `calls` have only the numbers of queries and keys, and no heads.
     num_heads : int
         Number of heads.

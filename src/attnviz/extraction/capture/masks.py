@@ -240,7 +240,7 @@ def _block_without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Te
 def _same_positions(unpadded: Positions) -> bool:
     """Whether queries and keys have the same padding.
 
-    If they do not, a causal mask is no longer a band after the padding has been dropped.
+    If they do not, a causal mask may no longer be a band after the padding has been dropped.
     """
     if unpadded.queries is None or unpadded.keys is None:
         return unpadded.queries is unpadded.keys

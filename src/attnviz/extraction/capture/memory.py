@@ -82,7 +82,8 @@ def _free_in_groups(root: Path) -> Iterator[int]:
             )
             if limit is None or num_used is None:
                 continue
-            # Memory of cached files counts as free, because the system drops them if necessary.
+            # Cached files that were not used recently ("inactive") count as free memory, because
+            # the system drops them if necessary.
             cached = [
                 int(entry.split()[1])
                 for entry in _read_lines(group / "memory.stat")

@@ -1,6 +1,6 @@
 """Tracker of the attention modules that run, and of the attention that they compute.
 
-A module that runs several times in a forward has several runs.
+A run is one forward of a module. A module may have several runs in a forward of the model.
 """
 
 from __future__ import annotations

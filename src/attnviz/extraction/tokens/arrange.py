@@ -93,10 +93,10 @@ def _layout_in_pages(
 ) -> ImageLayout | None:
     """Return the layout of images that may be padded to a common size (Pixtral).
 
-    Each image is at the top left of its padded picture ("page"). `sizes` is a tensor with the
-    height and width in pixels of each image. If it is None, each image fills its page. Return None
-    if there are several examples, if an image is larger than its page, or if no patch size of the
-    model gives the number of queries and keys.
+    Each image is at the top left of a padded image, which is called its page here. `sizes` is a
+    tensor with the height and width in pixels of each image. If it is None, each image fills its
+    page. Return None if there are several examples, if an image is larger than its page, or if no
+    patch size of the model gives the number of queries and keys.
     """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
