@@ -12,7 +12,10 @@ import {
   type TextMark,
 } from "./marks";
 
-/** Number of opacity steps. Curves of stronger steps are painted later and lie on top. */
+/**
+ * Number of steps to which opacities of curves are rounded. Curves are painted in the order of
+ * their steps, so that more opaque curves lie on top.
+ */
 const OPACITY_STEPS = 192;
 
 function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: number): void {
@@ -84,7 +87,10 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(averaged ?? canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
-/** Cells of at least this many screen pixels are not averaged. They may differ by one pixel. */
+/**
+ * Side of a cell in screen pixels from which cells are not averaged. The sizes of such large cells
+ * may differ by one pixel, which is hardly visible.
+ */
 const LARGE_CELL = 8;
 
 /**
@@ -129,7 +135,7 @@ function gradientOf(
 /** Paint marks in order, with all opacities multiplied by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
-    // Do not set the opacity of dots here. Their painter applies it to each dot, so that
+    // The opacity of dots is not set here. Their painter applies it to each dot, so that
     // overlapping dots are more opaque.
     const hasOneOpacity =
       mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";

@@ -24,7 +24,7 @@ export interface FigureRequest {
   colors?: readonly string[] | undefined;
 }
 
-/** A figure cannot be drawn with the requested options. The message is for the user. */
+/** Error for a figure that cannot be drawn with the requested options. Users see its message. */
 export class FigureError extends Error {
   override name = "FigureError";
 }
@@ -44,7 +44,7 @@ export function figureScale(request: FigureRequest | undefined): number {
   return isPrinted(request) ? (request?.fontSize ?? DEFAULT_FONT_SIZE) / PRINT_FONT_SIZE : 1;
 }
 
-/** Return the options of the script that opened this page, if one did, and set its fonts. */
+/** Return the options that a script has set in this page, if any, and use their fonts from now. */
 export function figureRequest(): FigureRequest | undefined {
   const request = (globalThis as { attnvizFigure?: FigureRequest }).attnvizFigure;
   if (request?.fonts) [FONTS.text, FONTS.token] = request.fonts;

@@ -72,7 +72,7 @@ const IN_PRINT: typeof ON_SCREEN = {
   },
   ...{ pad: 3, top: 9, leading: 3.5, gap: 8, end: 3 },
 };
-/** Minimum width on the screen. In a narrower figure, captions would have too many lines. */
+/** Minimum width of a figure for the screen. In less width, captions would have too many lines. */
 const MIN_SCREEN_WIDTH = 480;
 /** Minimum width of captions beside a colour scale. In less space, the scale is below them. */
 const MIN_CAPTION_WIDTH = 330;
@@ -224,8 +224,8 @@ function extentOf(marks: readonly Mark[]) {
 }
 
 /**
- * Remove the blank areas of a picture: on the screen those at the left and right, in print those
- * above and below, where the screen has tooltips.
+ * Remove the blank areas of a picture. In a figure for the screen, these are the areas at the left
+ * and right. In print, these are the areas above and below, which a view has for tooltips.
  */
 function withoutBlankAreas(picture: Picture, printed: boolean): Picture {
   const visible = extentOf([...picture.back, ...picture.front]);

@@ -14,8 +14,8 @@ export function isFontInstalled(family: string): boolean {
   const widthOf = (families: string): number => measureText(PROBE, `72px ${families}`);
   const fallbacks = ["monospace", "sans-serif", "serif"];
   const widths = fallbacks.map((fallback) => widthOf(`"${family}", ${fallback}`));
-  // An installed family has the same width with all fallbacks. This width may be that of one
-  // fallback font, but not of all three.
+  // With an installed family, the fallback has no effect, so all widths are equal. They are also
+  // equal if all fallbacks are the same font. Then each fallback alone has this width, too.
   return (
     widths.every((width) => width === widths[0]) &&
     fallbacks.some((fallback) => widthOf(fallback) !== widths[0])
@@ -25,7 +25,7 @@ export function isFontInstalled(family: string): boolean {
 const cssByList = new Map<string, string>();
 
 /**
- * Return the font families for a file: the first that is installed, and the generic family.
+ * Return the font families that a file names: the first installed one, and a generic family.
  *
  * Other programs use only the first name. If they do not know this name, such as "ui-monospace",
  * they use a proportional font instead.

@@ -23,7 +23,7 @@ export interface RectMark extends Area {
   strokeWidth?: number;
   radius?: number;
   opacity?: number;
-  /** Colours (red, green, blue, opacity) at equal distances from left to right, not one `fill`. */
+  /** Colours (red, green, blue, opacity) of a gradient from left to right, in place of `fill`. */
   ramp?: readonly (readonly [number, number, number, number])[];
   meaning?: Meaning;
 }
@@ -66,7 +66,7 @@ export interface ImageMark extends Area {
   pixels: Uint8ClampedArray<ArrayBuffer>;
   columns: number;
   rows: number;
-  /** Whether cells have no sharp edges. */
+  /** Whether colours change gradually between cells. Otherwise cells have sharp edges. */
   smooth?: boolean;
   /** Whether a screen pixel shows the mean of the small cells under it. */
   averaged?: boolean;
@@ -114,7 +114,7 @@ export interface DotsPainter {
   write: (mark: DotsMark, asPixels: boolean) => string;
 }
 
-/** Many discs and squares of one radius. `hitTest` ignores them, so views search for dots. */
+/** Many discs and squares of one radius. `hitTest` ignores them: views find the dot themselves. */
 export interface DotsMark {
   kind: "dots";
   painter: DotsPainter;
@@ -161,7 +161,7 @@ export function sceneOf(
   return { width, height, background: null, back, backOpacity, front };
 }
 
-/** CSS lists of fonts: those of the system, then those with Chinese, Japanese and Korean. */
+/** CSS lists of fonts: first fonts of the system, then fonts for Chinese, Japanese and Korean. */
 export const FONTS: Record<TextFont, string> = {
   text: 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", sans-serif',
   token:
@@ -186,8 +186,8 @@ export function curveAt(mark: CurvesMark, i: number): Curve {
 }
 
 /**
- * Return the share of its total shift along the columns that a curve has made where it has crossed
- * the share `crossing` of the distance between the columns.
+ * Return how far a curve has moved along the columns, as a share (0 to 1) of the shift between its
+ * two ends. `crossing` is the position between the columns, from 0 at the start to 1 at the end.
  */
 export function shiftAfter(crossing: number): number {
   // Both control points are halfway between the columns, so crossing = 1.5 t (1 - t) + t³. This is

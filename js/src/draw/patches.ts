@@ -29,7 +29,7 @@ export function patchOf(tokens: TokenList, token: number): Patch | null {
   return patches.find((patch) => patch !== null) ?? null;
 }
 
-/** Name patches "patch 2,3" (row, column) or, of several images, "patch 2,3 of image 1". */
+/** Name patches "patch 2,3" (row, column), or "patch 2,3 of image 1" if there are several images. */
 function withNames(tokens: TokenList, numImages: number): TokenList {
   if (!tokens.grids) return tokens;
   const text = tokens.text.map((name, token) => {
@@ -66,7 +66,7 @@ export function aspectRatio(image: Pick<RecordImage, "width" | "height">, grid: 
 /** Function that returns the aspect ratio of a token's patch, or null for a text token. */
 export type PatchAspect = (token: number) => number | null;
 
-/** Return the function for a list of tokens, or null if none of them is a patch. */
+/** Return the `PatchAspect` of a list of tokens, or null if none of them is a patch. */
 export function aspectRatios(
   tokens: TokenList,
   description: Description | null,
@@ -86,11 +86,11 @@ type Cell = Pick<Patch, "row" | "column"> & { grid: Pick<PatchGrid, "rows" | "co
 /** Pixels of an image, with the number of their columns and rows. */
 export type Pixels = Pick<ImageMark, "pixels" | "columns" | "rows">;
 
-/** Maximum number of pixels along each side of a patch. */
+/** Maximum number of pixels along each side of the picture of a patch. */
 const MAX_PATCH_SIDE = 40;
 
-// Cached by image, so that the pixels of a patch are always the same array. `canvasOf` then finds
-// its cached canvas.
+// Pixels by image and kind. The pixels of a patch must always be the same array, because `canvasOf`
+// caches canvases by array.
 const cache = new WeakMap<RecordImage, Map<string, Pixels>>();
 
 function cached(image: RecordImage, key: string, make: () => Pixels): Pixels {
@@ -159,8 +159,8 @@ export function greyOf(image: RecordImage, ground: readonly [number, number, num
 
 /** Return a mark that shows the pixels of an image in a box. */
 export function pictureMark(image: Pixels, box: Area): ImageMark {
-  // Enlarged three times or more, the image has sharp pixels, because these are what the model
-  // received.
+  // If an image is enlarged three times or more, draw sharp pixels, because the model received
+  // exactly these pixels.
   const smooth = box.width < 3 * image.columns;
   return { kind: "image", ...box, ...image, smooth, picture: true };
 }

@@ -1,4 +1,4 @@
-/** Output of marks as SVG with real text, for papers and vector editors. */
+/** Output of marks as SVG, for papers and vector editors. Texts are text elements, not outlines. */
 
 import { canvasOf } from "./canvas";
 import { fileFonts } from "./fonts";
@@ -180,7 +180,8 @@ function rampElements(mark: RectMark, colors: NonNullable<RectMark["ramp"]>): st
       }),
     )
     .join("");
-  // The id is a hash of the gradient. Several figures of one page may then have the same ids.
+  // The id is a hash of the gradient. If several figures of a page have the same id, it belongs to
+  // equal gradients.
   let hash = 2166136261;
   for (const character of stops) hash = Math.imul(hash ^ character.charCodeAt(0), 16777619);
   const id = `ramp-${(hash >>> 0).toString(36)}`;

@@ -73,7 +73,7 @@ export interface HeadGridProps {
   hint: (head: HeadIndex, grid: HeadGrid) => Pick<Hint, "title" | "rows"> | null;
   painting: GridPainting;
   open: (head: HeadIndex) => void;
-  /** Called with the new head when the keyboard has moved the cursor. */
+  /** Called with the head at the cursor after a key has moved the cursor. */
   onMove?: (head: HeadIndex) => void;
   /** Actions of more keys. */
   actions?: KeyActions;
@@ -82,8 +82,8 @@ export interface HeadGridProps {
   /** Value whose change scrolls to the current head again. */
   scrollAgain?: string;
   /**
-   * Whether the document contains only the elements of the current head and of the cursor. This is
-   * for grids with thousands of cells. All cells are painted.
+   * Whether only the current head and the head at the cursor have elements in the document, because
+   * the grid has thousands of cells. The pictures of the other cells are painted, too.
    */
   sparse?: boolean;
   children?: ComponentChildren;
@@ -337,8 +337,7 @@ function Row(props: Inner & { row: number }) {
     .map((cell) =>
       props.sparse && !isSameHead(cell, cursor) && !isSameHead(cell, current) ? null : cell,
     );
-  // Assistive technology expects cells in a row. A row without cells and without a label has no
-  // role.
+  // Assistive technology expects cells in a row, so a row without cells and label gets no role.
   const empty = !grid.columns && present.every((cell) => cell === null);
   return (
     <div
@@ -412,8 +411,8 @@ const INCOMPLETE_DELAY_MS = 120;
 /** Paint the canvases of the grid with the data that is loaded. */
 function Painter({ store, box, painting }: HeadGridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, readonly unknown[]>(), []);
-  // Read the signals. When one of them changes, this component renders and paints, after the grid
-  // above has changed.
+  // Subscribe to the signals. When one of them changes, this component renders again, and paints
+  // after the elements of the grid have changed.
   for (const dependency of [store.grid, store.layout, store.sight, ...(painting.follows ?? [])])
     dependency.value;
 

@@ -59,7 +59,7 @@ export interface RoleSign {
 
 /**
  * Return the roles that at least one head has, with letters and colours. The role with the fewest
- * heads comes first, and ties keep their order.
+ * heads comes first. Roles with equally many heads keep their order.
  */
 export function signedRoles<Kind extends { name: string; count: number }>(
   kinds: readonly Kind[],

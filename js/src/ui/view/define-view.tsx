@@ -56,15 +56,15 @@ export interface ViewContext<S extends RecordState> {
   paneTitle?: ReadonlySignal<string>;
   /** Colour scale that several views of a frame share. */
   scale?: SharedScale;
-  /** Images and division of the width, if the view has an image panel. */
+  /** Images, and the widths of plot and image panel, if the view has an image panel. */
   image?: ImageRoom;
   /** Choices of the reader, which can be undone. */
   history: History;
   /** Exported file that the frame shows because its download may be blocked, or null. */
   offered: Signal<OfferedFile | null>;
   /**
-   * Set the attribute of the root that names what is drawn. Call this after the last draw call, or
-   * with null while newer data is loading.
+   * Set the attribute of the root that names what is drawn (see `markDrawn`). Call this after
+   * everything is drawn, or with null while newer data is loading.
    */
   setDrawn: (drawnId: string | null) => void;
   /** Signal that is aborted when the view is removed. */

@@ -13,7 +13,7 @@ const MAX_STEPS = 100;
 /** Actions that follow within this many milliseconds belong to the same step. */
 const MAX_PAUSE_MS = 300;
 
-/** Traits that the history does not store, because the reader does not choose them. */
+/** Traits that undo and redo do not change, because the reader does not choose their values. */
 const NOT_KEPT = [
   "theme",
   "scores",
@@ -39,8 +39,8 @@ export function createHistory(
     Object.fromEntries(choices.map(([name, trait]) => [name, trait.value])),
   );
   const steps = signal({ past: [] as Snapshot[], present: now.peek(), future: [] as Snapshot[] });
-  // Whether the next change begins a step. Otherwise it belongs to the last step, for example if
-  // the view itself or Python changes the state.
+  // Whether the next change of the state begins a new step, because the reader acted. A change by
+  // the view itself or by Python belongs to the last step.
   let beginsStep = false;
   let lastAct = Number.NEGATIVE_INFINITY;
 

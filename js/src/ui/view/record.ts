@@ -1,4 +1,9 @@
-/** Record that a view shows: its traits, the current selection, and the data that is requested. */
+/**
+ * State and data of a view of one record: the traits, the selection (stack, layer, heads and pinned
+ * tokens), and the data that the kernel or the exported page returns.
+ *
+ * A question determines a request to the kernel or page. Its answer is the reply.
+ */
 
 import {
   batch,
@@ -40,11 +45,11 @@ import {
   valuesOf,
 } from "./state";
 
-/** Generation of an answer that is running or has failed. */
+/** Generation of a text that is running or has failed. */
 export interface Generating {
   /** Number of tokens produced so far. */
   came: number;
-  /** Maximum of `came`, or null if only the total length of prompt and answer is limited. */
+  /** Maximum of `came`, or null if only the length of prompt plus generated text is limited. */
   most: number | null;
   /** Message of the error that ended the generation. */
   problem?: string;
@@ -69,11 +74,13 @@ export const RECORD_DEFAULTS = {
   /** Chosen heads, in the order in which the reader chose them. If empty, all heads are shown. */
   heads: [] as number[],
   /**
-   * Whether the chosen token of the answer is shown by its own row as a query, and the index of
-   * this token in the answer.
+   * Generated token that is shown: its index among the generated tokens, and whether it is shown in
+   * the row in which it is the query itself. Otherwise it is shown in the row of the query that
+   * predicted it.
    *
-   * These two fields come before `token` and `key`. A change of them also moves the pin. Linked
-   * views receive changed fields in this order and must receive the cause first.
+   * A change of these fields also moves the pinned query. Linked views receive changed fields in
+   * the order of this object, and must receive the cause first. Therefore the fields come before
+   * `token` and `key`.
    */
   as_query: false,
   prediction: null as number | null,
@@ -165,7 +172,7 @@ export function selectionOf(
     heads: chosen.length > 0 ? chosen : allHeads,
     token: tokenWithin(state.token, queries),
     key: tokenWithin(state.key, keys),
-    /** Whether each token of the answer is shown by its own row as a query. */
+    /** Whether each generated token is shown in the row in which it is the query itself. */
     asQuery: state.as_query === true,
   };
 }
@@ -210,6 +217,15 @@ export interface Job {
 const MAP_SIZE = 32;
 /** Maximum time in milliseconds for which other requests wait for the first picture. */
 const PICTURED_WITHIN_MS = 1_000;
+
+/**
+ * Create the store of a view: its record, selection and data as signals, and functions that request
+ * more data.
+ *
+ * @param drawn names the picture that is drawn. null while a newer picture is loading.
+ * @param takeUp called with the number of a record when its description has arrived. It sets the
+ *   traits that belong to this record.
+ */
 export function createRecordStore(
   source: Source,
   state: Signals<RecordState>,
@@ -253,7 +269,7 @@ export function createRecordStore(
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ): Signal<Answer<Q, A> | null> => {
     const latest = signal<Answer<Q, A> | null>(null);
-    // Compare questions as JSON, so an equal question is not requested again.
+    // Follow the question as JSON text, so that nothing is requested if it changes to an equal one.
     const text = computed(() => JSON.stringify(question.value));
     live(() => {
       attempt.value;
@@ -273,7 +289,7 @@ export function createRecordStore(
           });
         })
         .catch((reason: unknown) => {
-          // Ignore the error of an aborted question. It does not concern the next question.
+          // The error of an aborted question does not concern the next question.
           if (!controller.signal.aborted) failed(latest, reason);
         });
       return () => controller.abort();
