@@ -3,8 +3,8 @@
  * weights. The effect of a key is a signed number that is drawn as a bar above its column.
  */
 
-import type { Pooled, Range } from "../../client/protocol";
-import { pool as pooledOf } from "../../client/signs";
+import type { Range } from "../../client/protocol";
+import { pool } from "../../client/signs";
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
 import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
@@ -42,6 +42,7 @@ import {
   type Position,
   SIDES,
   type Side,
+  sizeOf,
   tokenStep,
   tokensOf,
 } from "./viewport";
@@ -107,14 +108,6 @@ export function backMarks(heatMap: HeatMap): Mark[] {
 /** Return the colours of signed numbers, or undefined if the heat map shows weights. */
 export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
   return layout.viewport.stack.signed ? palette : undefined;
-}
-
-/**
- * Return the colour of the names of pinned tokens. With signed numbers, this is the text colour,
- * because the pin colour would look like the colour of negative numbers.
- */
-function pinTextOf(heatMap: HeatMap): string {
-  return signsOf(heatMap) ? heatMap.palette.ink : headTextColor(heatMap.palette, 0, 1);
 }
 
 /** Smallest share of the scale at which a negative cell gets a minus sign. */
@@ -298,25 +291,28 @@ function tokenLabels(
       marks.push(...patch);
       continue;
     }
-    const label = labelOf(text, labels, bold);
-    const position = labelPosition(layout, side, token);
-    if (matches && side === "query") marks.push(searchMark(heatMap, label, position));
-    marks.push({
-      kind: "text",
-      text: label,
-      ...position,
-      fill,
-      bold,
-      size: labels.size,
-      font: "token",
-    });
+    const label: TextMark = {
+      ...{ kind: "text", text: labelOf(text, labels, bold), ...labelPosition(layout, side, token) },
+      ...{ fill, bold, size: labels.size, font: "token" },
+    };
+    if (matches && side === "query") {
+      const [width, height] = [
+        measureText(label.text, fontOf({ ...label, bold: false })),
+        labels.size + 3,
+      ];
+      const box = { x: label.x - width - 2, y: label.y - height / 2, width: width + 4, height };
+      marks.push({ kind: "rect", ...box, fill: palette.searchMatch, radius: 3 });
+    }
+    marks.push(label);
   }
   return marks;
 }
 
 /** Return the colour of the label of a highlighted row or column. */
 function strongFill(heatMap: HeatMap, isPinned: boolean): string {
-  return isPinned ? pinTextOf(heatMap) : heatMap.palette.ink;
+  const { palette } = heatMap;
+  // Among signed numbers, the pin colour would look like the colour of negative numbers.
+  return isPinned && !signsOf(heatMap) ? headTextColor(palette, 0, 1) : palette.ink;
 }
 
 function labelPosition(
@@ -330,15 +326,6 @@ function labelPosition(
   const { slope } = layout.labels.key;
   if (slope === "level") return { x: middle, y: y - 3, align: "middle" };
   return { x: middle, y, align: "start", rotate: slope === "slanted" ? -45 : -90 };
-}
-
-/** Return the background of the label of a query that matches the search. */
-function searchMark(heatMap: HeatMap, text: string, { x, y }: { x: number; y: number }): Mark {
-  const { size } = heatMap.layout.labels.query;
-  const width = measureText(text, fontOf({ size, font: "token" }));
-  const height = size + 3;
-  const box = { x: x - width - 2, y: y - height / 2, width: width + 4, height };
-  return { kind: "rect", ...box, fill: heatMap.palette.searchMatch, radius: 3 };
 }
 
 const LIFTED_SIZE = 12;
@@ -368,53 +355,48 @@ function indexLabels(
   const { limit, apart, beforeIndex } = LIFTED[side];
   const end = labelsEnd(layout, side);
   const [start] = spanOf(layout, side);
+  const lifted = [...new Set([pinned, focus])].flatMap((cell) => {
+    if (cell === null) return [];
+    const tokens = tokensOf(axis, cell);
+    const labels = { ...layout.labels[side], size: LIFTED_SIZE, limit };
+    const text =
+      sizeOf(tokens) > 1
+        ? `${tokens[0]}–${tokens[1] - 1}`
+        : labelOf(axis.tokens.text[tokens[0]] ?? "", labels, true);
+    const middle = start + (cell + 0.5) * axis.cell;
+    const fill = strongFill(heatMap, cell === pinned);
+    const patch =
+      axis.level === 0 ? patchLabel(heatMap, side, tokens[0], fill, HIGHLIGHTED_PATCH_SIZE) : null;
+    if (!isKey) return [{ text, at: middle, half: LIFTED_SIZE / 2, fill, patch }];
+    const half = measureText(text, fontOf({ size: LIFTED_SIZE, font: "token", bold: true })) / 2;
+    // Keep the label away from the name of the query axis.
+    const at = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, middle));
+    return [{ text, at, half, fill, patch }];
+  });
   const write = (
     text: string,
     at: number,
-    more: Pick<TextMark, "fill" | "size" | "font" | "bold">,
-  ) => {
-    const position = isKey
-      ? { x: at, y: end - 13, align: "middle" as const }
-      : { x: end - GAP, y: at, align: "end" as const };
-    marks.push({ kind: "text", text, ...position, ...more });
-  };
-  const cells = [...new Set([pinned, focus])].filter((cell) => cell !== null);
-  const lifted = cells.map((cell) => {
-    const [first, stop] = tokensOf(axis, cell);
-    const labels = { ...layout.labels[side], size: LIFTED_SIZE, limit };
-    const text =
-      stop - first > 1
-        ? `${first}–${stop - 1}`
-        : labelOf(axis.tokens.text[first] ?? "", labels, true);
-    const middle = start + (cell + 0.5) * axis.cell;
-    if (!isKey) return { cell, text, at: middle, half: LIFTED_SIZE / 2 };
-    const font = fontOf({ size: LIFTED_SIZE, font: "token", bold: true });
-    const half = measureText(text, font) / 2;
-    // Keep the label away from the name of the query axis.
-    const at = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, middle));
-    return { cell, text, at, half };
-  });
+    fill: string,
+    size: number,
+    more: Partial<TextMark> = {},
+  ) =>
+    isKey
+      ? textMark(text, at, end - 13, fill, size, { align: "middle", ...more })
+      : textMark(text, end - GAP, at, fill, size, { align: "end", ...more });
   const marks = stripMarks(heatMap, side);
   for (const token of ticks(axis.window, tokenStep(axis), TICKS_APART[side])) {
     const at = middleOf(layout, side, token);
     const line = transposed({ x0: end - 5, y0: at, x1: end - 1, y1: at }, isKey);
     marks.push({ kind: "line", ...line, stroke: palette.muted });
     const isCovered = lifted.some((label) => Math.abs(label.at - at) < label.half + beforeIndex);
-    if (!isCovered) {
-      write(String(token), at, { fill: palette.muted, bold: false, size: TICK_SIZE, font: "text" });
-    }
+    if (!isCovered) marks.push(write(String(token), at, palette.muted, TICK_SIZE));
   }
   const last = lifted.at(-1);
   for (const label of lifted) {
-    const isCovered =
-      last && label !== last && Math.abs(last.at - label.at) < last.half + label.half + apart;
+    const { text, at, half, fill, patch } = label;
+    const isCovered = last && label !== last && Math.abs(last.at - at) < last.half + half + apart;
     if (isCovered) continue;
-    const fill = strongFill(heatMap, label.cell === pinned);
-    const patch =
-      axis.level === 0 &&
-      patchLabel(heatMap, side, tokensOf(axis, label.cell)[0], fill, HIGHLIGHTED_PATCH_SIZE);
-    if (patch) marks.push(...patch);
-    else write(label.text, label.at, { fill, bold: true, size: LIFTED_SIZE, font: "token" });
+    marks.push(...(patch ?? [write(text, at, fill, LIFTED_SIZE, { bold: true, font: "token" })]));
   }
   return marks;
 }
@@ -465,16 +447,6 @@ const BAR_SIZES = {
   key: { longest: 62, thickest: 12, number: 34, apart: 12 },
 };
 
-/** Pool the weights of a line in the same way as the cells, one value per cell. */
-function pooledLine(line: Line, axis: Axis, pooled: Pooled): number[] {
-  const tokensPerCell = 2 ** axis.level;
-  return Array.from({ length: axis.cells }, (_, cell) => {
-    const start = axis.window[0] + cell * tokensPerCell - line.window[0];
-    const part = line.values.subarray(Math.max(0, start), Math.max(0, start + tokensPerCell));
-    return pooledOf(part, pooled);
-  });
-}
-
 /**
  * Return the absolute value below which numbers are omitted in cells and less prominent at bars.
  * Signed numbers have no fixed range, so their limit is relative to the end of the scale.
@@ -512,10 +484,13 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
     ...{ end, standing, signs: signs && "both" },
   };
   const thick = Math.max(0.75, Math.min(thickest, axis.cell - (axis.cell > 3 ? 1 : 0)));
-  const bars = pooledLine(line, axis, viewport.pooled).map((value, token) => {
-    const middle = first + (token + 0.5) * axis.cell;
+  const bars = Array.from({ length: axis.cells }, (_, cell) => {
+    // Pool the weights in the same way as the cells.
+    const range = tokensOf(axis, cell).map((token) => Math.max(0, token - line.window[0]));
+    const value = pool(line.values.subarray(...range), viewport.pooled);
+    const middle = first + (cell + 0.5) * axis.cell;
     const color = signs ? signColor(value, signs) : palette.neutral;
-    return { token, value, middle, from: middle - thick / 2, thick, color };
+    return { token: cell, value, middle, from: middle - thick / 2, thick, color };
   });
   const text = quoted(viewport.axes[side].tokens.text[line.token] ?? "");
   const title = standing ? `${quantity.name} from ${text}` : `to ${text}`;
