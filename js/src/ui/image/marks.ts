@@ -9,7 +9,7 @@ import { measureText } from "../../draw/canvas";
 import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
 import { type Area, fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
-import { type Ink, inkColor, signColor } from "../colors/color-scales";
+import { type Ink, inkColor } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
 import { type CaptionedHeat, headingOf, heatInWords } from "./captions";
@@ -35,8 +35,8 @@ export interface PanelContent extends Omit<CaptionedHeat, "question"> {
   /** Absolute value that has the strongest colour. */
   end: number;
   frames: readonly Frame[];
-  /** Notes below the image: limitations, and the effect of a click. */
-  notes: readonly string[];
+  /** Sentence below the image, or "" without a note. */
+  note: string;
 }
 
 /** Opacity of the largest weight. The image remains visible below it. */
@@ -47,26 +47,22 @@ const HEADING = 13;
 const CAPTION = 11.5;
 const LINE = 16;
 
-function lines(text: string, width: number, size: number): string[] {
-  const font = fontOf({ size, font: "text" });
-  return text === "" ? [] : wrap(text, width, (part) => measureText(part, font));
+/**
+ * Return the RGBA colour at a share of the scale, in one colour or in one colour per sign. The
+ * opacity is proportional to the absolute value.
+ */
+function heatColor(share: number, ink: Ink): [number, number, number, number] {
+  return [...rgbOf(inkColor(ink, share)), 255 * HEAT_OPACITY * Math.min(1, Math.abs(share))];
 }
 
-/**
- * Return RGBA pixels of weights, in one colour or in one colour per sign. The opacity is
- * proportional to the absolute value.
- */
+/** Return RGBA pixels of weights. */
 export function heatPixels(
   values: Float32Array,
   end: number,
   ink: Ink,
 ): Uint8ClampedArray<ArrayBuffer> {
-  const [above, below] = [rgbOf(inkColor(ink, 1)), rgbOf(inkColor(ink, -1))];
   const pixels = new Uint8ClampedArray(4 * values.length);
-  values.forEach((value, i) => {
-    const share = Math.min(1, Math.abs(value) / end);
-    pixels.set([...(value < 0 ? below : above), 255 * HEAT_OPACITY * share], 4 * i);
-  });
+  values.forEach((value, i) => void pixels.set(heatColor(value / end, ink), 4 * i));
   return pixels;
 }
 
@@ -110,25 +106,27 @@ export interface Panel extends Box {
   tiles: Area[];
 }
 
-/** Return the marks of a panel: heading, images with captions, colour scale and notes. */
-export function panelMarks(content: PanelContent): Panel {
+/**
+ * Return the marks of a panel: heading, images with captions, colour scale and notes.
+ *
+ * @param advice note about the effect of a click.
+ */
+export function panelMarks(content: PanelContent, advice = ""): Panel {
   const { palette, heats, question, selection, image, width } = content;
   const captioned = question && { ...content, question };
   const tiles: Area[] = [];
   const marks: Mark[] = [];
   /** Add a text at a position, in lines of at most `most` pixels, and return the position below. */
-  const write = (text: string, x: number, y: number, most = width): number => {
-    const all = lines(text, most, CAPTION);
-    all.forEach((line, i) => {
-      marks.push(textMark(line, x, y + i * LINE, palette.muted, CAPTION));
-    });
-    return y + all.length * LINE;
+  const write = (text: string, x: number, y: number, most = width, heading = false): number => {
+    const [size, color] = heading ? [HEADING, palette.ink] : [CAPTION, palette.muted];
+    const font = fontOf({ size, font: "text" });
+    const lines = text === "" ? [] : wrap(text, most, (part) => measureText(part, font));
+    const step = heading ? LINE + 2 : LINE;
+    marks.push(...lines.map((line, i) => textMark(line, x, y + i * step, color, size)));
+    return y + lines.length * step;
   };
-  let y = HEADING / 2 + 2;
-  for (const line of lines(captioned ? headingOf(captioned) : "The image", width, HEADING)) {
-    marks.push(textMark(line, 0, y, palette.ink, HEADING));
-    y += LINE + 2;
-  }
+  const heading = captioned ? headingOf(captioned) : "The image";
+  let y = write(heading, 0, HEADING / 2 + 2, width, true);
   const count = Math.max(1, heats.length);
   const across = Math.ceil(Math.sqrt(count));
   const room = (width - (across - 1) * GAP) / across;
@@ -156,18 +154,15 @@ export function panelMarks(content: PanelContent): Panel {
     const quantity = quantityOf(selection.stack);
     const only = heats.length === 1 ? heats[0].series.color : palette.neutral;
     const scale = rampBox(palette, {
-      color: (position) => {
-        const share = quantity.signed ? 2 * position - 1 : position;
-        const color = quantity.signed ? signColor(share, palette) : only;
-        return [...rgbOf(color), 255 * HEAT_OPACITY * Math.abs(share)];
-      },
+      color: (position) =>
+        quantity.signed ? heatColor(2 * position - 1, palette) : heatColor(position, only),
       labels: quantity.signed ? aroundZero(end) : ["0", quantity.name, end],
       ...(quantity.signed && { quantity: signsInWords(quantity) }),
     });
     marks.push(...translate(scale.marks, 0, y));
     y += scale.height + 12;
   }
-  for (const note of content.notes) y = write(note, 0, y);
+  for (const note of [content.note, advice]) y = write(note, 0, y);
   return { width, height: Math.ceil(y), marks, tiles };
 }
 

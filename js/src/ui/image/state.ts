@@ -36,17 +36,13 @@ export function createImageRoom(
     const hasImages = numbers.length > 0 && record.description.value?.images;
     return hasImages ? { numbers, record: record.number.value } : null;
   });
-  const answered = record.answer(requested, ({ numbers }, ended) =>
+  const loaded = record.currentAnswer(requested, ({ numbers }, ended) =>
     Promise.all(numbers.map((imageNumber) => source.image(imageNumber, ended))),
   );
   const images = computed<Images>(() => {
-    const all: (RecordImage | null)[] = (record.description.value?.images ?? []).map(() => null);
-    const { question, answer } = answered.value ?? {};
-    if (!question || question.record !== record.number.value) return all;
-    question.numbers.forEach((imageNumber, i) => {
-      all[imageNumber] = answer?.[i] ?? null;
-    });
-    return all;
+    const numbers = requested.value?.numbers ?? [];
+    const all = record.description.value?.images ?? [];
+    return all.map((_, image) => loaded.value?.[numbers.indexOf(image)] ?? null);
   });
   const shown = computed(() => {
     const grids = record.selection.value?.keys.grids ?? [];
@@ -72,7 +68,7 @@ export function createImageRoom(
     drawn,
     /** Whether the images are loaded and, if a panel is shown, the panel is drawn. */
     complete: computed(() => {
-      const isLoaded = (requested.value?.numbers ?? []).every((i) => images.value[i]);
+      const isLoaded = requested.value === null || loaded.value !== null;
       return isLoaded && (!shown.value || drawn.value);
     }),
   };

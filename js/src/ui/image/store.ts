@@ -3,9 +3,10 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
-import type { Box } from "../../draw/figure";
-import { type Scene, translate } from "../../draw/marks";
+import type { Figure } from "../../draw/figure";
+import { translate } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
+import { type ViewFigure, viewFigure } from "../exports/exports";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign, same } from "../view/state";
@@ -96,7 +97,7 @@ export function createImagePanel<S extends RecordState>(
     loadHeat(context.source, request, ended),
   );
 
-  const base = computed<PanelContent | null>(() => {
+  const content = computed<PanelContent | null>(() => {
     const image = shown.value && room?.images.value[shown.value.grid.image];
     if (!room || !shown.value || !image) return null;
     const { now, grid: keyGrid, queryGrid } = shown.value;
@@ -124,12 +125,12 @@ export function createImagePanel<S extends RecordState>(
         { token: isOfKey ? null : focus.value.key, stroke: palette.muted, strokeWidth: 1.2 },
         { token: ownToken, stroke: palette.ink, strokeWidth: 1.8 },
       ],
-      notes: [options.note?.value ?? ""],
+      note: options.note?.value ?? "",
     };
   });
-  const content = computed<PanelContent | null>(() => {
-    if (!base.value || !shown.value) return null;
-    const { grid, palette, frames, notes } = base.value;
+  const drawn = computed(() => {
+    if (!content.value || !shown.value) return null;
+    const { grid, palette, frames } = content.value;
     const patch = hovered.value?.patch;
     const token = patch === undefined ? null : grid.start + patch;
     const as = shown.value.queryGrid ? "query. You can also choose any other query" : "key";
@@ -137,38 +138,36 @@ export function createImagePanel<S extends RecordState>(
       shown.value.now.token === null
         ? `Click a patch to choose it as the ${as}.`
         : "Click a patch to choose another. Esc clears the choice.";
-    return {
-      ...base.value,
-      frames: [...frames, { token, stroke: palette.ink, strokeWidth: 1 }],
-      notes: [...notes, advice],
-    };
+    const hover = { token, stroke: palette.ink, strokeWidth: 1 };
+    return panelMarks({ ...content.value, frames: [...frames, hover] }, advice);
   });
 
   /** Return the query and the key for a patch of the shown weights. */
   const tokensAt = (patch: number): Focus => {
-    const { question: of = null, grid = null } = base.peek() ?? {};
+    const { question: of = null, grid = null } = content.peek() ?? {};
     const token = grid && grid.start + patch;
     if (of?.side === "key") return { query: token, key: of.token };
     return { query: of?.side === "query" ? of.token : null, key: token };
   };
   return {
     content,
-    drawn: computed(() => content.value && panelMarks(content.value)),
+    drawn,
     /** Patch that the keyboard cursor starts at: that of the token whose weights are shown. */
     start: () => {
-      const [content, frame] = [base.peek(), base.peek()?.frames[1]];
-      return content && frame?.token != null ? frame.token - content.grid.start : 0;
+      const now = content.peek();
+      const token = now?.frames[1]?.token;
+      return now && token != null ? token - now.grid.start : 0;
     },
     /** Caption of the panel for screen readers, or "" without a panel. */
     caption: computed(() => {
-      const now = base.value;
+      const now = content.value;
       return now?.question ? heatsInWords(now.heats, { ...now, question: now.question }) : "";
     }),
     /** Whether the drawn values are those of the current request. */
     current: computed(() => {
       const requested = question.value;
       const answers = requested === null || same(answered.value?.question, requested);
-      return selection.value === null || (base.value !== null && answers);
+      return selection.value === null || (content.value !== null && answers);
     }),
     hovered,
     /** Highlight a patch in the panel and its tokens in the view. null removes the highlight. */
@@ -190,28 +189,33 @@ export function createImagePanel<S extends RecordState>(
       if (!isPinned) options.reveal(side, token);
       assign(state, { [pin]: isPinned ? null : token });
     },
-    /** Return the panel for an export, or null without a panel. */
-    forExport: (): Box | null => {
-      const now = base.peek();
-      return now && panelMarks(now);
-    },
   };
 }
 
 export type ImagePanel = ReturnType<typeof createImagePanel>;
 
-/** Add the panel to a plot for an export, on the right if `beside`, otherwise below the plot. */
-export function withPanel<P extends Pick<Scene, "width" | "height" | "back" | "front">>(
-  picture: P,
-  box: Box | null,
-  beside: boolean,
-): P {
-  if (!box) return picture;
+/**
+ * Compose the figure of a view with its panel, which is on the right of the picture or below it.
+ *
+ * @param context context that `sharingRoom` returned.
+ */
+export function figureWithPanel<S extends RecordState>(
+  context: ViewContext<S>,
+  panel: ImagePanel,
+  parts: ViewFigure,
+): Figure {
+  const content = panel.content.peek();
+  if (!content) return viewFigure(context, parts);
+  const { picture } = parts;
+  const box = panelMarks(content);
+  const beside = context.image?.beside.peek() ?? false;
   const [dx, dy] = beside ? [picture.width + PANEL_GAP, 0] : [0, picture.height + PANEL_GAP];
-  return {
+  const joined = {
     ...picture,
     width: Math.max(picture.width, dx + box.width),
     height: Math.max(picture.height, dy + box.height),
     front: [...picture.front, ...translate(box.marks, dx, dy)],
   };
+  const { scene, title } = viewFigure(context, { ...parts, picture: joined });
+  return { scene, title: `${title} ${panel.caption.peek()}`.trim() };
 }

@@ -8,10 +8,10 @@ import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
-import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
+import { drawnYet, useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
-import { sharingRoom, withPanel } from "../../ui/image/store";
+import { figureWithPanel, sharingRoom } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
@@ -36,13 +36,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const summary = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
   const entries = useExports(context, {
     name: "head-view",
-    figure: () => {
-      const parts = figureParts(drawnYet(store.exportPlot()));
-      const beside = inner.image?.beside.peek() ?? false;
-      const picture = withPanel(parts.picture, panel.forExport(), beside);
-      const drawn = viewFigure(context, { ...parts, picture });
-      return { ...drawn, title: `${drawn.title} ${panel.caption.peek()}`.trim() };
-    },
+    figure: () => figureWithPanel(inner, panel, figureParts(drawnYet(store.exportPlot()))),
     csv: () => linesCsv(drawnYet(store.exportPlot())),
     csvLabel: "Lines drawn, CSV",
   });

@@ -7,7 +7,7 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { EffectLegend } from "../../ui/effects/bar";
-import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
+import { drawnYet, useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
@@ -15,7 +15,7 @@ import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
-import { sharingRoom, withPanel } from "../../ui/image/store";
+import { figureWithPanel, sharingRoom } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
@@ -40,18 +40,14 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
     name: "matrix-view",
     figure: () => {
       const heatMap = drawnYet(store.pinned.peek());
-      const parts = figureParts(heatMap);
-      const beside = inner.image?.beside.peek() ?? false;
-      const drawn = viewFigure(context, {
-        ...parts,
-        picture: withPanel(parts.picture, panel.forExport(), beside),
+      return figureWithPanel(inner, panel, {
+        ...figureParts(heatMap),
         captions: {
           subtitle: subtitleOf(heatMap.layout.viewport, heatMap.grid),
           sentence: sentenceOf(heatMap),
           coverage: coverage(heatMap, false),
         },
       });
-      return { ...drawn, title: `${drawn.title} ${panel.caption.peek()}`.trim() };
     },
     csv: () => cellsCsv(drawnYet(store.pinned.peek())),
     csvLabel: "Cells in sight, CSV",

@@ -43,7 +43,7 @@ it("the panel has one tile per heat map, with the aspect ratio of the image", ()
   const tilesOf = (count: number) =>
     panelMarks({
       ...{ width: 314, palette: PALETTES.light, image: imageOf(12, 4), grid: GRID, end: 0.2 },
-      ...{ ...input, question: null, frames: [], notes: [] },
+      ...{ ...input, question: null, frames: [], note: "" },
       heats: Array.from({ length: count }, () => heatOf(row)),
     }).tiles;
   const [tile] = tilesOf(1);
