@@ -14,7 +14,7 @@ import {
   withMinus,
 } from "../../ui/text/captions";
 import type { Figure, Table } from "./client/atlas";
-import { type Count, wilson } from "./search";
+import { type Count, type SearchResult, wilson } from "./search";
 import type { EdgeList } from "./state";
 
 /** Return "Layer 1, head 0". */
@@ -41,11 +41,6 @@ export function withError(mean: number, error: number | null): string {
   const decimals = decimalsOf(mean, error ?? 0);
   const number = signed(mean, decimals);
   return error === null ? number : `${number} ± ${error.toFixed(decimals)}`;
-}
-
-/** Return "0.68 to 0.77". */
-function interval(low: number, high: number): string {
-  return `${signed(low, 2)} to ${signed(high, 2)}`;
 }
 
 /** Return the unit after a space, such as " bits", or "" for shares and numbers without unit. */
@@ -80,7 +75,7 @@ export function definitionInWords(definition: string): string {
 export function evidenceInWords({ baseline, difference, low, high, p, texts }: AtlasRole): string {
   return (
     `${signed(difference, 2)} above its baseline of ${signed(baseline, 2)}, ` +
-    `95% interval ${interval(low, high)}, ${pInWords(p)} after correction, ${several(texts, "text")}`
+    `95% interval ${signed(low, 2)} to ${signed(high, 2)}, ${pInWords(p)} after correction, ${several(texts, "text")}`
   );
 }
 
@@ -100,7 +95,7 @@ export function figureInWords({ mean, error, baseline, texts }: Figure, unit: st
 }
 
 /** Return the 95% interval of the share of matching edges: "28% to 47%". */
-export function intervalOf(count: Count): string {
+function intervalOf(count: Count): string {
   const [low, high] = wilson(count);
   const share = (value: number): string =>
     value > 0 && value < 0.1 ? `${(100 * value).toFixed(1)}%` : `${Math.round(100 * value)}%`;
@@ -113,35 +108,14 @@ export function countInWords(count: Count): string {
   return `${count.numFound} of ${several(count.numTotal, "sampled edge")} (${intervalOf(count)})`;
 }
 
-/**
- * Return the value that a head's colour encodes, for the tooltip and screen readers. It is `count`
- * during a search, otherwise the statistic named `color`, otherwise the role.
- */
-export function cellInWords(
-  table: Table,
-  color: string,
-  count: Count | null,
-  { layer, head }: HeadIndex,
-): string {
-  const { stack } = table;
-  if (count) return countInWords(count);
-  const statistic = stack.statistics.findIndex(({ name }) => name === color);
-  if (statistic >= 0) {
-    const { name, unit } = stack.statistics[statistic] ?? { name: "", unit: "" };
-    return `${name} ${figureInWords(table.figure(statistic, layer, head), unit)}`;
-  }
-  const first = table.roles(layer, head)[0];
-  return first ? roleInWords(stack, first) : noRoleInWords(stack);
+/** Return a count without the words "sampled edges": "37 of 100 (28% to 47%)". */
+export function shortCount(count: Count): string {
+  return `${count.numFound} of ${count.numTotal} (${intervalOf(count)})`;
 }
 
 /** Return the score that orders the heads, for the text below a cell. "–" stands for null. */
 export function sortedValue({ score }: ScoredHead): string {
   return score === null ? "–" : signed(score, 2);
-}
-
-/** Return a count without the words "sampled edges": "37 of 100 (28% to 47%)". */
-export function shortCount(count: Count): string {
-  return `${count.numFound} of ${count.numTotal} (${intervalOf(count)})`;
 }
 
 /** Return the subtitle: the stack, its heads and the corpus. */
@@ -155,8 +129,7 @@ export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
 
 /** Return the sentence below the view: the chosen head and its roles. */
 export function sentenceOf(table: Table, head: HeadIndex): string {
-  const roles = table.roles(head.layer, head.head);
-  const [first, ...others] = roles;
+  const [first, ...others] = table.roles(head);
   if (!first) return `${headTitle(head)} has ${noRoleInWords(table.stack)}.`;
   const also = others.map(({ role }) => table.stack.roles[role]?.name).join(", ");
   return `${headTitle(head)}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
@@ -193,8 +166,11 @@ export function listInWords(list: EdgeList): string {
 
 /** Return a range of offsets: "−3 to −1", or "−1" if both ends are equal. */
 export function offsetsInWords([from, to]: readonly [number, number]): string {
-  const sign = (value: number): string => withMinus(String(value));
-  return from === to ? sign(from) : `${sign(from)} to ${sign(to)}`;
+  return from === to ? offsetInWords(from) : `${offsetInWords(from)} to ${offsetInWords(to)}`;
+}
+
+export function offsetInWords(offset: number): string {
+  return withMinus(String(offset));
 }
 
 /**
@@ -223,22 +199,13 @@ export function listedInWords(
 /**
  * Return the progress of a search. After its end, return the number of heads with matches and an
  * explanation of the intervals.
- *
- * @param done number of layers whose edges are counted.
- * @param best count of the head with the largest share.
- * @param heads number of heads with at least one match.
  */
-export function searchInWords(
-  done: number,
-  layers: number,
-  best: Count | null,
-  heads: number,
-): string {
+export function searchInWords({ done, layers, ranked, matching }: SearchResult): string {
   if (done < layers) return `Layer ${done + 1} of ${layers} …`;
-  const of = best?.numTotal ?? 0;
-  const least = of > 0 ? wilson({ numFound: 0, numTotal: of })[1] : 1;
+  const of = ranked[0]?.count.numTotal ?? 0;
+  const [, most] = wilson({ numFound: 0, numTotal: of });
   return (
-    `${several(heads, "head")} ${heads === 1 ? "has" : "have"} a matching sampled edge. ` +
-    `The intervals are 95% Wilson intervals: no match among ${of} edges still allows up to ${(100 * least).toFixed(1)}%.`
+    `${several(matching.length, "head")} ${matching.length === 1 ? "has" : "have"} a matching sampled edge. ` +
+    `The intervals are 95% Wilson intervals: no match among ${of} edges still allows up to ${(100 * most).toFixed(1)}%.`
   );
 }

@@ -1,5 +1,6 @@
 /** Table of the chosen head's mean weights. Rows are query classes, columns are key classes. */
 
+import type { AtlasClasses } from "../../client/protocol";
 import { niceMaximum } from "../../ui/colors/color-scales";
 import { rgbOf } from "../../ui/colors/palette";
 import { Choice } from "../../ui/controls/fields";
@@ -13,11 +14,12 @@ import { MAX_CLASSES } from "./store";
 const MAX_WRITTEN = 7;
 
 export function ClassTable({ context, store }: AtlasProps) {
-  const [classWeights, stack, head] = [store.classes.value, store.stack.value, store.head.value];
-  const values = stack?.classes.find(({ name }) => name === classWeights?.system)?.values ?? [];
-  if (!classWeights || !stack || !head || values.length !== classWeights.classes) return null;
+  const [weights, stack, head] = [store.classes.value, store.stack.value, store.head.value];
+  const system = store.system.value;
+  if (!weights || !stack || !head || system === null) return null;
+  const { values } = stack.classes.find(({ name }) => name === system) as AtlasClasses;
   const weightOf = (query: number, key: number): number =>
-    classWeights.weights[query * values.length + key] ?? Number.NaN;
+    weights[query * values.length + key] as number;
   const all = values.map((_, i) => i);
   // Omit rows of classes without queries, and columns of classes that receive no weight.
   const queries = all.filter((query) => all.some((key) => !Number.isNaN(weightOf(query, key))));
@@ -29,7 +31,7 @@ export function ClassTable({ context, store }: AtlasProps) {
   const color = rgbOf(context.palette.value.positive).join(" ");
   const written = keys.length <= MAX_WRITTEN;
   const systems = store.systems.value;
-  const tooMany = stack.classes.filter((system) => system.values.length > MAX_CLASSES);
+  const tooMany = stack.classes.filter(({ values }) => values.length > MAX_CLASSES);
   return (
     <section class="av-atlas-figures" aria-label="Weights by class of token">
       <div class="av-row av-options">
@@ -37,16 +39,15 @@ export function ClassTable({ context, store }: AtlasProps) {
         {systems.length > 1 && (
           <Choice
             label="Classes"
-            value={classWeights.system}
-            options={systems.map((name): [string, string] => [name, name])}
+            value={system}
+            options={systems.map((name) => [name, name])}
             onChange={store.chooseSystem}
           />
         )}
       </div>
       <table class="av-atlas-classes">
         <caption class="av-unseen">
-          Mean weight of {headTitle(head)} from queries of a {classWeights.system}, by row, to keys
-          of a {classWeights.system}, by column
+          {`Mean weight of ${headTitle(head)} from queries of a ${system}, by row, to keys of a ${system}, by column`}
         </caption>
         <thead>
           <tr>
@@ -64,6 +65,7 @@ export function ClassTable({ context, store }: AtlasProps) {
               <th scope="row">{values[query]}</th>
               {keys.map((key) => {
                 const weight = weightOf(query, key);
+                const number = formatWeight(weight);
                 const shade = shadeOf(weight, end);
                 return (
                   <td
@@ -71,11 +73,7 @@ export function ClassTable({ context, store }: AtlasProps) {
                     title={`${values[query]} to ${values[key]}: ${formatSmall(weight)}`}
                     style={shade > 0 ? `background:rgb(${color} / ${shade.toFixed(3)})` : ""}
                   >
-                    {written ? (
-                      formatWeight(weight)
-                    ) : (
-                      <span class="av-unseen">{formatWeight(weight)}</span>
-                    )}
+                    {written ? number : <span class="av-unseen">{number}</span>}
                   </td>
                 );
               })}

@@ -6,13 +6,15 @@
  * colour must not be the only sign. Numbers use the colour scale of weights.
  */
 
-import type { AtlasStack } from "../../client/protocol";
+import type { AtlasStack, AtlasStatistic } from "../../client/protocol";
 import { headsOf } from "../../client/source";
 import { colorAt, niceMaximum, signColorAt } from "../../ui/colors/color-scales";
 import { inkOn, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
+import type { HeadIndex } from "../../ui/head-grid/grid";
 import { NO_ROLE, type RoleSign, signedRoles } from "../../ui/head-grid/head-roles";
+import { countInWords, figureInWords, noRoleInWords, roleInWords } from "./captions";
 import type { Table } from "./client/atlas";
-import { type Count, wilson } from "./search";
+import { type Count, shareOf } from "./search";
 
 /** Appearance of a head's cell. */
 export interface CellLook {
@@ -44,7 +46,9 @@ export interface NumberScale {
 }
 
 export interface Coloring {
-  of: (layer: number, head: number) => CellLook;
+  of: (head: HeadIndex) => CellLook;
+  /** Return what a head's colour means, for the tooltip and screen readers. */
+  words: (head: HeadIndex) => string;
   legend: { kind: "roles"; entries: RoleEntry[] } | ({ kind: "scale" } & NumberScale);
 }
 
@@ -53,19 +57,15 @@ export interface ColorRoom {
   theme: ThemeName;
 }
 
-function hexOf([red, green, blue]: readonly number[]): string {
-  const two = (value = 0): string => Math.round(value).toString(16).padStart(2, "0");
-  return `#${two(red)}${two(green)}${two(blue)}`;
-}
-
 /** Draw a translucent colour over a background, and return the result as "#rrggbb". */
 function over(color: readonly [number, number, number, number], background: string): string {
   const share = color[3] / 255;
-  return hexOf(rgbOf(background).map((below, i) => below + ((color[i] ?? 0) - below) * share));
+  const mixed = rgbOf(background).map((below, i) => below + ((color[i] ?? 0) - below) * share);
+  return `#${mixed.map((value) => Math.round(value).toString(16).padStart(2, "0")).join("")}`;
 }
 
 /** Return all heads of a stack, layer by layer. */
-export function everyHead(stack: AtlasStack): { layer: number; head: number }[] {
+export function everyHead(stack: AtlasStack): HeadIndex[] {
   return stack.layers.flatMap((layer) => headsOf(stack, layer).map((head) => ({ layer, head })));
 }
 
@@ -73,25 +73,20 @@ export function everyHead(stack: AtlasStack): { layer: number; head: number }[] 
  * Return the entries of the legend: roles that are the strongest role of at least one head, the
  * rarest first, and at the end an entry for heads without a role.
  */
-export function roleEntries(table: Table, { palette }: ColorRoom): RoleEntry[] {
+export function roleEntries(table: Table, palette: Palette): RoleEntry[] {
   const { stack } = table;
-  const counts = stack.roles.map(() => 0);
-  let none = 0;
-  for (const { layer, head } of everyHead(stack)) {
-    const first = table.roles(layer, head)[0];
-    if (first) counts[first.role] = (counts[first.role] ?? 0) + 1;
-    else none++;
-  }
-  const kinds = stack.roles.map(({ name }, role) => ({ name, role, count: counts[role] ?? 0 }));
+  const strongest = everyHead(stack).map((head) => table.roles(head)[0]?.role ?? null);
+  const countOf = (role: number | null): number =>
+    strongest.filter((other) => other === role).length;
+  const kinds = stack.roles.map(({ name }, role) => ({ name, role, count: countOf(role) }));
   return [
     ...signedRoles(kinds, palette),
-    { role: null, name: "none", sign: NO_ROLE, color: palette.rule, count: none },
+    { role: null, name: "none", sign: NO_ROLE, color: palette.rule, count: countOf(null) },
   ];
 }
 
 /** Colour each head by its strongest role. */
-export function byRole(table: Table, room: ColorRoom): Coloring {
-  const entries = roleEntries(table, room);
+export function byRole(table: Table, entries: RoleEntry[]): Coloring {
   const looks = new Map(
     entries.map(({ role, sign, color }): [number | null, CellLook] => [
       role,
@@ -99,7 +94,11 @@ export function byRole(table: Table, room: ColorRoom): Coloring {
     ]),
   );
   return {
-    of: (layer, head) => looks.get(table.roles(layer, head)[0]?.role ?? null) as CellLook,
+    of: (head) => looks.get(table.roles(head)[0]?.role ?? null) as CellLook,
+    words: (head) => {
+      const [first] = table.roles(head);
+      return first ? roleInWords(table.stack, first) : noRoleInWords(table.stack);
+    },
     legend: { kind: "roles", entries },
   };
 }
@@ -108,23 +107,22 @@ function byNumber(
   stack: AtlasStack,
   { palette, theme }: ColorRoom,
   named: Pick<NumberScale, "name" | "unit" | "baseline">,
-  numberOf: (layer: number, head: number) => number | null,
-  signOf: (value: number) => string,
-): Coloring {
-  const values = everyHead(stack).map(({ layer, head }) => numberOf(layer, head));
-  const defined = values.filter((value) => value !== null);
+  numberOf: (head: HeadIndex) => number | null,
+): Pick<Coloring, "of" | "legend"> {
+  const defined = everyHead(stack)
+    .map(numberOf)
+    .filter((value) => value !== null);
   const signed = defined.some((value) => value < 0);
   const end = niceMaximum(Math.max(0, ...defined.map(Math.abs)));
   const low = signed ? -end : 0;
   const color: NumberScale["color"] = (share) =>
     signed ? signColorAt(2 * share - 1, palette) : colorAt(theme, share);
-  const nothing: CellLook = { fill: null, ink: palette.muted, sign: "–" };
   return {
-    of: (layer, head) => {
-      const value = numberOf(layer, head);
-      if (value === null) return nothing;
+    of: (head) => {
+      const value = numberOf(head);
+      if (value === null) return { fill: null, ink: palette.muted, sign: "–" };
       const fill = over(color((value - low) / (end - low)), palette.background);
-      return { fill, ink: inkOn(fill), sign: signOf(value) };
+      return { fill, ink: inkOn(fill), sign: shortNumber(value) };
     },
     legend: { kind: "scale", ...named, low, end, color },
   };
@@ -134,7 +132,7 @@ function byNumber(
  * Format a number for a cell. Numbers that round to less than 1 have two decimals and no leading
  * zero (".98"). Other numbers have two significant digits ("1.5").
  */
-export function shortNumber(value: number): string {
+function shortNumber(value: number): string {
   const size = Math.abs(value);
   const text = size < 0.995 ? size.toFixed(2).slice(1) : size.toPrecision(2);
   return `${value < 0 ? "−" : ""}${text}`;
@@ -143,47 +141,37 @@ export function shortNumber(value: number): string {
 /** Colour heads by the mean of a statistic, given by its index in `stack.statistics`. */
 export function byStatistic(table: Table, statistic: number, room: ColorRoom): Coloring {
   const { stack } = table;
-  const { name, unit } = stack.statistics[statistic] ?? { name: "", unit: "" };
+  const { name, unit } = stack.statistics[statistic] as AtlasStatistic;
+  const figureOf = (head: HeadIndex) => table.figure(statistic, head);
   const baselines = everyHead(stack)
-    .map(({ layer, head }) => table.figure(statistic, layer, head).baseline)
+    .map((head) => figureOf(head).baseline)
     .filter((value) => value !== null)
     .sort((a, b) => a - b);
   const baseline = baselines[Math.floor(baselines.length / 2)] ?? null;
-  return byNumber(
-    stack,
-    room,
-    { name, unit, baseline },
-    (layer, head) => table.figure(statistic, layer, head).mean,
-    shortNumber,
-  );
-}
-
-/** Colour heads by the share of their sampled edges that match a search. */
-export function byMatches(
-  stack: AtlasStack,
-  room: ColorRoom,
-  counts: (layer: number, head: number) => Count | null,
-): Coloring {
-  const shareOf = (layer: number, head: number): number | null => {
-    const count = counts(layer, head);
-    return count && count.numTotal > 0 ? count.numFound / count.numTotal : null;
-  };
-  const named = { name: "share of sampled edges found", unit: "share", baseline: null };
-  const coloring = byNumber(stack, room, named, shareOf, () => "");
   return {
-    ...coloring,
-    of: (layer, head) => ({
-      ...coloring.of(layer, head),
-      sign: String(counts(layer, head)?.numFound ?? "–"),
-    }),
+    ...byNumber(stack, room, { name, unit, baseline }, (head) => figureOf(head).mean),
+    words: (head) => `${name} ${figureInWords(figureOf(head), unit)}`,
   };
 }
 
 /**
- * Sort heads by decreasing share of matching edges. Among equal shares, the head with the larger
- * lower end of the confidence interval comes first.
+ * Colour heads by the share of their sampled edges that match a search.
+ *
+ * @param countOf returns the count of a head, or null if its edges are not counted yet.
  */
-export function rankedByMatches<T extends { count: Count }>(heads: T[]): T[] {
-  const key = ({ count }: T): number => (count.numTotal > 0 ? count.numFound / count.numTotal : -1);
-  return [...heads].sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);
+export function byMatches(
+  stack: AtlasStack,
+  room: ColorRoom,
+  countOf: (head: HeadIndex) => Count | null,
+): Coloring {
+  const named = { name: "share of sampled edges found", unit: "share", baseline: null };
+  const coloring = byNumber(stack, room, named, (head) => {
+    const count = countOf(head);
+    return count && shareOf(count);
+  });
+  return {
+    ...coloring,
+    of: (head) => ({ ...coloring.of(head), sign: String(countOf(head)?.numFound ?? "–") }),
+    words: (head) => countInWords(countOf(head) ?? { numFound: 0, numTotal: 0 }),
+  };
 }

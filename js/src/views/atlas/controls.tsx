@@ -17,23 +17,22 @@ export function AtlasControls({ context, store }: AtlasProps) {
   const { state } = context;
   const stack = store.stack.value;
   if (!stack) return null;
-  const names = stack.statistics.map(({ name }) => name);
-  const options = names.map((name): [string, string] => [name, name]);
-  const validName = (value: string, or: string): string =>
-    value === "role" || names.includes(value) ? value : or;
+  const colors = ["role", ...stack.statistics.map(({ name }) => name)];
+  const orders = ["number", ...colors];
+  const [color, order] = [state.color.value, state.order.value];
   return (
     <>
       <div class="av-row av-options">
         <Choice
           label="Colour"
-          value={validName(state.color.value, "role")}
-          options={[["role", "role"], ...options]}
+          value={colors.includes(color) ? color : "role"}
+          options={colors.map((name) => [name, name])}
           onChange={(color) => assign(state, { color })}
         />
         <Choice
           label="Heads by"
-          value={validName(state.order.value, "number")}
-          options={[["number", "number"], ["role", "role"], ...options]}
+          value={orders.includes(order) ? order : "number"}
+          options={orders.map((name) => [name, name])}
           onChange={(order) => assign(state, { order })}
         />
       </div>
@@ -49,24 +48,20 @@ const HOW =
 function EdgeSearch({ context, store }: AtlasProps) {
   const { state } = context;
   const list = useId();
-  const { query, key } = store.problem.value;
   const classes = store.stack.value?.classes ?? [];
-  const ends = [
-    ["query_search", "Query", query],
-    ["key_search", "Key", key],
-  ] as const;
+  const names = classes.flatMap(({ name, values }) => values.map((value) => `${name}:${value}`));
   const any = state.query_search.value !== "" || state.key_search.value !== "";
   return (
     <search class="av-row av-options av-atlas-search" aria-label="Edges between tokens">
-      {ends.map(([name, label, problem]) => (
+      {(["query_search", "key_search"] as const).map((name) => (
         <label class="av-field" key={name}>
-          <span>{label}</span>
+          <span>{name === "query_search" ? "Query" : "Key"}</span>
           <input
             type="search"
             list={list}
             placeholder="token or class"
             title={HOW}
-            aria-invalid={problem !== null}
+            aria-invalid={store.problems.value[name] !== null}
             value={state[name].value}
             onInput={(event) => assign(state, { [name]: event.currentTarget.value })}
             onKeyDown={(event) => {
@@ -76,11 +71,9 @@ function EdgeSearch({ context, store }: AtlasProps) {
         </label>
       ))}
       <datalist id={list}>
-        {classes.flatMap((system) =>
-          system.values.map((value) => (
-            <option key={`${system.name}:${value}`} value={`${system.name}:${value}`} />
-          )),
-        )}
+        {names.map((name) => (
+          <option key={name} value={name} />
+        ))}
       </datalist>
       <OffsetFields context={context} store={store} />
       {any && (
@@ -96,21 +89,20 @@ function EdgeSearch({ context, store }: AtlasProps) {
   );
 }
 
+/** Maximum absolute value of an offset that the reader types. */
+const MAX_OFFSET = 1_000_000;
+
 /** Number fields for the range of offsets. The brush on the bar chart sets the same range. */
 function OffsetFields({ context, store }: AtlasProps) {
   const { state } = context;
   const offsets = state.offsets.value;
   const causal = store.stack.value?.causal ?? false;
-  const most = 1_000_000;
+  const clear = (): void => assign(state, { offsets: null });
   const change = (end: 0 | 1, value: number): void => {
-    if (Number.isNaN(value)) {
-      assign(state, { offsets: null });
-      return;
-    }
-    const offset = Math.max(-most, Math.min(most, Math.round(value)));
-    const [from, to] = offsets ?? [offset, offset];
-    const pair: [number, number] = end === 0 ? [offset, to] : [from, offset];
-    assign(state, { offsets: [Math.min(...pair), Math.max(...pair)] });
+    const offset = Math.max(-MAX_OFFSET, Math.min(MAX_OFFSET, Math.round(value)));
+    const other = offsets?.[1 - end] ?? offset;
+    if (Number.isNaN(value)) clear();
+    else assign(state, { offsets: [Math.min(offset, other), Math.max(offset, other)] });
   };
   return (
     <fieldset
@@ -132,7 +124,7 @@ function OffsetFields({ context, store }: AtlasProps) {
         />
       ))}
       {offsets && (
-        <button type="button" class="av-chip" onClick={() => assign(state, { offsets: null })}>
+        <button type="button" class="av-chip" onClick={clear}>
           All offsets
         </button>
       )}
@@ -142,9 +134,9 @@ function OffsetFields({ context, store }: AtlasProps) {
 
 /** Progress of the search, or the error of its search text. */
 export function SearchWork({ store }: AtlasProps) {
-  const { query, key } = store.problem.value;
+  const { query_search, key_search } = store.problems.value;
   const result = store.result.value;
-  const problem = query ?? key;
+  const problem = query_search ?? key_search;
   if (problem !== null) {
     return (
       <p class="av-work av-error" role="status">
@@ -153,15 +145,12 @@ export function SearchWork({ store }: AtlasProps) {
     );
   }
   if (!result) return null;
-  const heads = result.ranked.filter(({ count }) => count.numFound > 0).length;
   return (
     <div class="av-work" role="status">
       {result.done < result.layers && (
         <progress aria-label="Search" max={result.layers} value={result.done} />
       )}
-      <span>
-        {searchInWords(result.done, result.layers, result.ranked[0]?.count ?? null, heads)}
-      </span>
+      <span>{searchInWords(result)}</span>
     </div>
   );
 }
@@ -171,18 +160,17 @@ const MAX_LISTED = 12;
 
 /** List of the heads whose sampled edges match the search, the largest share first. */
 export function MatchedHeads({ store }: AtlasProps) {
-  const result = store.result.value;
-  const heads = result?.ranked.filter(({ count }) => count.numFound > 0) ?? [];
-  if (!result || heads.length === 0) return null;
+  const heads = store.result.value?.matching ?? [];
+  if (heads.length === 0) return null;
   const more = heads.length - MAX_LISTED;
   return (
     <section class="av-atlas-found" aria-label="Heads with matching edges">
       <p class="av-muted">Matching sampled edges, with the interval of their share:</p>
       <ol>
-        {heads.slice(0, MAX_LISTED).map(({ layer, head, count }) => (
-          <li key={`${layer} ${head}`}>
-            <button type="button" class="av-chip" onClick={() => store.choose({ layer, head })}>
-              {headTitle({ layer, head })} <span class="av-muted">{shortCount(count)}</span>
+        {heads.slice(0, MAX_LISTED).map((head) => (
+          <li key={`${head.layer} ${head.head}`}>
+            <button type="button" class="av-chip" onClick={() => store.choose(head)}>
+              {headTitle(head)} <span class="av-muted">{shortCount(head.count)}</span>
             </button>
           </li>
         ))}

@@ -1,23 +1,16 @@
 /** Exports of the atlas: a figure of all heads, and a CSV table of all heads. */
 
+import type { AtlasRole, AtlasStatistic } from "../../client/protocol";
 import { measureText } from "../../draw/canvas";
 import { type Box, type Figure, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, sceneOf, translate } from "../../draw/marks";
 import { csvText } from "../../ui/exports/csv";
 import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
-import { isSameHead } from "../../ui/head-grid/grid";
+import { type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import { roleBox } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
 import type { ViewContext } from "../../ui/view/define-view";
-import {
-  coverageOf,
-  evidenceInWords,
-  headTitle,
-  sentenceOf,
-  sortedValue,
-  subtitleOf,
-  withError,
-} from "./captions";
+import { evidenceInWords, headTitle, sortedValue, withError } from "./captions";
 import { everyHead } from "./coloring";
 import { legendScale } from "./legend";
 import { cellMarks, profileMarks } from "./marks";
@@ -48,18 +41,17 @@ function gridBox(context: Context, store: AtlasStore): Box {
   const palette = context.palette.peek();
   const { cell, across, down, width, height } = layout;
   const current = store.head.peek();
-  const more = { align: "middle" } as const;
   const marks = gridMarks(grid, layout, palette, (head, x, y) => {
-    const drawn = cellMarks(coloring.of(head.layer, head.head), x, y, cell, palette);
+    const drawn = cellMarks(coloring.of(head), x, y, cell, palette);
     if (isSameHead(head, current)) {
       const frame = { x: x - 1, y: y - 1, width: cell + 2, height: cell + 2 };
       drawn.push({ kind: "rect", ...frame, stroke: palette.ink, strokeWidth: 2 });
     }
     if (!grid.columns && down > across) {
-      const middle = x + cell / 2;
-      const name = `${head.layer}.${head.head}`;
-      drawn.push(textMark(name, middle, y + cell + 8, palette.muted, 9.5, more));
-      drawn.push(textMark(sortedValue(head), middle, y + cell + 20, palette.ink, 9.5, more));
+      const caption = (text: string, below: number, color: string): Mark =>
+        textMark(text, x + cell / 2, y + cell + below, color, 9.5, { align: "middle" });
+      drawn.push(caption(`${head.layer}.${head.head}`, 8, palette.muted));
+      drawn.push(caption(sortedValue(head), 20, palette.ink));
     }
     return drawn;
   });
@@ -74,7 +66,7 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   const marks: Mark[] = [textMark(headTitle(head), 0, 8, palette.ink, 13, { bold: true })];
   let y = 30;
   const measure = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
-  const roles = table.roles(head.layer, head.head);
+  const roles = table.roles(head);
   for (const role of roles) {
     const name = table.stack.roles[role.role]?.name ?? "";
     const words = `${name} ${withError(role.score, role.standard_error)}: ${evidenceInWords(role)}.`;
@@ -91,11 +83,7 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   const profile = profileOf(store, width);
   if (profile) {
     marks.push(textMark("mean weight by offset", 0, y + 4, palette.muted, 11));
-    const bars = profileMarks(profile, {
-      palette,
-      color: palette.positive,
-      brush: context.state.offsets.peek(),
-    });
+    const bars = profileMarks(profile, palette, context.state.offsets.peek());
     marks.push(...translate(bars, 0, y + 14));
     y += 14 + profile.height;
   }
@@ -104,40 +92,29 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
 
 /** Return the figure: the grid of all heads, and the panel of the chosen head beside or below. */
 export function atlasFigure(context: Context, store: AtlasStore): Figure {
-  const atlas = drawnYet(store.atlas.peek());
-  const stack = drawnYet(store.stack.peek());
   const { legend } = drawnYet(store.coloring.peek());
-  const palette = context.palette.peek();
-  const room = context.figure?.width === undefined ? undefined : context.width.peek();
+  const captions = drawnYet(store.captions.peek());
+  const room =
+    context.figure?.width === undefined ? Number.POSITIVE_INFINITY : context.width.peek();
   const grid = gridBox(context, store);
-  const left = room === undefined ? HEAD_WIDTH : room - grid.width - GAP;
+  const left = room - grid.width - GAP;
   const beside = left >= MIN_HEAD;
-  const chosen = headBox(context, store, Math.min(HEAD_WIDTH, beside ? left : (room as number)));
-  const marks = [
-    ...grid.marks,
-    ...(beside
-      ? translate(chosen.marks, grid.width + GAP, 0)
-      : translate(chosen.marks, 0, grid.height + GAP)),
-  ];
-  const captions = {
-    subtitle: subtitleOf(atlas, stack),
-    sentence: sentenceOf(drawnYet(store.table.peek()), drawnYet(store.head.peek())),
-    coverage: `${coverageOf(atlas, stack)} ${OMISSIONS}`,
+  const chosen = headBox(context, store, Math.min(HEAD_WIDTH, beside ? left : room));
+  const [x, y] = beside ? [grid.width + GAP, 0] : [0, grid.height + GAP];
+  const size = {
+    width: Math.max(grid.width, x + chosen.width),
+    height: Math.max(grid.height, y + chosen.height),
   };
-  const size = beside
-    ? {
-        width: grid.width + GAP + chosen.width,
-        height: Math.max(grid.height, chosen.height),
-      }
-    : { width: Math.max(grid.width, chosen.width), height: grid.height + GAP + chosen.height };
   return viewFigure(context, {
-    captions,
-    picture: sceneOf(size, [], marks),
+    captions: { ...captions, coverage: `${captions.coverage} ${OMISSIONS}` },
+    picture: sceneOf(size, [], [...grid.marks, ...translate(chosen.marks, x, y)]),
     ...(legend.kind === "roles"
-      ? { legend: (width: number) => roleBox(legend.entries, palette, width) }
+      ? { legend: (width) => roleBox(legend.entries, context.palette.peek(), width) }
       : { scales: [legendScale(legend)] }),
   });
 }
+
+type Column = readonly [name: string, cellOf: (head: HeadIndex) => string | number | null];
 
 /**
  * Return a CSV table with one row per head: its strongest role, all statistics, and the counts of
@@ -147,43 +124,40 @@ export function headsCsv(store: AtlasStore): string {
   const table = drawnYet(store.table.peek());
   const result = store.result.peek();
   const { stack } = table;
-  const rows = everyHead(stack).map(({ layer, head }) => {
-    const first = table.roles(layer, head)[0];
-    const count = result?.of(layer, head) ?? null;
-    return [
-      stack.name,
-      layer,
-      head,
-      first ? (stack.roles[first.role]?.name ?? "") : "none",
-      ...(first
-        ? [
-            first.score,
-            first.standard_error,
-            first.baseline,
-            first.low,
-            first.high,
-            first.p,
-            first.texts,
-          ]
-        : Array.from({ length: 7 }, () => null)),
-      ...stack.statistics.flatMap(({ baseline }, i) => {
-        const figure = table.figure(i, layer, head);
-        return [figure.mean, figure.error, ...(baseline ? [figure.baseline] : []), figure.texts];
-      }),
-      ...(result ? [count?.numFound ?? null, count?.numTotal ?? null] : []),
-    ];
-  });
-  const columns = [
-    ...["stack", "layer", "head", "role", "role_score", "role_standard_error", "role_baseline"],
-    ...["role_difference_low", "role_difference_high", "role_p", "role_texts"],
-    ...stack.statistics.flatMap(({ name, baseline }) =>
-      ["", "standard error", ...(baseline ? ["baseline"] : []), "texts"].map((of) =>
-        of === "" ? name : `${name}, ${of}`,
-      ),
-    ),
-    ...(result ? ["found_edges", "sampled_edges"] : []),
+  const ofRole = (name: string, field: Exclude<keyof AtlasRole, "role">): Column => [
+    name,
+    (head) => table.roles(head)[0]?.[field] ?? null,
   ];
-  return csvText(columns, rows);
+  const ofStatistic = ({ name, baseline }: AtlasStatistic, statistic: number): Column[] => [
+    [name, (head) => table.figure(statistic, head).mean],
+    [`${name}, standard error`, (head) => table.figure(statistic, head).error],
+    ...(baseline
+      ? [[`${name}, baseline`, (head) => table.figure(statistic, head).baseline] satisfies Column]
+      : []),
+    [`${name}, texts`, (head) => table.figure(statistic, head).texts],
+  ];
+  const columns: Column[] = [
+    ["stack", () => stack.name],
+    ["layer", ({ layer }) => layer],
+    ["head", ({ head }) => head],
+    ["role", (head) => stack.roles[table.roles(head)[0]?.role ?? -1]?.name ?? "none"],
+    ofRole("role_score", "score"),
+    ofRole("role_standard_error", "standard_error"),
+    ofRole("role_baseline", "baseline"),
+    ofRole("role_difference_low", "low"),
+    ofRole("role_difference_high", "high"),
+    ofRole("role_p", "p"),
+    ofRole("role_texts", "texts"),
+    ...stack.statistics.flatMap(ofStatistic),
+  ];
+  if (result) {
+    columns.push(["found_edges", (head) => result.of(head)?.numFound ?? null]);
+    columns.push(["sampled_edges", (head) => result.of(head)?.numTotal ?? null]);
+  }
+  return csvText(
+    columns.map(([name]) => name),
+    everyHead(stack).map((head) => columns.map(([, cellOf]) => cellOf(head))),
+  );
 }
 
 /** Return the functions and labels of the export menu. */

@@ -3,9 +3,9 @@
 import type { Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { paintMarks } from "../../draw/canvas";
-import type { ScoredHead } from "../../ui/head-grid/grid";
+import { isSameHead, type ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
-import { cellInWords, headTitle, sortedValue } from "./captions";
+import { headTitle, sortedValue } from "./captions";
 import type { AtlasProps } from "./controls";
 import { hasCaptions } from "./layout";
 import { cellMarks } from "./marks";
@@ -22,32 +22,22 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
   if (!table || !grid || !layout || !coloring) return null;
   const palette = context.palette.value;
   const [role, current] = [store.role.value, store.head.value];
-  const color = context.state.color.value;
-  const result = store.result.value;
-  const words = (layer: number, head: number): string => {
-    // While a search runs, show 0 of 0 edges for heads whose edges are not counted yet.
-    const count = result ? (result.of(layer, head) ?? { numFound: 0, numTotal: 0 }) : null;
-    return cellInWords(table, color, count, { layer, head });
-  };
-  const stepsBack = (layer: number, head: number): boolean =>
+  const isDim = (head: ScoredHead): boolean =>
     role !== undefined &&
     coloring.legend.kind === "roles" &&
-    (table.roles(layer, head)[0]?.role ?? null) !== role;
+    (table.roles(head)[0]?.role ?? null) !== role;
   const few = hasCaptions(grid.shown);
+  const first = grid.score === "role" ? "those of the rarest role" : `the highest ${grid.score}`;
   return (
     <VirtualHeadGrid
       store={store.heads}
       box={box}
-      label={
-        grid.columns
-          ? "Heads of all layers"
-          : `Heads of all layers, ${grid.score === "role" ? "those of the rarest role first" : `the highest ${grid.score} first`}`
-      }
+      label={`Heads of all layers${grid.columns ? "" : `, ${first} first`}`}
       corner="head"
       sparse={!few}
-      look={({ layer, head }) => ({
-        label: `${headTitle({ layer, head })}: ${words(layer, head)}`,
-        selected: layer === current?.layer && head === current.head,
+      look={(head) => ({
+        label: `${headTitle(head)}: ${coloring.words(head)}`,
+        selected: isSameHead(head, current),
       })}
       {...(!grid.columns &&
         few && {
@@ -62,21 +52,17 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
             </div>
           ),
         })}
-      hint={(cell) => ({
-        title: headTitle(cell),
-        rows: [{ color: "", text: words(cell.layer, cell.head), meant: false }],
-      })}
+      hint={(head) => ({ title: headTitle(head), rows: [{ text: coloring.words(head) }] })}
       painting={{
         follows: [store.coloring, store.role, context.palette],
         // `role` may be undefined. Convert it to a string, because an undefined source would mean
         // that data is still loading.
         sources: () => [coloring, String(role), palette, grid],
         paint: (canvas, cells) => {
-          cells.forEach((headCell, at) => {
-            if (!headCell) return;
-            const look = coloring.of(headCell.layer, headCell.head);
-            const dim = stepsBack(headCell.layer, headCell.head);
-            paintMarks(canvas, cellMarks(look, at * layout.across, 0, layout.cell, palette, dim));
+          cells.forEach((head, at) => {
+            if (!head) return;
+            const [look, x] = [coloring.of(head), at * layout.across];
+            paintMarks(canvas, cellMarks(look, x, 0, layout.cell, palette, isDim(head)));
           });
         },
         onPainted: (complete) => {

@@ -10,16 +10,13 @@ import {
   unitInWords,
   withError,
 } from "./captions";
-import { roleEntries } from "./coloring";
 import type { AtlasProps } from "./controls";
 
 export function ChosenHead({ context, store }: AtlasProps) {
   const [table, head] = [store.table.value, store.head.value];
   if (!table || !head) return null;
   const { stack } = table;
-  const roles = table.roles(head.layer, head.head);
-  const room = { palette: context.palette.value, theme: context.theme.value };
-  const entries = roleEntries(table, room);
+  const roles = table.roles(head);
   return (
     <section class="av-atlas-head" aria-label={headTitle(head)}>
       <h2 class="av-pane-title">{headTitle(head)}</h2>
@@ -28,8 +25,8 @@ export function ChosenHead({ context, store }: AtlasProps) {
         {roles.map((role) => {
           const kind = stack.roles[role.role];
           // A role has a colour only if it is the strongest role of at least one head.
-          const entry = entries.find((candidate) => candidate.role === role.role);
-          const color = entry?.color ?? room.palette.neutral;
+          const entry = store.roles.value?.find((candidate) => candidate.role === role.role);
+          const color = entry?.color ?? context.palette.value.neutral;
           return (
             <li key={role.role}>
               <RoleLetter sign={entry?.sign ?? "+"} color={color} />
@@ -65,7 +62,7 @@ export function Figures({ store }: AtlasProps) {
         </thead>
         <tbody>
           {table.stack.statistics.map(({ name, unit, definition }, i) => {
-            const { mean, error, baseline, texts } = table.figure(i, head.layer, head.head);
+            const { mean, error, baseline, texts } = table.figure(i, head);
             return (
               <tr key={name}>
                 <th scope="row" title={definitionInWords(definition)}>

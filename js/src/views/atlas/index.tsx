@@ -12,7 +12,6 @@ import headGridCss from "../../ui/head-grid/head-grid.css";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import css from "./atlas.css";
-import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import { ClassTable } from "./classes";
 import { AtlasControls, MatchedHeads, SearchWork } from "./controls";
 import { EdgeList } from "./edges";
@@ -61,10 +60,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   });
   const store = useMemo(() => createAtlasStore(context, gridWidth), []);
   const entries = useExports(context, atlasExports(context, store));
-  const summary = useComputed(() => {
-    const [table, head] = [store.table.value, store.head.value];
-    return table && head ? sentenceOf(table, head) : "";
-  });
+  const summary = useComputed(() => store.captions.value?.sentence ?? "");
   useEffect(
     () =>
       effect(() => {
@@ -74,12 +70,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       }),
     [],
   );
-  const [atlas, stack, table, head] = [
-    store.atlas.value,
-    store.stack.value,
-    store.table.value,
-    store.head.value,
-  ];
+  const captions = store.captions.value;
   const all = context.width.value;
   // The column of the grid is as wide as the grid, or wider if the legend needs it. The column of
   // the chosen head has the remaining width.
@@ -102,7 +93,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
     <ViewFrame
       context={context}
       name="Atlas"
-      subtitle={atlas && stack ? subtitleOf(atlas, stack) : ""}
+      subtitle={captions?.subtitle ?? ""}
       summary={summary}
       exports={entries}
       keys={KEYS}
@@ -110,12 +101,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       onStack={() => ({ heads: [], text: null, edge: null })}
       options={<AtlasControls context={context} store={store} />}
       work={<SearchWork context={context} store={store} />}
-      footer={
-        atlas &&
-        stack &&
-        table &&
-        head && <Footer sentence={sentenceOf(table, head)} coverage={coverageOf(atlas, stack)} />
-      }
+      footer={captions?.sentence && <Footer {...captions} />}
     >
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape for all controls inside. */}
       <div
@@ -159,7 +145,7 @@ const view = defineView<AtlasState>({
   css: headGridCss + css,
   component: AtlasView,
   pageTransport: recordedTransport,
-  described: describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>,
+  described: describedAtlas,
 });
 
 export const openPage = view.openPage;

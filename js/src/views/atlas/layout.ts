@@ -5,13 +5,20 @@
  * follow each other in reading order, and rows and columns have no meaning.
  */
 
-import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../ui/head-grid/grid";
+import {
+  type GridCells,
+  type GridLayout,
+  type HeadGrid,
+  inScrollBox,
+  SCROLLBAR,
+} from "../../ui/head-grid/grid";
 
-/** Minimum size in pixels of a cell in which a letter is drawn. */
-export const WITH_LETTER = 8;
 /** Minimum size in pixels of a cell in which a number is drawn. */
 export const WITH_NUMBER = 22;
 
+/** Minimum width and maximum height in pixels of the grid. A higher grid scrolls. */
+const MIN_WIDTH = 200;
+const MAX_HEIGHT = 1000;
 const MIN_CELL = 8;
 const MAX_CELL = 34;
 /** Pixels between cells smaller than `WIDE_CELL`. */
@@ -51,40 +58,31 @@ function gapOf(cell: number): number {
   return cell < WIDE_CELL ? NARROW_GAP : GAP;
 }
 
-export function layOut(options: {
-  columns: number;
-  rows: number;
-  /** Size and captions of a gallery's cells, or null if rows are layers. */
-  listed: { cell: number; captions: boolean } | null;
-  width: number;
-  mostHeight: number;
-  /** Whether the grid is for a figure of a stated width, which cannot scroll. */
-  printed?: boolean;
-}): GridLayout {
-  const { columns, rows, listed, width, printed = false } = options;
-  const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
-  const frame = 0;
-  const at = (room: number): GridCells => {
+/**
+ * Lay out a grid in a scroll box.
+ *
+ * @param printed whether the grid is for a figure of a stated width, which cannot scroll.
+ */
+export function layOut(grid: HeadGrid, available: number, printed: boolean): GridLayout {
+  const width = Math.max(MIN_WIDTH, available);
+  const gallery = !grid.columns;
+  const columns = grid.columns?.length ?? grid.rows[0]?.length ?? 1;
+  const layOutIn = (room: number): GridCells => {
     const wide = (left: number): number => Math.floor((room - left - BEYOND) / columns);
     const roomy = width >= SHORT_LABELS && wide(LABEL_WIDTH) >= WIDE_CELL + GAP;
-    const left = listed ? BEYOND : roomy ? LABEL_WIDTH : SHORT_LABEL_WIDTH;
+    const left = gallery ? BEYOND : roomy ? LABEL_WIDTH : SHORT_LABEL_WIDTH;
     const fitting = wide(left);
-    const cell =
-      listed?.cell ?? Math.max(MIN_CELL, Math.min(MAX_CELL, fitting - gapOf(fitting - NARROW_GAP)));
+    const cell = gallery
+      ? galleryOf(grid.shown, available).cell
+      : Math.max(MIN_CELL, Math.min(MAX_CELL, fitting - gapOf(fitting - NARROW_GAP)));
     const across = cell + gapOf(cell);
-    const down = across + (listed?.captions ? CAPTION_HEIGHT : 0);
-    const top = listed ? BEYOND : LABEL_HEIGHT;
-    const whole = { width: left + columns * across + BEYOND, height: top + rows * down + BEYOND };
+    const down = across + (gallery && hasCaptions(grid.shown) ? CAPTION_HEIGHT : 0);
+    const top = gallery ? BEYOND : LABEL_HEIGHT;
     return {
-      cell,
-      frame,
-      across,
-      down,
-      left,
-      top,
-      columns,
-      ...whole,
+      ...{ cell, frame: 0, across, down, left, top, columns },
+      width: left + columns * across + BEYOND,
+      height: top + grid.rows.length * down + BEYOND,
     };
   };
-  return inScrollBox(at, width, mostHeight);
+  return inScrollBox(layOutIn, width, printed ? Number.POSITIVE_INFINITY : MAX_HEIGHT);
 }

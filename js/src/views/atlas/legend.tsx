@@ -18,31 +18,25 @@ export function legendScale({ name, unit, low, end, color }: NumberScale): Legen
   };
 }
 
-/** Describe the ▲ mark at the median baseline. Return "" if the statistic has no baseline. */
-export function baselineInWords({ baseline }: NumberScale): string {
-  return baseline === null
-    ? ""
-    : `▲ baseline ${plainNumber(Number(baseline.toPrecision(2)))}, the median of heads`;
-}
-
 export function AtlasLegend({ context, store }: AtlasProps) {
   const coloring = store.coloring.value;
   if (!coloring) return null;
   const { legend } = coloring;
   if (legend.kind === "roles") return <Roles store={store} entries={legend.entries} />;
   const { low, end, baseline } = legend;
-  const share = baseline === null ? null : (baseline - low) / (end - low);
   return (
     <div class="av-atlas-scale" data-theme={context.theme.value}>
       <ColorLegend scale={legendScale(legend)} />
-      {share !== null && (
+      {baseline !== null && (
         <>
           <span
             class="av-atlas-baseline"
             aria-hidden="true"
-            style={{ left: `${100 * Math.max(0, Math.min(1, share))}%` }}
+            style={{ left: `${100 * Math.max(0, Math.min(1, (baseline - low) / (end - low)))}%` }}
           />
-          <p class="av-color-title">{baselineInWords(legend)}</p>
+          <p class="av-color-title">
+            ▲ baseline {plainNumber(Number(baseline.toPrecision(2)))}, the median of heads
+          </p>
         </>
       )}
     </div>

@@ -6,7 +6,8 @@
  * head's attention on matching pairs.
  */
 
-import type { AtlasStack } from "../../client/protocol";
+import type { AtlasClasses } from "../../client/protocol";
+import type { HeadIndex } from "../../ui/head-grid/grid";
 import { quoted } from "../../ui/text/captions";
 import { tokenMatcher } from "../../ui/text/token-search";
 import type { Edges, Texts, Tokens } from "./client/atlas";
@@ -18,18 +19,15 @@ export type SearchTerm =
   | { kind: "position"; position: number }
   | { kind: "token"; matches: (token: string) => boolean };
 
-/** Search text that matches any token. */
-const ANY = "*";
-
 /**
  * Parse the content of a search field. Return null if the field is empty.
  *
  * @throws Error if the content is "system:class" and the class does not exist in this system.
  */
-export function parseSearch(typed: string, classes: AtlasStack["classes"]): SearchTerm | null {
+export function parseSearch(typed: string, classes: AtlasClasses[]): SearchTerm | null {
   const term = typed.trim();
   if (term === "") return null;
-  if (term === ANY) return { kind: "any" };
+  if (term === "*") return { kind: "any" };
   const number = /^#(\d+)$/.exec(term);
   if (number) return { kind: "position", position: Number(number[1]) };
   const colon = term.indexOf(":");
@@ -37,7 +35,7 @@ export function parseSearch(typed: string, classes: AtlasStack["classes"]): Sear
   const system =
     colon < 0 ? -1 : classes.findIndex((candidate) => candidate.name.toLowerCase() === name);
   if (system >= 0) {
-    const { values } = classes[system] as AtlasStack["classes"][0];
+    const { values } = classes[system] as AtlasClasses;
     const value = term.slice(colon + 1).trim();
     const index = values.findIndex((candidate) => candidate.toLowerCase() === value.toLowerCase());
     if (index < 0) {
@@ -52,65 +50,53 @@ export function parseSearch(typed: string, classes: AtlasStack["classes"]): Sear
     return { kind: "class", system, value: index };
   }
   // Any other text is compared with the tokens.
-  const matches = tokenMatcher(term) as (token: string) => boolean;
-  return { kind: "token", matches };
+  return { kind: "token", matches: tokenMatcher(term) as (token: string) => boolean };
 }
 
 /** Maximum number of class names in an error message. */
 const MAX_NAMED = 8;
 
 /** Return 1 for each matching token and 0 for others, or null if every token matches. */
-function matchingTokens(sought: SearchTerm | null, texts: Texts, side: Tokens): Uint8Array | null {
+function matchingTokens(
+  sought: SearchTerm | null,
+  texts: Texts,
+  side: Tokens,
+): ArrayLike<number> | null {
   if (!sought || sought.kind === "any") return null;
-  const { count, entries, positions } = side;
-  const marks = new Uint8Array(count);
   if (sought.kind === "token") {
     // The vocabulary is smaller than the texts, so each of its entries is compared once.
     const matching = Uint8Array.from(texts.vocabulary, (token) => (sought.matches(token) ? 1 : 0));
-    for (let i = 0; i < count; i++) marks[i] = matching[entries[i] as number] as number;
-    return marks;
+    return side.entries.map((entry) => matching[entry] as number);
   }
-  const values = sought.kind === "class" ? side.classes[sought.system] : positions;
-  const target = sought.kind === "class" ? sought.value : sought.position;
-  for (let i = 0; i < count; i++) marks[i] = values?.[i] === target ? 1 : 0;
-  return marks;
+  const isClass = sought.kind === "class";
+  const values = isClass ? side.classes[sought.system] : side.positions;
+  const target = isClass ? sought.value : sought.position;
+  return values?.map((value) => (value === target ? 1 : 0)) ?? [];
 }
+
+/** Function that returns whether edge `i` of `edges` matches a search. */
+export type Search = (edges: Edges, i: number) => boolean;
 
 /**
- * Search terms applied to all stored tokens. `queries` and `keys` have 1 for matching tokens, in
- * the order of `Texts.queries` and `Texts.keys`, and are null if every token matches. `offsets` is
- * an inclusive range, or null for all offsets.
+ * Return the search for the given terms, which are compared with each stored token only once.
+ *
+ * @param offsets smallest and largest offset of the matching edges, or null for all offsets.
  */
-export interface Search {
-  queries: Uint8Array | null;
-  keys: Uint8Array | null;
-  offsets: readonly [number, number] | null;
-}
-
 export function searchOf(
   texts: Texts,
   query: SearchTerm | null,
   key: SearchTerm | null,
   offsets: readonly [number, number] | null,
 ): Search {
-  return {
-    queries: matchingTokens(query, texts, texts.queries),
-    keys: matchingTokens(key, texts, texts.keys),
-    offsets,
+  const queries = matchingTokens(query, texts, texts.queries);
+  const keys = matchingTokens(key, texts, texts.keys);
+  return (edges, i) => {
+    if (queries && queries[edges.queryToken[i] as number] !== 1) return false;
+    if (keys && keys[edges.keyToken[i] as number] !== 1) return false;
+    if (!offsets) return true;
+    const offset = (edges.key[i] as number) - (edges.query[i] as number);
+    return offset >= offsets[0] && offset <= offsets[1];
   };
-}
-
-/** Return whether edge `i` of `edges` matches a search. */
-export function matchesSearch(
-  edges: Edges,
-  i: number,
-  { queries, keys, offsets }: Search,
-): boolean {
-  if (queries && queries[edges.queryToken[i] as number] !== 1) return false;
-  if (keys && keys[edges.keyToken[i] as number] !== 1) return false;
-  if (!offsets) return true;
-  const offset = (edges.key[i] as number) - (edges.query[i] as number);
-  return offset >= offsets[0] && offset <= offsets[1];
 }
 
 /** Number of matching edges of a head, and number of all its edges. */
@@ -119,13 +105,16 @@ export interface Count {
   numTotal: number;
 }
 
+/** Return the share of matching edges, or null without edges. */
+export function shareOf({ numFound, numTotal }: Count): number | null {
+  return numTotal > 0 ? numFound / numTotal : null;
+}
+
 /** Count the matching edges of each head of a layer. */
 export function countMatches(edges: Edges, heads: number, search: Search): Count[] {
   return Array.from({ length: heads }, (_, head) => {
-    const [first, stop] = edges.of(head);
-    let numFound = 0;
-    for (let i = first; i < stop; i++) if (matchesSearch(edges, i, search)) numFound++;
-    return { numFound, numTotal: stop - first };
+    const all = edges.of(head);
+    return { numFound: all.filter((i) => search(edges, i)).length, numTotal: all.length };
   });
 }
 
@@ -141,4 +130,32 @@ export function wilson({ numFound, numTotal }: Count): [number, number] {
     (Z / (1 + square / numTotal)) *
     Math.sqrt((share * (1 - share)) / numTotal + square / (4 * numTotal * numTotal));
   return [numFound === 0 ? 0 : middle - half, numFound === numTotal ? 1 : middle + half];
+}
+
+/** Head with its number of matching edges. */
+export interface MatchedHead extends HeadIndex {
+  count: Count;
+}
+
+/** Result of a search over all heads. It is incomplete while the search runs. */
+export interface SearchResult {
+  /** Return the count of a head, or null if the head's edges are not counted yet. */
+  of: (head: HeadIndex) => Count | null;
+  /** Number of layers whose edges are counted. */
+  done: number;
+  /** Number of all layers. */
+  layers: number;
+  /** Heads whose edges are counted, ordered by decreasing share of matching edges. */
+  ranked: MatchedHead[];
+  /** Heads with at least one matching edge, in the same order. */
+  matching: MatchedHead[];
+}
+
+/**
+ * Sort heads by decreasing share of matching edges. Among equal shares, the head with the larger
+ * lower end of the confidence interval comes first.
+ */
+export function rankedByMatches<T extends { count: Count }>(heads: T[]): T[] {
+  const key = ({ count }: T): number => shareOf(count) ?? -1;
+  return [...heads].sort((a, b) => key(b) - key(a) || wilson(b.count)[0] - wilson(a.count)[0]);
 }

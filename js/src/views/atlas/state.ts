@@ -93,6 +93,8 @@ export function stackOf(stack: AtlasStack): StackDescription {
 /** Description of an atlas with the fields of a record's description. */
 export type DescribedAtlas = Description & { atlas: AtlasDescription };
 
-export function describedAtlas(atlas: AtlasDescription): DescribedAtlas {
+/** Convert the reply to "describe". */
+export function describedAtlas(answer: unknown): DescribedAtlas {
+  const atlas = answer as AtlasDescription;
   return { ...atlas, atlas, stacks: atlas.stacks.map(stackOf) };
 }

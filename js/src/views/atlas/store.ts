@@ -14,11 +14,13 @@ import {
   type HeadIndex,
   layerGrid,
   offeredHeads,
+  rankedCells,
   type ScoredHead,
 } from "../../ui/head-grid/grid";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign, same } from "../../ui/view/state";
+import { assign } from "../../ui/view/state";
+import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import {
   classWeightsOf,
   edgesOf,
@@ -34,40 +36,24 @@ import {
   byStatistic,
   type Coloring,
   everyHead,
-  rankedByMatches,
+  type RoleEntry,
+  roleEntries,
 } from "./coloring";
-import { galleryOf, hasCaptions, layOut } from "./layout";
+import { galleryOf, layOut } from "./layout";
 import {
   type Count,
   countMatches,
-  matchesSearch,
+  type MatchedHead,
   parseSearch,
+  rankedByMatches,
   type Search,
-  type SearchTerm,
+  type SearchResult,
   searchOf,
 } from "./search";
 import type { AtlasState, DescribedAtlas } from "./state";
 
-/** Head with its number of matching edges. */
-export interface MatchedHead extends HeadIndex {
-  count: Count;
-}
-
-/** Result of a search over all heads. It is incomplete while the search runs. */
-export interface SearchResult {
-  /** Return the count of a head, or null if the head's edges are not counted yet. */
-  of: (layer: number, head: number) => Count | null;
-  /** Number of layers whose edges are counted. */
-  done: number;
-  /** Number of all layers. */
-  layers: number;
-  /** Heads whose edges are counted, ordered by decreasing share of matching edges. */
-  ranked: MatchedHead[];
-}
-
 export type AtlasStore = ReturnType<typeof createAtlasStore>;
 
-const MAX_HEIGHT = 1000;
 /**
  * Maximum number of classes in the table of weights by class. An exported page does not contain
  * larger tables (`attnviz/atlas/page.py`).
@@ -77,21 +63,12 @@ export const MAX_CLASSES = 24;
 export function createAtlasStore(context: ViewContext<AtlasState>, width: ReadonlySignal<number>) {
   const { record, state, source } = context;
   const atlas = computed(() => (record.description.value as DescribedAtlas | null)?.atlas ?? null);
-  const stackName = computed(() => record.selection.value?.stack.name ?? null);
-  const stack = computed(
-    () => atlas.value?.stacks.find(({ name }) => name === stackName.value) ?? null,
-  );
-  const ofStack = <T>(ask: (stack: AtlasStack, ended: AbortSignal) => Promise<T>) => {
-    const answered = record.answer(stackName, async (_, ended) =>
-      ask(stack.peek() as AtlasStack, ended),
-    );
-    // After a change of the stack, drop the previous answer until the new one arrives.
-    return computed(() =>
-      answered.value && answered.value.question === stackName.value ? answered.value.answer : null,
-    );
-  };
-  const table = ofStack((stack, ended) => tableOf(source, stack, ended));
-  const texts = ofStack((stack, ended) => textsOf(source, stack.name, ended));
+  const stack = computed(() => {
+    const name = record.selection.value?.stack.name;
+    return atlas.value?.stacks.find((candidate) => candidate.name === name) ?? null;
+  });
+  const table = record.currentAnswer(stack, (stack, ended) => tableOf(source, stack, ended));
+  const texts = record.currentAnswer(stack, ({ name }, ended) => textsOf(source, name, ended));
 
   const head = computed<HeadIndex | null>(() => {
     const selection = record.selection.value;
@@ -99,150 +76,133 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     return selection && first !== undefined ? { layer: selection.layer, head: first } : null;
   });
   const layer = computed(() => {
-    const [name, now] = [stackName.value, head.value];
-    return name !== null && now ? { stack: name, layer: now.layer } : null;
+    const [currentStack, now] = [stack.value, head.value];
+    return currentStack && now && { stack: currentStack, layer: now.layer };
   });
-  const ofLayer = <T>(
-    ask: (stack: AtlasStack, layer: number, ended: AbortSignal) => Promise<T>,
-    asked = layer,
-  ) => {
-    const answered = record.answer(asked, async ({ layer }, ended) =>
-      ask(stack.peek() as AtlasStack, layer, ended),
-    );
-    return computed(() =>
-      answered.value && same(answered.value.question, layer.value) ? answered.value.answer : null,
-    );
-  };
-  const offsets = ofLayer((stack, at, ended) => offsetsOf(source, stack, at, ended));
-  // `edgesOf` looks up tokens in `texts`, so edges are requested after the texts have arrived.
-  const edgesAsked = computed(() => (texts.value ? layer.value : null));
-  const edges = ofLayer(
-    (stack, at, ended) => edgesOf(source, stack, at, texts.peek() as Texts, ended),
-    edgesAsked,
+  const offsets = record.currentAnswer(layer, ({ stack, layer }, ended) =>
+    offsetsOf(source, stack, layer, ended),
+  );
+  // `edgesOf` looks up tokens in the texts, so edges are requested after the texts have arrived.
+  const edgesAsked = computed(() => texts.value && layer.value);
+  const edges = record.currentAnswer(edgesAsked, ({ stack, layer }, ended) =>
+    edgesOf(source, stack, layer, texts.peek() as Texts, ended),
   );
 
-  const wantedSystem = signal("");
+  const chosenSystem = signal("");
   const systems = computed(() =>
     (stack.value?.classes ?? [])
       .filter(({ values }) => values.length > 0 && values.length <= MAX_CLASSES)
       .map(({ name }) => name),
   );
   const system = computed(() =>
-    systems.value.includes(wantedSystem.value) ? wantedSystem.value : (systems.value[0] ?? null),
+    systems.value.includes(chosenSystem.value) ? chosenSystem.value : (systems.value[0] ?? null),
   );
   const classesAsked = computed(() => {
-    const [name, now, of] = [stackName.value, head.value, system.value];
-    return name !== null && now && of !== null ? { stack: name, ...now, system: of } : null;
+    const [name, now, of] = [stack.value?.name, head.value, system.value];
+    return name !== undefined && now && of !== null ? { stack: name, ...now, system: of } : null;
   });
-  const classesGiven = record.answer(classesAsked, (asked, ended) =>
+  const classes = record.currentAnswer(classesAsked, (asked, ended) =>
     classWeightsOf(source, asked, ended),
   );
-  const classes = computed(() =>
-    classesGiven.value && same(classesGiven.value.question, classesAsked.value)
-      ? classesGiven.value.answer
-      : null,
-  );
 
-  const sought = computed(() => {
-    const classes = stack.value?.classes ?? [];
-    const read = (typed: string): { sought: SearchTerm | null; problem: string | null } => {
+  const terms = computed(() => {
+    const parse = (typed: string) => {
       try {
-        return { sought: parseSearch(typed, classes), problem: null };
+        return { term: parseSearch(typed, stack.value?.classes ?? []), problem: null };
       } catch (reason) {
-        return { sought: null, problem: (reason as Error).message };
+        return { term: null, problem: (reason as Error).message };
       }
     };
-    return { query: read(state.query_search.value), key: read(state.key_search.value) };
+    return { query: parse(state.query_search.value), key: parse(state.key_search.value) };
   });
-  const problem = computed(() => ({
-    query: sought.value.query.problem,
-    key: sought.value.key.problem,
-  }));
   const search = computed<Search | null>(() => {
-    const [tokens, { query, key }] = [texts.value, sought.value];
+    const [tokens, { query, key }] = [texts.value, terms.value];
     if (!tokens || query.problem !== null || key.problem !== null) return null;
-    return searchOf(tokens, query.sought, key.sought, state.offsets.value);
+    return searchOf(tokens, query.term, key.term, state.offsets.value);
   });
   const searching = computed(
-    () => sought.value.query.sought !== null || sought.value.key.sought !== null,
+    () => terms.value.query.term !== null || terms.value.key.term !== null,
   );
-  const result = createSearch(context, { stack, texts, search, searching });
+  const sought = computed(() => (searching.value ? search.value : null));
+  const result = createSearch(context, stack, texts, sought);
 
+  const roles = computed(() => table.value && roleEntries(table.value, context.palette.value));
   const coloring = computed<Coloring | null>(() => {
-    const [currentStack, numbers] = [stack.value, table.value];
-    if (!currentStack || !numbers) return null;
+    const [numbers, entries] = [table.value, roles.value];
+    if (!numbers || !entries) return null;
     const room = { palette: context.palette.value, theme: context.theme.value };
-    if (result.value) return byMatches(currentStack, room, result.value.of);
-    const statistic = currentStack.statistics.findIndex(({ name }) => name === state.color.value);
-    return statistic < 0 ? byRole(numbers, room) : byStatistic(numbers, statistic, room);
+    if (result.value) return byMatches(numbers.stack, room, result.value.of);
+    const statistic = numbers.indexOf(state.color.value);
+    return statistic < 0 ? byRole(numbers, entries) : byStatistic(numbers, statistic, room);
   });
 
   const grid = computed<HeadGrid | null>(() => {
-    const [now, numbers] = [record.selection.value, table.value];
-    if (!now || !numbers) return null;
+    const [now, numbers, entries] = [record.selection.value, table.value, roles.value];
+    if (!now || !numbers || !entries) return null;
     const offered = offeredHeads(now.stack, null);
-    const { perRow } = galleryOf(offered.flat().length, width.value);
-    const cells = orderedCells(numbers, state.order.value);
-    return cells
-      ? galleryGrid(now.stack, offered, cells, state.order.value, perRow)
-      : layerGrid(now.stack, offered);
+    const order = state.order.value;
+    const statistic = numbers.indexOf(order);
+    if (order !== "role" && statistic < 0) return layerGrid(now.stack, offered);
+    const cells =
+      order === "role"
+        ? cellsByRole(numbers, entries)
+        : rankedCells(now.stack, offered, numbers.means(statistic), null);
+    const { perRow } = galleryOf(cells.length, width.value);
+    return galleryGrid(now.stack, offered, cells, order, perRow);
   });
-  const layout = computed<GridLayout | null>(() => {
-    const now = grid.value;
-    if (!now) return null;
-    const listed = now.columns
-      ? null
-      : { cell: galleryOf(now.shown, width.value).cell, captions: hasCaptions(now.shown) };
-    return layOut({
-      columns: now.columns?.length ?? now.rows[0]?.length ?? 1,
-      rows: now.rows.length,
-      listed,
-      width: Math.max(200, width.value),
-      mostHeight: MAX_HEIGHT,
-      printed: isPrinted(context.figure),
-    });
-  });
+  const layout = computed<GridLayout | null>(
+    () => grid.value && layOut(grid.value, width.value, isPrinted(context.figure)),
+  );
   const heads = createHeadGrid({ grid, layout, current: head, isOpen: () => true });
 
-  const listed = computed<number[]>(() => {
-    const [layerEdges, now, sieve] = [edges.value, head.value, search.value];
-    if (!layerEdges || !now) return [];
-    const list = layerEdges[state.edges.value];
-    const [first, stop] = list.of(now.head);
-    const all = Array.from({ length: stop - first }, (_, i) => first + i);
-    return sieve ? all.filter((i) => matchesSearch(list, i, sieve)) : all;
-  });
-
   return {
-    atlas,
     stack,
     table,
     texts,
     /** Chosen head: the first head of the selection, or null until a record is loaded. */
     head,
-    /** Mean weights by offset in the chosen head's layer, or null until loaded. */
+    /** Mean weights by offset of each head in the chosen head's layer, or null until loaded. */
     offsets,
     edges,
     /** Name of the class system of the table, or null if every system has too many classes. */
     system,
     systems,
+    /** Weights of the chosen head by class of token, or null until loaded. */
     classes,
     chooseSystem: (name: string): void => {
-      wantedSystem.value = name;
+      chosenSystem.value = name;
     },
     /** Indices of the chosen head's edges that match the range of offsets and the search. */
-    listed,
+    listed: computed<number[]>(() => {
+      const [layerEdges, now, matches] = [edges.value, head.value, search.value];
+      if (!layerEdges || !now) return [];
+      const list = layerEdges[state.edges.value];
+      const all = list.of(now.head);
+      return matches ? all.filter((i) => matches(list, i)) : all;
+    }),
+    /** Roles with letters and colours, and an entry for heads without a role. */
+    roles,
     coloring,
     heads,
     grid,
     layout,
-    /** Prepared search, or null if a search text is invalid or the texts are not loaded. */
-    search,
     searching,
-    problem,
+    /** Errors of the search texts, or null. */
+    problems: computed(() => ({
+      query_search: terms.value.query.problem,
+      key_search: terms.value.key.problem,
+    })),
     result,
-    /** Width in pixels that is available for the grid. */
-    width,
+    /** Captions of the view, without a sentence until the head's roles are loaded. */
+    captions: computed(() => {
+      const [now, currentStack] = [atlas.value, stack.value];
+      if (!now || !currentStack) return null;
+      return {
+        subtitle: subtitleOf(now, currentStack),
+        sentence: table.value && head.value ? sentenceOf(table.value, head.value) : "",
+        coverage: coverageOf(now, currentStack),
+      };
+    }),
     /** Whether all data for the current state is loaded and the search, if any, is complete. */
     settled: computed(() => {
       const done = result.value === null || result.value.done === result.value.layers;
@@ -263,37 +223,15 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   };
 }
 
-/**
- * Return all heads ordered by "role" or by the statistic named `order`. Return null for any other
- * `order`, because the grid then has one row per layer.
- */
-function orderedCells(table: Table, order: string): ScoredHead[] | null {
-  const { stack } = table;
-  if (order === "role") {
-    const counts = new Map<number | null, number>();
-    const cells = everyHead(stack).map((headIndex) => {
-      const first = table.roles(headIndex.layer, headIndex.head)[0];
-      const role = first?.role ?? null;
-      counts.set(role, (counts.get(role) ?? 0) + 1);
-      return { ...headIndex, score: first?.score ?? null, role };
-    });
-    // The rarest role comes first, as in the legend.
-    const rank = (role: number | null): number =>
-      role === null
-        ? Number.POSITIVE_INFINITY
-        : (counts.get(role) ?? 0) + role / stack.roles.length;
-    return cells.sort((a, b) =>
-      a.role === b.role ? (b.score ?? 0) - (a.score ?? 0) : rank(a.role) - rank(b.role),
-    );
-  }
-  const statistic = stack.statistics.findIndex(({ name }) => name === order);
-  if (statistic < 0) return null;
-  const cells = everyHead(stack).map((headIndex) => ({
-    ...headIndex,
-    score: table.figure(statistic, headIndex.layer, headIndex.head).mean,
-  }));
-  const value = ({ score }: ScoredHead): number => score ?? Number.NEGATIVE_INFINITY;
-  return cells.sort((a, b) => value(b) - value(a));
+/** Return all heads with the scores of their strongest roles, in the order of the legend. */
+function cellsByRole(table: Table, entries: readonly RoleEntry[]): ScoredHead[] {
+  const ranks = new Map(entries.map(({ role }, rank) => [role, rank]));
+  const cells = everyHead(table.stack).map((head) => {
+    const [first] = table.roles(head);
+    const rank = ranks.get(first?.role ?? null) as number;
+    return { ...head, score: first?.score ?? null, rank };
+  });
+  return cells.sort((a, b) => a.rank - b.rank || (b.score ?? 0) - (a.score ?? 0));
 }
 
 /** Milliseconds between updates of a search result, to which `SHOWN_EVERY_OF_HEAD` is added. */
@@ -310,20 +248,15 @@ const SHOWN_EVERY_OF_HEAD = 0.1;
  */
 function createSearch(
   { record, source }: ViewContext<AtlasState>,
-  parts: {
-    stack: ReadonlySignal<AtlasStack | null>;
-    texts: ReadonlySignal<Texts | null>;
-    search: ReadonlySignal<Search | null>;
-    searching: ReadonlySignal<boolean>;
-  },
+  stack: ReadonlySignal<AtlasStack | null>,
+  texts: ReadonlySignal<Texts | null>,
+  search: ReadonlySignal<Search | null>,
 ): ReadonlySignal<SearchResult | null> {
-  const { stack, texts, search, searching } = parts;
   const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
   record.live(() => {
-    const [currentStack, sought] = [stack.value, search.value];
+    const [currentStack, tokens, sought] = [stack.value, texts.value, search.value];
     counted.value = new Map();
-    const tokens = texts.value;
-    if (!currentStack || !tokens || !sought || !searching.value) return undefined;
+    if (!currentStack || !tokens || !sought) return undefined;
     const controller = new AbortController();
     const counts = new Map<number, Count[]>();
     const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(currentStack);
@@ -350,17 +283,15 @@ function createSearch(
   });
   return computed(() => {
     const [currentStack, counts] = [stack.value, counted.value];
-    if (!currentStack || !search.value || !searching.value) return null;
-    const of = (layer: number, head: number): Count | null => counts.get(layer)?.[head] ?? null;
-    const finished = everyHead(currentStack).flatMap((headIndex): MatchedHead[] => {
-      const count = of(headIndex.layer, headIndex.head);
-      return count ? [{ ...headIndex, count }] : [];
-    });
-    return {
-      of,
-      done: counts.size,
-      layers: currentStack.layers.length,
-      ranked: rankedByMatches(finished),
-    };
+    if (!currentStack || !search.value) return null;
+    const of = ({ layer, head }: HeadIndex): Count | null => counts.get(layer)?.[head] ?? null;
+    const ranked = rankedByMatches(
+      everyHead(currentStack).flatMap((head): MatchedHead[] => {
+        const count = of(head);
+        return count ? [{ ...head, count }] : [];
+      }),
+    );
+    const matching = ranked.filter(({ count }) => count.numFound > 0);
+    return { of, done: counts.size, layers: currentStack.layers.length, ranked, matching };
   });
 }

@@ -3,83 +3,68 @@
  * stored edge. Pure functions.
  */
 
-import { isDotted, type RunningToken, runningText } from "../../ui/text/running-text";
-import type { Edge, Texts, Tokens } from "./client/atlas";
+import type { AtlasStack } from "../../client/protocol";
+import { quoted } from "../../ui/text/captions";
+import { type RunningToken, runningText } from "../../ui/text/running-text";
+import type { Edge, Edges, Texts, Tokens } from "./client/atlas";
 
-/** Number of tokens shown on each side of an edge's query or key. */
-const AROUND = 5;
-
-/** Token near an edge. */
-export interface WindowToken extends RunningToken {
+export interface StoredToken extends RunningToken {
   /** Whether the token is the edge's query, its key or both, or null if it is neither. */
   end: "query" | "key" | "both" | null;
-}
-
-const dotted = new WeakMap<Texts, boolean>();
-
-function dottedIn(texts: Texts): boolean {
-  const hasDots = dotted.get(texts) ?? isDotted(texts.vocabulary);
-  dotted.set(texts, hasDots);
-  return hasDots;
 }
 
 /** Name of the class of special tokens. An atlas may lack this class. */
 const SPECIAL = "special";
 
 /**
- * Return the stored tokens of a text at the positions for which `near` is true.
+ * Return the stored tokens of an edge's text in text order. The result has one list for "both". If
+ * queries and keys are different tokens, it has two lists, for "query" and "key".
  *
- * @param side the stored queries or the stored keys.
- * @param kinds names of the classes in the first class system.
+ * @param around maximum distance of the tokens from the edge's query or key.
  */
 export function storedTokens(
   texts: Texts,
-  side: Tokens,
-  text: number,
-  kinds: readonly string[],
-  near: (position: number) => boolean,
-): RunningToken[] {
-  const [first, stop] = side.of(text);
-  const special = kinds.indexOf(SPECIAL);
-  const tokens = [];
-  for (let i = first; i < stop; i++) {
-    const position = side.positions[i] as number;
-    if (!near(position)) continue;
-    const name = texts.nameOf(side, i);
-    tokens.push({ name, position, special: special >= 0 && side.classes[0]?.[i] === special });
-  }
-  return runningText(tokens, dottedIn(texts));
+  { classes: [kinds] }: AtlasStack,
+  { text, query, key }: Pick<Edge, "text" | "query" | "key">,
+  around = Number.POSITIVE_INFINITY,
+) {
+  const sides = texts.keys === texts.queries ? (["both"] as const) : (["query", "key"] as const);
+  const special = kinds?.values.indexOf(SPECIAL) ?? -1;
+  return sides.map((side) => {
+    const tokens = side === "key" ? texts.keys : texts.queries;
+    const isNear = (i: number): boolean => {
+      const position = tokens.positions[i] as number;
+      const [fromQuery, fromKey] = [Math.abs(position - query), Math.abs(position - key)];
+      return (side !== "key" && fromQuery <= around) || (side !== "query" && fromKey <= around);
+    };
+    const named = tokens
+      .of(text)
+      .filter(isNear)
+      .map((i) => ({
+        name: texts.nameOf(tokens, i),
+        position: tokens.positions[i] as number,
+        special: special >= 0 && tokens.classes[0]?.[i] === special,
+      }));
+    const ended = runningText(named, texts.dotted).map((token): StoredToken => {
+      const isQuery = side !== "key" && token.position === query;
+      const isKey = side !== "query" && token.position === key;
+      return { ...token, end: isQuery ? (isKey ? "both" : "query") : isKey ? "key" : null };
+    });
+    return { side, tokens: ended };
+  });
 }
 
-/**
- * Return the tokens around the query and the key of an edge. The result is one list in text order.
- * If queries and keys are different tokens, it has two lists: query tokens, then key tokens.
- */
-export function windowTokens(texts: Texts, edge: Edge, kinds: readonly string[]): WindowToken[][] {
-  const same = texts.keys === texts.queries;
-  const { text, query, key } = edge;
-  const near = (end: number, position: number): boolean => Math.abs(position - end) <= AROUND;
-  if (same) {
-    const both = storedTokens(
-      texts,
-      texts.queries,
-      text,
-      kinds,
-      (position) => near(query, position) || near(key, position),
-    );
-    return [
-      both.map((token): WindowToken => {
-        const at = token.position;
-        const end = at === query ? (at === key ? "both" : "query") : at === key ? "key" : null;
-        return { ...token, end };
-      }),
-    ];
-  }
-  return (["query", "key"] as const).map((end) => {
-    const side = end === "query" ? texts.queries : texts.keys;
-    const at = edge[end];
-    return storedTokens(texts, side, text, kinds, (position) => near(at, position)).map(
-      (token): WindowToken => ({ ...token, end: token.position === at ? end : null }),
-    );
-  });
+/** Return the texts of an edge's query and key, in quotation marks. */
+export function namesOf(texts: Texts, { text, query, key }: Edge): [string, string] {
+  const name = (side: Tokens, position: number): string =>
+    quoted(texts.nameOf(side, side.at(text, position)));
+  return [name(texts.queries, query), name(texts.keys, key)];
+}
+
+/** Return the edges of `head` in a text. An edge that is in several lists appears once. */
+export function edgesIn(lists: readonly Edges[], head: number, text: number): Edge[] {
+  const edges = lists
+    .flatMap((list) => list.of(head).map((i) => list.edge(i)))
+    .filter((edge) => edge.text === text);
+  return [...new Map(edges.map((edge) => [`${edge.query} ${edge.key}`, edge])).values()];
 }

@@ -1,60 +1,77 @@
-/** Pane of the selected text. The atlas stores only the tokens near stored edges. */
+/** Texts as running text, and the pane of the selected text. */
 
+import { Fragment } from "preact";
 import { rgbOf } from "../../ui/colors/palette";
-import { formatSmall, headName, quoted, several } from "../../ui/text/captions";
+import { formatSmall, headName, several } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
-import type { Edges } from "./client/atlas";
 import type { AtlasProps } from "./controls";
-import { storedTokens } from "./stored-tokens";
+import { edgesIn, namesOf, type StoredToken, storedTokens } from "./stored-tokens";
 
 /**
- * Return the edges of `head` in a text, from all `lists`. The key "5 3" of the map stands for the
- * edge from query position 5 to key position 3. An edge in several lists appears once.
+ * Tokens as running text. An ellipsis replaces missing tokens.
+ *
+ * @param describe returns the tooltip and the style of a token in a complete text. Without it, the
+ *   tokens are an extract.
  */
-export function edgesIn(
-  lists: readonly Edges[],
-  head: number,
-  text: number,
-): Map<string, { query: number; key: number; weight: number }> {
-  const edges = new Map<string, { query: number; key: number; weight: number }>();
-  for (const list of lists) {
-    const [first, stop] = list.of(head);
-    for (let i = first; i < stop; i++) {
-      if (list.text[i] !== text) continue;
-      const { query, key, weight } = list.edge(i);
-      edges.set(`${query} ${key}`, { query, key, weight });
-    }
-  }
-  return edges;
+export function Running({
+  tokens,
+  describe,
+}: {
+  tokens: readonly StoredToken[];
+  describe?: (token: StoredToken) => { title: string; style: string };
+}) {
+  const stored = (count: number): string =>
+    several(count, "token that is not stored", "tokens that are not stored");
+  return (
+    <>
+      {tokens.map((token, i) => {
+        const { text, gap, missing, special, end } = token;
+        const { title, style } = describe?.(token) ?? {};
+        return (
+          <Fragment key={token.position}>
+            {gap && " "}
+            {missing > 0 && (i > 0 || describe) && (
+              <span class="av-muted" title={describe && stored(missing)}>
+                {"… "}
+              </span>
+            )}
+            {end ? (
+              <mark class={`av-atlas-${end}`} title={title}>
+                {text}
+              </mark>
+            ) : (
+              <span class={special ? "av-muted" : undefined} title={title} style={style}>
+                {text}
+              </span>
+            )}
+          </Fragment>
+        );
+      })}
+    </>
+  );
 }
 
+/** Maximum number of edges that are listed in addition to the selected edge. */
+const MAX_OTHERS = 12;
+
+/** Pane of the selected text, with the other stored edges of the chosen head in this text. */
 export function TextPane({ context, store }: AtlasProps) {
   const { state } = context;
-  const [text, texts, head] = [state.text.value, store.texts.value, store.head.value];
-  if (text === null || !texts || !head) return null;
-  const anyKept = [texts.queries, texts.keys].some((side) => {
-    const [first, stop] = side.of(text);
-    return first < stop;
-  });
-  const edges = store.edges.value;
+  const [text, texts, edges] = [state.text.value, store.texts.value, store.edges.value];
+  const [stack, head] = [store.stack.value, store.head.value];
+  if (text === null || !texts || !stack || !head) return null;
   const [query, key] = state.edge.value ?? [-1, -1];
-  const kinds = store.stack.value?.classes[0]?.values ?? [];
-  const textEdges = edges
-    ? [...edgesIn([edges.strongest, edges.sampled], head.head, text).values()]
-    : [];
+  const sides = storedTokens(texts, stack, { text, query, key });
+  const textEdges = edges ? edgesIn([edges.strongest, edges.sampled], head.head, text) : [];
   const ofQuery = new Map(
     textEdges.filter((edge) => edge.query === query).map((edge) => [edge.key, edge.weight]),
   );
   const end = Math.max(0, ...ofQuery.values());
   const color = rgbOf(context.palette.value.positive).join(" ");
-  const same = texts.keys === texts.queries;
-  const sides = same ? (["both"] as const) : (["query", "key"] as const);
   const others = textEdges
     .filter((edge) => edge.query !== query || edge.key !== key)
     .sort((a, b) => b.weight - a.weight);
-  const name = (of: "queries" | "keys", position: number): string =>
-    quoted(texts.nameOf(texts[of], texts[of].at(text, position)));
   return (
     <section class="av-atlas-text" aria-label={`Text ${text}`}>
       <header class="av-row">
@@ -72,76 +89,46 @@ export function TextPane({ context, store }: AtlasProps) {
         </button>
       </header>
       <p class="av-muted">
-        {anyKept
+        {sides.some(({ tokens }) => tokens.length > 0)
           ? "Only the tokens around stored edges. The rest of the text and its other weights are not stored."
           : "No edges and no tokens of this text are stored."}
       </p>
-      {sides.map((side) => {
-        const of = side === "key" ? texts.keys : texts.queries;
-        return (
-          <p class="av-atlas-kept" key={side}>
-            {!same && <span class="av-muted">{side === "query" ? "Queries: " : "Keys: "}</span>}
-            {storedTokens(texts, of, text, kinds, () => true).map((token) => {
-              const weight = side === "query" ? 0 : (ofQuery.get(token.position) ?? 0);
-              const isQuery = side !== "key" && token.position === query;
-              const isKey = side !== "query" && token.position === key;
+      {sides.map(({ side, tokens }) => (
+        <p class="av-atlas-kept" key={side}>
+          {side !== "both" && (
+            <span class="av-muted">{side === "query" ? "Queries: " : "Keys: "}</span>
+          )}
+          <Running
+            tokens={tokens}
+            describe={({ name, position }) => {
+              const weight = side === "query" ? 0 : (ofQuery.get(position) ?? 0);
               const shade = shadeOf(weight, end);
-              const title = `${token.name}, ${token.position}${weight > 0 ? `, ${formatSmall(weight)}` : ""}`;
-              const kind = isQuery ? (isKey ? "both" : "query") : isKey ? "key" : null;
-              return (
-                <span key={token.position}>
-                  {token.gap && " "}
-                  {token.missing > 0 && (
-                    <span
-                      class="av-muted"
-                      title={several(
-                        token.missing,
-                        "token that is not stored",
-                        "tokens that are not stored",
-                      )}
-                    >
-                      {"… "}
-                    </span>
-                  )}
-                  {kind ? (
-                    <mark class={`av-atlas-${kind}`} title={title}>
-                      {token.text}
-                    </mark>
-                  ) : (
-                    <span
-                      title={title}
-                      class={token.special ? "av-muted" : undefined}
-                      style={shade > 0 ? `background:rgb(${color} / ${shade.toFixed(3)})` : ""}
-                    >
-                      {token.text}
-                    </span>
-                  )}
-                </span>
-              );
-            })}
-          </p>
-        );
-      })}
-      {others.length > 0 && <p class="av-muted">Other stored edges of this head in this text:</p>}
+              return {
+                title: `${name}, ${position}${weight > 0 ? `, ${formatSmall(weight)}` : ""}`,
+                style: shade > 0 ? `background:rgb(${color} / ${shade.toFixed(3)})` : "",
+              };
+            }}
+          />
+        </p>
+      ))}
       {others.length > 0 && (
-        <ul class="av-atlas-others">
-          {others.slice(0, MAX_OTHERS).map((edge) => (
-            <li key={`${edge.query} ${edge.key}`}>
-              <button
-                type="button"
-                class="av-chip"
-                onClick={() => assign(state, { edge: [edge.query, edge.key] })}
-              >
-                {name("queries", edge.query)} → {name("keys", edge.key)}{" "}
-                <b>{formatSmall(edge.weight)}</b>
-              </button>
-            </li>
-          ))}
-        </ul>
+        <>
+          <p class="av-muted">Other stored edges of this head in this text:</p>
+          <ul class="av-atlas-others">
+            {others.slice(0, MAX_OTHERS).map((edge) => (
+              <li key={`${edge.query} ${edge.key}`}>
+                <button
+                  type="button"
+                  class="av-chip"
+                  onClick={() => assign(state, { edge: [edge.query, edge.key] })}
+                >
+                  {namesOf(texts, edge).join(" → ")} <b>{formatSmall(edge.weight)}</b>
+                </button>
+              </li>
+            ))}
+          </ul>
+        </>
       )}
     </section>
   );
 }
-
-/** Maximum number of edges that are listed in addition to the selected edge. */
-const MAX_OTHERS = 12;

@@ -78,7 +78,6 @@ export type Setup = ViewSetup<AtlasState>;
 
 /** Create the state and the context of an atlas view for a transport. */
 export function setUp(changed: Partial<AtlasState>, transport: Transport): Setup {
-  const described = describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>;
   const state = { ...ATLAS_DEFAULTS, stack: "self", ...changed };
-  return setUpView<AtlasState>(state, new Source(transport, undefined, described));
+  return setUpView<AtlasState>(state, new Source(transport, undefined, describedAtlas));
 }

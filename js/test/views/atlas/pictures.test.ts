@@ -6,21 +6,14 @@ import { niceMaximum } from "../../../src/ui/colors/color-scales";
 import { inkOn, PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { signsOf } from "../../../src/ui/head-grid/head-roles";
 import {
-  cellInWords,
   definitionInWords,
   evidenceInWords,
   listedInWords,
   withError,
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
-import { byRole, byStatistic } from "../../../src/views/atlas/coloring";
-import {
-  barAt,
-  drawnBins,
-  nearestOffset,
-  type Profile,
-  profileMarks,
-} from "../../../src/views/atlas/marks";
+import { byRole, byStatistic, roleEntries } from "../../../src/views/atlas/coloring";
+import { barAt, layOutProfile, nearestOffset, profileMarks } from "../../../src/views/atlas/marks";
 import { ATLAS_HASH } from "../../../src/views/atlas/state";
 import { sentences } from "../../builders";
 import { contrast } from "../../sight";
@@ -45,8 +38,8 @@ describe("colours", () => {
       { roles, heads_per_layer: [10], layers: [0] },
       { roles: [roles.map((_, i) => [{ ...role, role: i } as never])] },
     );
-    const coloring = byRole(table, room);
-    const looks = roles.map((_, head) => coloring.of(0, head));
+    const coloring = byRole(table, roleEntries(table, room.palette));
+    const looks = roles.map((_, head) => coloring.of({ layer: 0, head }));
     expect(looks.slice(0, 8).map(({ fill }) => fill)).toEqual([...PALETTES.light.heads]);
     expect(looks.slice(8).map(({ fill }) => fill)).toEqual(Array(2).fill(PALETTES.light.neutral));
     expect(new Set(looks.map(({ sign }) => sign)).size).toBe(10);
@@ -62,12 +55,16 @@ describe("colours", () => {
     const table = tableOf({}, { means: [...means, ...means] });
     const { legend, of } = byStatistic(table, 0, room);
     expect(legend).toMatchObject({ kind: "scale", low: 0, end: niceMaximum(0.72), baseline: 0.25 });
-    expect(of(5, 1)).toMatchObject({ fill: null, sign: "–" });
-    expect(of(2, 1).sign).toBe(".72");
+    expect(of({ layer: 5, head: 1 })).toMatchObject({ fill: null, sign: "–" });
+    expect(of({ layer: 2, head: 1 }).sign).toBe(".72");
     // The background is light, so larger values are darker.
     const light = (fill: string | null): number => rgbOf(fill ?? "").reduce((a, b) => a + b);
-    expect(light(of(2, 0).fill)).toBeGreaterThan(light(of(5, 0).fill));
-    expect(light(of(5, 0).fill)).toBeGreaterThan(light(of(2, 1).fill));
+    expect(light(of({ layer: 2, head: 0 }).fill)).toBeGreaterThan(
+      light(of({ layer: 5, head: 0 }).fill),
+    );
+    expect(light(of({ layer: 5, head: 0 }).fill)).toBeGreaterThan(
+      light(of({ layer: 2, head: 1 }).fill),
+    );
   });
 
   it("of signed numbers are symmetric around zero", () => {
@@ -77,9 +74,12 @@ describe("colours", () => {
     ];
     const { legend, of } = byStatistic(tableOf({}, { means: [means, []] }), 0, room);
     expect(legend).toMatchObject({ low: -0.2, end: 0.2 });
-    expect(of(5, 0).fill).toBe(PALETTES.light.background);
-    expect(of(2, 0)).toMatchObject({ fill: PALETTES.light.negative, sign: "−.20" });
-    expect(of(5, 1).fill).toBe(PALETTES.light.positive);
+    expect(of({ layer: 5, head: 0 }).fill).toBe(PALETTES.light.background);
+    expect(of({ layer: 2, head: 0 })).toMatchObject({
+      fill: PALETTES.light.negative,
+      sign: "−.20",
+    });
+    expect(of({ layer: 5, head: 1 }).fill).toBe(PALETTES.light.positive);
   });
 
   it("have letters with a contrast of at least 4.5 to 1 in both themes", () => {
@@ -90,16 +90,15 @@ describe("colours", () => {
 });
 
 it("bars of offsets are found at their position, and only offsets can be brushed", () => {
-  const profile: Profile = {
-    labels: ["-2", "-1", "0", "1", "first", "rest"],
-    weights: Float32Array.of(0.1, 0.4, 0.2, Number.NaN, 0.3, 0),
-    // Bin 3 (offset 1) is not drawn: its weight is NaN, because no pair of tokens has this offset.
-    ...{ width: 400, height: 170, bins: [0, 1, 2, 4, 5], end: 0.5, beyond: null },
-  };
-  const style = { palette: PALETTES.light, color: "#0000ff", brush: null };
-  const bars = profileMarks(profile, style).filter(
-    (mark): mark is RectMark => mark.kind === "rect" && mark.meaning !== undefined,
+  const labels = ["-2", "-1", "0", "1", "first", "rest"];
+  // The offset 1 is not drawn: its weight is NaN, because no pair of tokens has this offset.
+  const weights = Float32Array.of(0.1, 0.4, 0.2, Number.NaN, 0.3, 0);
+  const profile = layOutProfile(labels, weights, 400);
+  const fills: unknown[] = [PALETTES.light.positive, PALETTES.light.neutral];
+  const bars = profileMarks(profile, PALETTES.light, null).filter(
+    (mark): mark is RectMark => mark.kind === "rect" && fills.includes(mark.fill),
   );
+  expect(profile.bars.map(({ offset }) => offset)).toEqual([-2, -1, 0, null, null]);
   expect(bars.map((bar) => barAt(profile, bar.x + bar.width / 2))).toEqual([0, 1, 2, 3, 4]);
   expect(new Set(bars.map(({ y, height }) => (y + height).toFixed(6))).size).toBe(1);
   expect(barAt(profile, 0)).toBe(-1);
@@ -118,27 +117,22 @@ describe("distant offsets", () => {
 
   it("are omitted if their bars would be invisible, which the axis mentions", () => {
     const weights = weightsOf(0.0049);
-    const drawn = drawnBins(labels, weights, 0.5);
-    expect(drawn.beyond).toBe(16);
-    expect(drawn.bins.map((bin) => labels[bin])).toEqual([
-      ...labels.slice(48, 65),
-      "first",
-      "rest",
-    ]);
-    const style = { palette: PALETTES.light, color: "#0000ff", brush: null };
-    const profile = { labels, weights, width: 600, height: 170, end: 0.5, ...drawn };
-    const texts = profileMarks(profile, style).map((mark) =>
+    const profile = layOutProfile(labels, weights, 600);
+    expect(profile.beyond).toBe(16);
+    const drawn = [...labels.slice(48, 65), "first", "rest"];
+    expect(profile.bars.map(({ label }) => label)).toEqual(drawn);
+    const texts = profileMarks(profile, PALETTES.light, null).map((mark) =>
       mark.kind === "text" ? mark.text : "",
     );
     expect(texts).toContain("offset of the key from the query; beyond 16: less than 0.005 each");
   });
 
   it("are drawn if a bar would be visible", () => {
-    const bins = labels.map((_, i) => i);
-    expect(drawnBins(labels, weightsOf(0.0051), 0.5)).toEqual({ bins, beyond: null });
+    const { bars, beyond } = layOutProfile(labels, weightsOf(0.0051), 600);
+    expect([bars.length, beyond]).toEqual([labels.length, null]);
     // The offsets below -16 have no weights at all, so the axis need not mention that they are
     // omitted.
-    expect(drawnBins(labels, weightsOf(0.5).fill(Number.NaN, 0, 48), 0.5).beyond).toBeNull();
+    expect(layOutProfile(labels, weightsOf(0.5).fill(Number.NaN, 0, 48), 600).beyond).toBeNull();
   });
 });
 
@@ -164,7 +158,7 @@ describe("captions", () => {
     "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts":
       evidenceInWords(role),
     "Attends to it.": definitionInWords("attends to it"),
-    "previous token not defined": cellInWords(undefinedEverywhere, "previous token", null, {
+    "previous token not defined": byStatistic(undefinedEverywhere, 0, room).words({
       layer: 2,
       head: 0,
     }),

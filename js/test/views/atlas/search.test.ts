@@ -3,8 +3,13 @@ import { describe, expect, it } from "vitest";
 import type { AtlasEdgeColumns } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
-import { rankedByMatches } from "../../../src/views/atlas/coloring";
-import { countMatches, parseSearch, searchOf, wilson } from "../../../src/views/atlas/search";
+import {
+  countMatches,
+  parseSearch,
+  rankedByMatches,
+  searchOf,
+  wilson,
+} from "../../../src/views/atlas/search";
 import { FIXTURE, pageTransport, STACK } from "./kernel";
 
 const CLASSES = STACK.classes;

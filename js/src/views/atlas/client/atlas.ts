@@ -18,8 +18,10 @@ import type {
   ClassesHeader,
   ClassesRequest,
 } from "../../../client/protocol";
-import { countHeads, type Source } from "../../../client/source";
-import { joinParts, type Reply } from "../../../client/transport";
+import { countHeads, headsOf, type Scores, type Source } from "../../../client/source";
+import { dataOf, joinParts, type Reply, type Requests } from "../../../client/transport";
+import type { HeadIndex } from "../../../ui/head-grid/grid";
+import { isDotted } from "../../../ui/text/running-text";
 
 /** Value of a statistic for one head. */
 export interface Figure {
@@ -43,12 +45,18 @@ export class Table {
     this.#answer = answer;
   }
 
-  /**
-   * Return the value of a statistic for one head.
-   *
-   * @param statistic index in `stack.statistics`.
-   */
-  figure(statistic: number, layer: number, head: number): Figure {
+  /** Return the index in `stack.statistics` of the statistic with a name, or -1. */
+  indexOf(name: string): number {
+    return this.stack.statistics.findIndex((statistic) => statistic.name === name);
+  }
+
+  /** Return the means of a statistic, given by its index, for all heads. */
+  means(statistic: number): Scores {
+    return this.#answer.means[statistic] ?? [];
+  }
+
+  /** Return the value of a statistic, given by its index, for one head. */
+  figure(statistic: number, { layer, head }: HeadIndex): Figure {
     const at = this.stack.layers.indexOf(layer);
     const { means, standard_errors, baselines, texts } = this.#answer;
     return {
@@ -60,7 +68,7 @@ export class Table {
   }
 
   /** Return the roles of a head, the strongest first. */
-  roles(layer: number, head: number): readonly AtlasRole[] {
+  roles({ layer, head }: HeadIndex): readonly AtlasRole[] {
     const at = this.stack.layers.indexOf(layer);
     return this.#answer.roles[at]?.[head] ?? [];
   }
@@ -89,9 +97,9 @@ export class Tokens {
       this.#starts[i + 1] = (this.#starts[i] as number) + length;
     });
     this.#indices = new Map(numbers.map((number, index) => [number, index]));
-    this.entries = flat(Int32Array, side.tokens);
-    this.positions = flat(Int32Array, side.positions);
-    this.classes = side.classes.map((texts) => flat(Int16Array, texts));
+    this.entries = new Int32Array(side.tokens.flat());
+    this.positions = new Int32Array(side.positions.flat());
+    this.classes = side.classes.map((texts) => new Int16Array(texts.flat()));
     const counts = [this.entries, ...this.classes].map((column) => column.length);
     if (counts.some((count) => count !== this.positions.length)) {
       throw new Error("The texts of the atlas have tokens without a position, or without a class.");
@@ -102,17 +110,16 @@ export class Tokens {
     return this.positions.length;
   }
 
-  /** Return the index of a text's first stored token, and the index after its last. */
-  of(text: number): [number, number] {
-    const index = this.#indices.get(text);
-    if (index === undefined) return [0, 0];
-    return [this.#starts[index] as number, this.#starts[index + 1] as number];
+  /** Return the indices of a text's stored tokens. */
+  of(text: number): number[] {
+    return indicesOf(this.#starts, this.#indices.get(text) ?? -1);
   }
 
   /** Return the index of the token at a position of a text, or -1 if it is not stored. */
   at(text: number, position: number): number {
-    let [low, high] = this.of(text);
-    const end = high;
+    const index = this.#indices.get(text) ?? -1;
+    const end = this.#starts[index + 1] as number;
+    let [low, high] = [this.#starts[index] ?? end, end];
     while (low < high) {
       const middle = (low + high) >> 1;
       if ((this.positions[middle] as number) < position) low = middle + 1;
@@ -122,17 +129,10 @@ export class Tokens {
   }
 }
 
-function flat<T extends Int32Array | Int16Array>(
-  kind: new (length: number) => T,
-  texts: readonly (readonly number[])[],
-): T {
-  const all = new kind(texts.reduce((sum, entries) => sum + entries.length, 0));
-  let at = 0;
-  for (const block of texts) {
-    all.set(block, at);
-    at += block.length;
-  }
-  return all;
+/** Return the indices from `starts[group]` up to `starts[group + 1]`. The group -1 has none. */
+function indicesOf(starts: Int32Array, group: number): number[] {
+  const [first, stop] = [starts[group] ?? 0, starts[group + 1] ?? 0];
+  return Array.from({ length: stop - first }, (_, i) => first + i);
 }
 
 /**
@@ -143,11 +143,14 @@ export class Texts {
   readonly vocabulary: readonly string[];
   readonly queries: Tokens;
   readonly keys: Tokens;
+  /** Whether tokens contain their leading space. */
+  readonly dotted: boolean;
 
   constructor({ numbers, vocabulary, queries, keys }: AtlasTexts) {
     this.vocabulary = vocabulary;
     this.queries = new Tokens(numbers, queries);
     this.keys = keys ? new Tokens(numbers, keys) : this.queries;
+    this.dotted = isDotted(vocabulary);
   }
 
   nameOf(side: Tokens, token: number): string {
@@ -196,9 +199,9 @@ export class Edges {
     while (head < heads) this.#starts[++head] = columns.head.length;
   }
 
-  /** Return the index of a head's first edge, and the index after its last edge. */
-  of(head: number): [number, number] {
-    return [this.#starts[head] ?? 0, this.#starts[head + 1] ?? 0];
+  /** Return the indices of a head's edges. */
+  of(head: number): number[] {
+    return indicesOf(this.#starts, head);
   }
 
   edge(i: number): Edge {
@@ -209,10 +212,6 @@ export class Edges {
       key: this.key[i] as number,
     };
   }
-
-  get bytes(): number {
-    return 24 * this.weight.length;
-  }
 }
 
 export interface LayerEdges {
@@ -220,120 +219,96 @@ export interface LayerEdges {
   sampled: Edges;
 }
 
-/** Mean weights by offset of all heads in a layer. */
-export interface Offsets {
-  layer: number;
-  /** Number of bins: one per offset, and the bins "first" and "rest". */
-  bins: number;
-  /** Weights of shape [heads][bins]. NaN if no query-key pair is in the bin. */
-  weights: Float32Array;
-}
-
-async function parsed<T>(first: Reply, more: (part: number) => Promise<Reply>): Promise<T> {
-  const bytes = await inflate(await joinParts(first, more));
-  return JSON.parse(new TextDecoder().decode(bytes)) as T;
-}
-
-export async function tableOf(
+/** Request all parts of an answer that is JSON, and return the result of `read`. */
+function fetchJson<N extends "statistics" | "texts" | "edges", A, T>(
   source: Source,
-  stack: AtlasStack,
+  name: N,
+  request: Requests[N],
+  read: (answer: A) => T,
+  bytesOf: (result: T) => number,
   signal?: AbortSignal,
-): Promise<Table> {
-  const request = { stack: stack.name };
-  const read = async (reply: Reply): Promise<Table> =>
-    new Table(
-      stack,
-      await parsed<AtlasTable>(reply, (part) =>
-        source.transport.request("statistics", { ...request, part }, signal),
-      ),
+): Promise<T> {
+  const join = async (first: Reply): Promise<T> => {
+    const parts = await joinParts(first, (part) =>
+      source.transport.request(name, { ...request, part }, signal),
     );
-  const bytes = 32 * countHeads(stack) * stack.statistics.length;
-  return source.fetch("statistics", request, read, () => bytes, signal);
+    return read(JSON.parse(new TextDecoder().decode(await inflate(parts))) as A);
+  };
+  return source.fetch(name, request, join, bytesOf, signal);
 }
 
-export async function textsOf(source: Source, stack: string, signal?: AbortSignal): Promise<Texts> {
-  const read = async (reply: Reply): Promise<Texts> =>
-    new Texts(
-      await parsed<AtlasTexts>(reply, (part) =>
-        source.transport.request("texts", { stack, part }, signal),
-      ),
-    );
+export function tableOf(source: Source, stack: AtlasStack, signal?: AbortSignal): Promise<Table> {
+  const read = (answer: AtlasTable): Table => new Table(stack, answer);
+  const bytes = 32 * countHeads(stack) * stack.statistics.length;
+  return fetchJson(source, "statistics", { stack: stack.name }, read, () => bytes, signal);
+}
+
+export function textsOf(source: Source, stack: string, signal?: AbortSignal): Promise<Texts> {
+  const read = (answer: AtlasTexts): Texts => new Texts(answer);
   const bytes = ({ queries, vocabulary }: Texts): number =>
     queries.count * (8 + 2 * queries.classes.length) + 40 * vocabulary.length;
-  return source.fetch("texts", { stack }, read, bytes, signal);
+  return fetchJson(source, "texts", { stack }, read, bytes, signal);
 }
 
 /** Load the edges of a layer and look up their tokens in `texts`. */
-export async function edgesOf(
+export function edgesOf(
   source: Source,
   stack: AtlasStack,
   layer: number,
   texts: Texts,
   signal?: AbortSignal,
 ): Promise<LayerEdges> {
-  const request = { stack: stack.name, layer };
-  const heads = stack.heads_per_layer[stack.layers.indexOf(layer)] ?? 0;
-  const read = async (reply: Reply): Promise<LayerEdges> => {
-    const answer = await parsed<AtlasEdges>(reply, (part) =>
-      source.transport.request("edges", { ...request, part }, signal),
-    );
-    return {
-      strongest: new Edges(answer.strongest, heads, texts),
-      sampled: new Edges(answer.sampled, heads, texts),
-    };
-  };
-  const bytes = ({ strongest, sampled }: LayerEdges): number => strongest.bytes + sampled.bytes;
-  return source.fetch("edges", request, read, bytes, signal);
+  const heads = headsOf(stack, layer).length;
+  const read = ({ strongest, sampled }: AtlasEdges): LayerEdges => ({
+    strongest: new Edges(strongest, heads, texts),
+    sampled: new Edges(sampled, heads, texts),
+  });
+  const bytes = ({ strongest, sampled }: LayerEdges): number =>
+    24 * (strongest.weight.length + sampled.weight.length);
+  return fetchJson(source, "edges", { stack: stack.name, layer }, read, bytes, signal);
 }
 
-export async function offsetsOf(
+/** Return the weights in a reply. @throws Error if their number is not `count`. */
+function weightsIn(reply: Reply, count: number): Float32Array {
+  const bytes = asBytes(dataOf(reply));
+  if (bytes.length !== 4 * count) {
+    throw new Error(
+      `The reply has ${bytes.length} bytes, but ${count} weights need ${4 * count} bytes.`,
+    );
+  }
+  return new Float32Array(bytes.slice().buffer);
+}
+
+/**
+ * Load the mean weights of a layer by offset. The array of a head has one weight per bin of
+ * `stack.offsets`, which is NaN if no query-key pair is in the bin.
+ */
+export function offsetsOf(
   source: Source,
   stack: AtlasStack,
   layer: number,
   signal?: AbortSignal,
-): Promise<Offsets> {
-  const read = ({ header, data }: Reply): Offsets => {
-    const { bins } = header as { bins: number };
-    const bytes = asBytes(data ?? new ArrayBuffer(0));
-    const heads = stack.heads_per_layer[stack.layers.indexOf(layer)] ?? 0;
-    if (bytes.length !== 4 * bins * heads || bins !== stack.offsets.length) {
-      throw new Error(
-        `The reply has ${bytes.length} bytes for ${bins} offsets, but ${heads} heads need ${stack.offsets.length} offsets each.`,
-      );
-    }
-    return { layer, bins, weights: new Float32Array(bytes.slice().buffer) };
+): Promise<Float32Array[]> {
+  const heads = headsOf(stack, layer);
+  const bins = stack.offsets.length;
+  const read = (reply: Reply): Float32Array[] => {
+    const weights = weightsIn(reply, bins * heads.length);
+    return heads.map((head) => weights.subarray(head * bins, (head + 1) * bins));
   };
-  const request = { stack: stack.name, layer };
-  return source.fetch("offsets", request, read, (o) => o.weights.byteLength, signal);
+  const bytes = 4 * bins * heads.length;
+  return source.fetch("offsets", { stack: stack.name, layer }, read, () => bytes, signal);
 }
 
-/** Mean weights of one head from each class of query tokens to each class of key tokens. */
-export interface ClassWeights {
-  layer: number;
-  head: number;
-  /** Name of the class system. */
-  system: string;
-  /** Number of classes in the system. */
-  classes: number;
-  /** Weights of shape [query classes][key classes]. NaN if no query has the class. */
-  weights: Float32Array;
-}
-
-export async function classWeightsOf(
+/**
+ * Load the mean weights of one head from each class of query tokens to each class of key tokens, of
+ * shape [query classes][key classes]. A weight is NaN if no query has the class.
+ */
+export function classWeightsOf(
   source: Source,
   request: ClassesRequest,
   signal?: AbortSignal,
-): Promise<ClassWeights> {
-  const { layer, head, system } = request;
-  const read = ({ header, data }: Reply): ClassWeights => {
-    const { classes } = header as ClassesHeader;
-    const bytes = asBytes(data ?? new ArrayBuffer(0));
-    if (bytes.length !== 4 * classes ** 2) {
-      throw new Error(
-        `The reply has ${bytes.length} bytes, but ${classes} classes need ${4 * classes ** 2}.`,
-      );
-    }
-    return { layer, head, system, classes, weights: new Float32Array(bytes.slice().buffer) };
-  };
-  return source.fetch("classes", request, read, (w) => w.weights.byteLength, signal);
+): Promise<Float32Array> {
+  const read = (reply: Reply): Float32Array =>
+    weightsIn(reply, (reply.header as ClassesHeader).classes ** 2);
+  return source.fetch("classes", request, read, (weights) => weights.byteLength, signal);
 }
