@@ -574,7 +574,7 @@ function Keys({ keys }: { keys: readonly Shortcut[] }) {
   return (
     <dl class="av-keys">
       {[...keys, ["?", "show or hide these keys"] as const].map(([key, meaning]) => (
-        <div key={key}>
+        <div key={meaning}>
           <dt>{key}</dt>
           <dd>{meaning}</dd>
         </div>

@@ -42,6 +42,7 @@ import {
 interface PlotProps {
   context: ViewContext<HeatMapState>;
   store: HeatMapStore;
+  choose?: "head" | "heads";
 }
 
 /**
@@ -132,10 +133,15 @@ function moveCursor(store: HeatMapStore, by: BySide<number>): void {
   if (follow.query !== 0 || follow.key !== 0) store.pan(follow);
 }
 
-/** Return the keyboard shortcuts and gestures of the heat map. */
+/**
+ * Return the keyboard shortcuts and gestures of the heat map.
+ *
+ * @param choose whether a digit chooses the only head, or adds and removes one of several heads.
+ */
 export function heatMapShortcuts(
   context: ViewContext<HeatMapState>,
   store: HeatMapStore,
+  choose: "head" | "heads" = "heads",
 ): readonly Shortcut[] {
   const move = (query: number, key: number) => (event: KeyboardEvent) => {
     const cells = event.shiftKey ? 10 : 1;
@@ -173,12 +179,12 @@ export function heatMapShortcuts(
     ["double-click", "zoom in, with Shift zoom out"],
     ["drag", "move the window"],
     ["two fingers", "zoom in or out between them"],
-    ...recordShortcuts(context),
+    ...recordShortcuts(context, choose),
     findShortcut(context),
   ];
 }
 
-export function HeatMapPlot({ context, store }: PlotProps) {
+export function HeatMapPlot({ context, store, choose }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const drag = useRef<{ x: number; y: number; windows: BySide<Range>; moved: boolean } | null>(
@@ -322,7 +328,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
         onClick,
         onDblClick: (event: MouseEvent) => zoomAt(pointIn(plot.current, event), !event.shiftKey),
         onKeyDown: (event: KeyboardEvent) =>
-          runKey(event, actionsOf(heatMapShortcuts(context, store))),
+          runKey(event, actionsOf(heatMapShortcuts(context, store, choose))),
         onBlur: () => {
           store.cursor.value = null;
         },

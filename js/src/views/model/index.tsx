@@ -29,7 +29,7 @@ import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
 import { coverageOf, layersInWords, sentenceOf, subtitleOf } from "./captions";
-import { Detail } from "./detail";
+import { Detail, detailShortcuts } from "./detail";
 import { type Exported, figureParts, headsCsv, loadAll } from "./figure";
 import { ModelGrid } from "./grid";
 import type { Layout } from "./layout";
@@ -103,7 +103,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       subtitle={selection && grid ? subtitleOf(selection, grid, store.anyMap.value) : ""}
       summary={summary}
       exports={entries}
-      keys={KEYS}
+      keys={[...KEYS, ...(store.detail.value ? detailShortcuts(store.detail.value) : [])]}
       choose="none"
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
       options={<Options context={context} store={store} />}

@@ -6,7 +6,7 @@
  * larger heat map of the open head.
  */
 
-import { batch, computed, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
@@ -24,6 +24,9 @@ import {
 import { type HeadRole, signsOfHeads } from "../../ui/head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../../ui/head-grid/pinned-weights";
 import { createHeadGrid } from "../../ui/head-grid/store";
+import { sentence } from "../../ui/heat-map/captions";
+import { createHeatMapImage, createHeatMapStore } from "../../ui/heat-map/store";
+import { sharingRoom } from "../../ui/image/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
@@ -53,9 +56,29 @@ const MIN_HEIGHT = 240;
 /** Maximum height of the grid in a dashboard. A wide grid has other panes below it. */
 const embeddedHeight = (width: number): number => (width >= 560 ? 250 : 420);
 
+/** Create the context and the stores of the heat map, which shows only the open head. */
+export function createDetail(
+  context: ViewContext<ModelState>,
+  width: ReadonlySignal<number>,
+  setDrawn: (drawnId: string | null) => void,
+) {
+  const selection = computed(() => {
+    const now = context.record.selection.value;
+    const chosen = now?.chosen.slice(0, 1) ?? [];
+    return now && { ...now, chosen, heads: chosen };
+  });
+  const record = { ...context.record, selection };
+  const inner = sharingRoom({ ...context, record, width, setDrawn });
+  const matrix = createHeatMapStore(inner);
+  return { context: inner, matrix, panel: createHeatMapImage(inner, matrix) };
+}
+
+export type DetailStore = ReturnType<typeof createDetail>;
+
 export function createModelStore(context: ViewContext<ModelState>) {
   const { record, state, source } = context;
   const size = signal<CellSize>("fit");
+  const detail = signal<DetailStore | null>(null);
 
   const stack = computed(() => record.selection.value?.stack ?? null);
   const offered = computed(() =>
@@ -221,12 +244,20 @@ export function createModelStore(context: ViewContext<ModelState>) {
     gridDrawn: signal<string | null>(null),
     /** Whether the detail is drawn. */
     detailDrawn: signal(false),
+    /** Context and stores of the detail, or null if no detail is shown. */
+    detail,
     /**
      * Captions of the view while the detail is open: the sentence below the grid, and the text for
      * screen readers. They are more exact than captions from the pooled map of the head. Null until
      * the detail has loaded.
      */
-    detailCaptions: signal<{ sentence: string; summary: string } | null>(null),
+    detailCaptions: computed(() => {
+      const heatMap = detail.value?.matrix.pinned.value;
+      if (!detail.value || !heatMap) return null;
+      const { matrix, panel } = detail.value;
+      const summary = `${matrix.summary.value} ${panel.caption.value}`.trim();
+      return { sentence: sentence(heatMap), summary };
+    }),
     /** Progress of an export, which is shown below the view. Null if no export is running. */
     exporting: signal<string | null>(null),
     /** Return the layout of a figure. It has the full width, no detail and no scroll box. */

@@ -1,12 +1,14 @@
-import { expect, it, onTestFinished } from "vitest";
+import { beforeEach, expect, it, onTestFinished } from "vitest";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/model";
 import { described, pageOf, stackOf, sticky, tokensOf } from "../../builders";
 import { drawnIn, mount, until, useFakeClock } from "../../dom";
 
 useFakeClock();
+beforeEach(() => history.replaceState(null, "", "#"));
 
-it("names the sampled queries of a long text", async () => {
+/** Open a view of a long text, whose heads are ordered by a pattern. */
+async function openLongText(): Promise<AttnvizElement> {
   const layers: [number, number][] = [
     [2, 3],
     [5, 2],
@@ -34,14 +36,37 @@ it("names the sampled queries of a long text", async () => {
   const root: AttnvizElement = mount(null);
   onTestFinished(openPage(root, data));
   await drawnIn(root);
+  return root;
+}
+
+function openHead(root: AttnvizElement): void {
+  root.querySelector<HTMLElement>('[aria-label="Layer 5, head 1, induction 1.00"]')?.click();
+}
+
+it("names the sampled queries of a long text", async () => {
+  const root = await openLongText();
   const words = (): string => root.querySelector(".av-words")?.textContent ?? "";
   expect(words()).toContain(
     "By induction, estimated from the queries of a sample of 2 that have such keys, strongest first",
   );
   expect(words()).toContain("Thumbnails are a sample: each row is one query, 2 of 4;");
-  root.querySelector<HTMLElement>('[aria-label="Layer 5, head 1, induction 1.00"]')?.click();
+  openHead(root);
   await until(() => expect(words()).toMatch(/Strongest of 2 queries: “two” to “.*”, 1\.00/));
   const rows = (await root.attnviz?.csv())?.split("\r\n") ?? [];
   expect(rows[1]).toMatch(/^"self",5,1,1,1,1,"two",2,/);
   expect(await root.attnviz?.svg()).toContain("row is one query, 2 of 4");
+});
+
+it("lists the keys of the open head in the help", async () => {
+  const root = await openLongText();
+  const help = (): string => root.querySelector(".av-keys")?.textContent ?? "";
+  const frame = root.querySelector(".av-frame") as HTMLElement;
+  frame.dispatchEvent(new KeyboardEvent("keydown", { key: "?", bubbles: true }));
+  await until(() => expect(help()).toContain("Enteropen the head in detail"));
+  expect(help()).not.toContain("in the detail:");
+  openHead(root);
+  await until(() => expect(help()).toContain("0 … 9in the detail: choose a head"));
+  expect(help()).toContain("+ −in the detail: zoom in, zoom out");
+  // The detail has no mean of several heads and no search field.
+  expect(help()).not.toMatch(/show the mean|find a token/);
 });
