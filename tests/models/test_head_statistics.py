@@ -140,21 +140,21 @@ def test_an_interrupted_run_continues_with_its_checkpoint(
 ) -> None:
     model, tokenizer = tiny_bert
     path = tmp_path / "checkpoint.safetensors"
-    add = HeadStatistics.add
-    added: list[None] = []
+    add = HeadStatistics._add
+    added: list[Any] = []
 
-    def interrupted(self: HeadStatistics, *args: Any, **options: Any) -> None:
-        if len(added) == 5:
+    def interrupted(self: HeadStatistics, texts: Any) -> None:
+        if len(added) >= 5:
             raise KeyboardInterrupt
-        add(self, *args, **options)
-        added.append(None)
+        add(self, texts)
+        added.extend(texts)
 
     options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
     with monkeypatch.context() as patch:
-        patch.setattr(HeadStatistics, "add", interrupted)
+        patch.setattr(HeadStatistics, "_add", interrupted)
         with pytest.raises(KeyboardInterrupt):
             head_statistics(model, TEXTS, **options)
-    assert HeadStatistics.load(path).texts == 5
+    assert HeadStatistics.load(path).texts == len(added) < 10
     with pytest.raises(FileExistsError, match="Pass resume=True to continue it"):
         head_statistics(model, TEXTS, **options)
     result = head_statistics(model, TEXTS, resume=True, **options)

@@ -14,7 +14,7 @@ texts (`KeptEdges.words`). Views and exported pages use the same integers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -111,8 +111,11 @@ class EdgeColumns:
     weight: NDArray[np.float32]
 
     @classmethod
-    def of(cls, text: int, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
-        """Return edges of the text with the index `text`, with arrays of the documented dtypes."""
+    def of(cls, text: Any, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
+        """Return edges with arrays of the documented dtypes.
+
+        `text` is the index of the text of all edges, or an array with one index for each edge.
+        """
         return cls(
             np.asarray(order, np.uint64),
             np.asarray(head, np.int32),
@@ -236,14 +239,14 @@ class KeptEdges:
         The edges. In the result of `joined`, they are sorted by head, and the edges of a head by
         descending `order`.
     tokens : tuple of NearTokens
-        Tokens near the edges, or all tokens in the result of `of_text`. The tuple has one item if
+        Tokens near the edges, or all tokens in the result of `of_texts`. The tuple has one item if
         queries and keys are the same tokens, otherwise one item for queries and one for keys.
     words : tuple of tuple of str
         Distinct strings, one tuple for each row of `NearTokens.codes`: texts of tokens in the
         first, and the names of the classes of a system in each of the others.
     max_edges : int
         Maximum number of strongest edges, and of sampled edges, of each head in the result of
-        `joined`. 0 in the result of `of_text`, which has no maximum.
+        `joined`. 0 in the result of `of_texts`, which has no maximum.
 
     Examples
     --------
@@ -251,7 +254,7 @@ class KeptEdges:
     >>> one = EdgeColumns.of(5, order=[9], head=[0], query=[1], key=[0], weight=[0.5])
     >>> classes, names = {"pos": np.array([0, -1])}, {"pos": ("DET",)}
     >>> facts = TokenFacts(Tokens.of(["the", "cat"]), classes, names)
-    >>> edges = KeptEdges.of_text(5, one, one, [facts], num_heads=1)
+    >>> edges = KeptEdges.of_texts({5: [facts]}, one, one, num_heads=1)
     >>> edges.words, edges.tokens[0].codes.tolist()
     ((('the', 'cat'), ('DET',)), [[0, 1], [0, -1]])
     >>> edges.edge(edges.strongest, 0).window
@@ -266,28 +269,32 @@ class KeptEdges:
     max_edges: int = 0
 
     @classmethod
-    def of_text(
+    def of_texts(
         cls,
-        text: int,
+        sides: Mapping[int, Sequence[TokenFacts]],
         strongest: EdgeColumns,
         sampled: EdgeColumns,
-        sides: Sequence[TokenFacts],
         *,
         num_heads: int,
     ) -> KeptEdges:
-        """Return the given edges of one text, with all tokens of the text.
+        """Return the given edges of some texts, with all tokens of these texts.
 
-        `sides` has one item if queries and keys are the same tokens, otherwise two: the query
-        tokens and the key tokens.
+        `sides` has, for the index of each text, one item if queries and keys are the same tokens,
+        otherwise two: the query tokens and the key tokens.
         """
-        codes_of: list[dict[str, int]] = [{}, *({} for _ in sides[0].names)]
-        tokens = []
-        for facts in sides:
-            rows = [_codes(facts.tokens.text, codes_of[0])[:-1]]
-            for system, known in zip(facts.names, codes_of[1:], strict=True):
-                rows.append(_codes(facts.names[system], known)[facts.classes[system]])
-            positions = np.arange(len(facts), dtype=np.int32)
-            tokens.append(NearTokens(np.full(len(positions), text), positions, np.stack(rows)))
+        codes_of: list[dict[str, int]] = []
+        by_text = []
+        for text, of_text in sides.items():
+            codes_of = codes_of or [{}, *({} for _ in of_text[0].names)]
+            tokens = []
+            for facts in of_text:
+                rows = [_codes(facts.tokens.text, codes_of[0])[:-1]]
+                for system, known in zip(facts.names, codes_of[1:], strict=True):
+                    rows.append(_codes(facts.names[system], known)[facts.classes[system]])
+                positions = np.arange(len(facts), dtype=np.int32)
+                tokens.append(NearTokens(np.full(len(positions), text), positions, np.stack(rows)))
+            by_text.append(tokens)
+        tokens = [NearTokens.joined(of_side) for of_side in zip(*by_text, strict=True)]
         return cls(num_heads, strongest, sampled, tuple(tokens), tuple(map(tuple, codes_of)))
 
     @classmethod

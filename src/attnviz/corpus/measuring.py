@@ -1,4 +1,4 @@
-"""Measurements of every head of a stack in one text: scores, sums of weights, and edges.
+"""Measurements of every head of a stack in each text: scores, sums of weights, and edges.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. A pair is a query
 and a key. The mask of a head allows or forbids each pair. The offset of a pair is the position of
@@ -13,13 +13,17 @@ The weights are computed for a block at a time, which limits the memory for long
 some heads with the same mask, some queries (rows), and all keys. Let W be the weights of a block,
 (heads, rows x keys), and let D be 1 for each allowed pair of a score and otherwise 0, (scores, rows
 x keys). Then the matrix product W D^T is the weight of each head on the pairs of each score.
+
+In short texts, an operation on a block takes less time than its call. Therefore several short texts
+with equal numbers of tokens can be measured together (`StackText.shape`). All arrays of
+measurements have the texts as their first axis.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,9 +54,12 @@ _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 # Approximate maximum number of entries of W and D of a block together: 16 MiB of float32. W and D
 # are the matrices in the description of this module.
 _MAX_ENTRIES = 1 << 22
-# Maximum number of pairs of a text for which `_join_layers` computes the weights of several layers
-# in one matrix product.
+# Maximum number of pairs of a text for which `_joined_groups` computes the weights of several
+# layers in one matrix product.
 _MAX_JOINED_PAIRS = 1 << 14
+# Maximum number of entries of W and D of all texts that are measured together: 1 MiB of float32,
+# which fits into the cache of a processor.
+_MAX_ENTRIES_TOGETHER = 1 << 18
 # Maximum number of strongest edges of a head in one text. Their queries are all different. Without
 # this limit, all strongest edges that a corpus keeps could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
@@ -101,33 +108,95 @@ def unit_and_definition(score: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, eq=False)
-class StackNumbers:
-    """Measurements of the heads of a stack in one text. The heads of all layers form one axis.
+class StackText:
+    """A stack of one text, with the facts that its measurement needs.
 
     Attributes
     ----------
-    scores : dict of str to ndarray, (3, heads)
-        The first row is the score. The second row is the shuffled baseline: the expected score if
-        the weights of each query are shuffled among its allowed keys. The third row is the baseline
-        from position: the score if the weight of each pair is replaced by the mean weight of the
-        pairs at the same offset that do not belong to the score. A number is NaN if it is not
-        defined, for example the baselines of entropy. A score with pairs is left out if the masks
-        of all heads forbid all of its pairs.
-    offsets : ndarray, (heads, offsets)
+    stack : AttentionStack
+        The attention of one kind in all layers.
+    queries, keys : TokenFacts
+        The tokens of the stack.
+    text : int
+        Index of the text. The sampled edges depend on it.
+    relations : Relations
+        Pairs of a dependency parse. Empty without a parse.
+    """
+
+    stack: AttentionStack
+    queries: TokenFacts
+    keys: TokenFacts
+    text: int
+    relations: Relations = field(default_factory=dict)
+
+    @cached_property
+    def groups(self) -> list[_Group]:
+        """Groups of the heads that have the same mask."""
+        return list(_groups(self.stack))
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """Shapes and formulas of this text. Texts with the same can be measured together.
+
+        None if the text has to be measured alone, because the weights of a group of heads cannot be
+        computed in one matrix product.
+        """
+        if any(group.formula is None for group in self.groups):
+            return None
+        return (
+            *(self.stack.layers, self.stack.heads_per_layer, self.stack.has_outputs),
+            *((group.formula, group.heads.tobytes()) for group in self.groups),
+            *(tuple(self.relations), *self.queries.names.items(), *self.keys.names.items()),
+        )
+
+    @property
+    def num_entries(self) -> int:
+        """Number of entries of W and D, the matrices in the description of this module."""
+        num_scores = len(MEASURES) + len(self.relations)
+        num_rows = sum(self.stack.heads_per_layer) + num_scores
+        return num_rows * len(self.queries) * len(self.keys)
+
+
+def can_measure_together(texts: Sequence[StackText]) -> bool:
+    """Whether `measure_stacks` can measure the texts in one call.
+
+    True for a single text. Several texts must be short and have equal shapes.
+    """
+    if len(texts) == 1:
+        return True
+    shape = texts[0].shape
+    few_entries = len(texts) * texts[0].num_entries <= _MAX_ENTRIES_TOGETHER
+    return few_entries and shape is not None and all(text.shape == shape for text in texts)
+
+
+@dataclass(frozen=True, eq=False)
+class StackNumbers:
+    """Measurements of the heads of a stack in some texts. The heads of all layers form one axis.
+
+    Attributes
+    ----------
+    scores : dict of str to ndarray, (texts, 3, heads)
+        The first row of a text is the score. The second row is the shuffled baseline: the expected
+        score if the weights of each query are shuffled among its allowed keys. The third row is the
+        baseline from position: the score if the weight of each pair is replaced by the mean weight
+        of the pairs at the same offset that do not belong to the score. A number is NaN if it is
+        not defined, for example the baselines of entropy. A score with pairs is left out if the
+        masks of all heads forbid all of its pairs.
+    offsets : ndarray, (texts, heads, offsets)
         Sums of weights. The columns have the labels `OFFSET_LABELS`. "first" has the weights on the
         first key. A column for an offset has the weights on all other keys at this offset. "rest"
         has the weights on the remaining keys. In cross-attention, where offsets have no meaning,
         all weights are in "first" and "rest".
-    offset_counts : ndarray, (heads, offsets)
+    offset_counts : ndarray, (texts, heads, offsets)
         Number of allowed pairs in each of these sums. For "first" and "rest", the number of queries
         with at least one such pair.
-    classes : dict of str to ndarray, (heads, classes of queries, classes of keys)
+    classes : dict of str to ndarray, (texts, heads, classes of queries, classes of keys)
         For each system of classes, sums of weights by class of query and class of key. A system of
         classes assigns at most one class to each token, for example its part of speech.
-    class_counts : dict of str to ndarray, (heads, classes of queries)
+    class_counts : dict of str to ndarray, (texts, heads, classes of queries)
         For each system of classes, number of queries of each class whose weights are not all 0.
     strongest, sampled : EdgeColumns
-        Edges of this text from which the strongest edges and the sampled edges of the corpus are
+        Edges of these texts from which the strongest edges and the sampled edges of the corpus are
         selected later.
     """
 
@@ -140,44 +209,33 @@ class StackNumbers:
     sampled: EdgeColumns
 
 
-def measure_stack(
-    stack: AttentionStack,
-    queries: TokenFacts,
-    keys: TokenFacts,
+def measure_stacks(
+    texts: Sequence[StackText],
     *,
-    text: int,
     seed: int = 0,
-    relations: Relations | None = None,
     min_orders: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None = None,
 ) -> StackNumbers:
-    """Measure the heads of a stack in one text.
+    """Measure the heads of the same stack in one text, or in several (`can_measure_together`).
 
-    `text` is the index of the text. The sampled edges depend on `seed` and `text`. `relations` are
-    the pairs of a dependency parse, or None. `min_orders` has two arrays, (heads,), with the
-    smallest rank (`EdgeColumns.order`) of the strongest edges and of the sampled edges of each
-    head. Edges with a smaller rank are ignored, because the corpus already has enough edges of this
-    head with a larger rank. If `min_orders` is None, no edges are ignored.
+    The sampled edges depend on `seed` and on the indices of the texts. `min_orders` has two arrays,
+    (heads,), with the smallest rank (`EdgeColumns.order`) of the strongest edges and of the sampled
+    edges of each head. Edges with a smaller rank are ignored, because the corpus already has enough
+    edges of this head with a larger rank. If `min_orders` is None, no edges are ignored.
     """
-    measuring = _Measuring(
-        stack, queries, keys, text=text, seed=seed, relations=relations or {}, min_orders=min_orders
-    )
-    return measuring.result()
+    return _Measuring(texts, seed=seed, min_orders=min_orders).result()
 
 
 class _Measuring:
     def __init__(
         self,
-        stack: AttentionStack,
-        queries: TokenFacts,
-        keys: TokenFacts,
+        texts: Sequence[StackText],
         *,
-        text: int,
         seed: int,
-        relations: Relations,
         min_orders: tuple[NDArray[np.uint64], NDArray[np.uint64]] | None,
     ) -> None:
-        self._stack, self._queries, self._keys = stack, queries, keys
-        self._text, self._relations = text, relations
+        self._texts = texts
+        first = texts[0]
+        stack = self._stack = first.stack
         self._one_text = one_text(stack)
         heads = [
             (layer, head)
@@ -193,10 +251,11 @@ class _Measuring:
         self._min_strong_orders, self._min_sampled_orders = (
             (zeros, zeros) if min_orders is None else min_orders
         )
-        start = hashed(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), np.uint64(text))
+        indices = np.array([text.text for text in texts], np.uint64)
+        start = hashed(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), indices)
         start = hashed(start, np.uint64(zlib.crc32(stack.name.encode())))
         numbers = np.array([layer << 32 | head for layer, head in heads], np.uint64)
-        self._hashes = hashed(start, numbers)
+        self._hashes = hashed(start[:, None], numbers)
         measures = [
             measure for measure in MEASURES.values() if self._one_text or not measure.one_text
         ]
@@ -206,25 +265,26 @@ class _Measuring:
             measure for measure in measures if measure.kind == "heads" and stack.has_outputs
         ]
         # Names of the scores with pairs.
-        self._names = (*(measure.name for measure in self._pair_measures), *self._relations)
+        self._names = (*(measure.name for measure in self._pair_measures), *first.relations)
         count = len(self._names)
-        self._pair_weights = np.zeros((self._num_heads, count))
-        self._shuffled = np.zeros((self._num_heads, count))
-        self._counts = np.zeros((self._num_heads, count), np.int64)
-        self._squares = np.zeros(self._num_heads)
-        self._row_values = np.zeros((self._num_heads, len(self._row_measures)))
-        self._row_counts = np.zeros((self._num_heads, len(self._row_measures)), np.int64)
-        self._offsets = np.zeros((self._num_heads, len(OFFSET_LABELS)))
-        self._offset_counts = np.zeros((self._num_heads, len(OFFSET_LABELS)), np.int64)
+        of_heads = (len(texts), self._num_heads)
+        self._pair_weights = np.zeros((*of_heads, count))
+        self._shuffled = np.zeros((*of_heads, count))
+        self._counts = np.zeros((*of_heads, count), np.int64)
+        self._squares = np.zeros(of_heads)
+        self._row_values = np.zeros((*of_heads, len(self._row_measures)))
+        self._row_counts = np.zeros((*of_heads, len(self._row_measures)), np.int64)
+        self._offsets = np.zeros((*of_heads, len(OFFSET_LABELS)))
+        self._offset_counts = np.zeros((*of_heads, len(OFFSET_LABELS)), np.int64)
         # The next two arrays have the sum of the weights, and the number of allowed pairs, at each
         # offset from -(num_queries - 1) to num_keys - 1. They are empty in cross-attention.
         num_offsets = self._num_queries + self._num_keys - 1 if self._one_text else 0
-        self._diagonals = np.zeros((self._num_heads, num_offsets))
-        self._diagonal_counts = np.zeros((self._num_heads, num_offsets), np.int64)
+        self._diagonals = np.zeros((*of_heads, num_offsets))
+        self._diagonal_counts = np.zeros((*of_heads, num_offsets), np.int64)
         # The next two arrays have the mean and the variance of the sum of the weights at each
         # offset if the weights of each query are shuffled among its allowed keys.
-        self._shuffled_means = np.zeros((self._num_heads, num_offsets))
-        self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
+        self._shuffled_means = np.zeros((*of_heads, num_offsets))
+        self._shuffled_variances = np.zeros((*of_heads, num_offsets))
         # Only scores whose pairs depend on the tokens, and not only on positions, have a baseline
         # from position. `_on_pairs` has the sum of the weights on the pairs of each of these scores
         # at each offset, and `_pair_counts` has the number of these pairs. Offsets are clipped to
@@ -235,43 +295,51 @@ class _Measuring:
             column for column, name in enumerate(self._names) if name not in positional
         ]
         bins = len(self._token_score_columns) * (2 * self._max_offset + 1) if self._one_text else 0
-        self._on_pairs = np.zeros((self._num_heads, bins))
-        self._pair_counts = np.zeros((self._num_heads, bins))
+        self._on_pairs = np.zeros((*of_heads, bins))
+        self._pair_counts = np.zeros((*of_heads, bins))
+        # For each system, arrays (texts, queries, classes) and (texts, keys, classes).
         self._one_hot = {
             name: (
-                _one_hot(queries.classes[name], len(classes)),
-                _one_hot(keys.classes[name], len(classes)),
+                _one_hot([text.queries.classes[name] for text in texts], len(classes)),
+                _one_hot([text.keys.classes[name] for text in texts], len(classes)),
             )
-            for name, classes in queries.names.items()
+            for name, classes in first.queries.names.items()
         }
         self._classes = {
-            name: np.zeros((self._num_heads, query_codes.shape[1], key_codes.shape[1]))
+            name: np.zeros((*of_heads, query_codes.shape[2], key_codes.shape[2]))
             for name, (query_codes, key_codes) in self._one_hot.items()
         }
         self._class_counts = {
-            name: np.zeros((self._num_heads, query_codes.shape[1]), np.int64)
+            name: np.zeros((*of_heads, query_codes.shape[2]), np.int64)
             for name, (query_codes, _) in self._one_hot.items()
         }
+        # In these edges, `head` is an index into the flattened axes (texts, heads).
         self._strongest: list[EdgeColumns] = []
         self._sampled: list[EdgeColumns] = []
 
     def result(self) -> StackNumbers:
-        for group in _groups(self._stack):
+        for group in _joined_groups(self._texts):
             self._measure(group)
-        num_heads = self._num_heads
         return StackNumbers(
             scores=self._scores(),
             offsets=self._offsets,
             offset_counts=self._offset_counts,
             classes=self._classes,
             class_counts=self._class_counts,
-            strongest=largest_per_head(self._strongest, _MAX_STRONGEST_PER_TEXT, num_heads),
-            sampled=EdgeColumns.joined(self._sampled),
+            strongest=self._edges(self._strongest, _MAX_STRONGEST_PER_TEXT),
+            sampled=self._edges(self._sampled),
         )
+
+    def _edges(self, parts: list[EdgeColumns], max_edges: int | None = None) -> EdgeColumns:
+        """Join edges, and keep at most `max_edges` of each head in each text."""
+        if max_edges is not None and len(parts) > 1:
+            parts = [largest_per_head(parts, max_edges, self._hashes.size)]
+        edges = EdgeColumns.joined(parts)
+        return replace(edges, head=edges.head % self._num_heads)
 
     def _measure(self, group: _Group) -> None:
         """Add the measurements of the heads of a group, one block at a time."""
-        scores = len(self._names)
+        num_texts, scores = len(self._texts), len(self._names)
         heads_per_step = max(
             1,
             min(
@@ -279,53 +347,68 @@ class _Measuring:
                 _MAX_ENTRIES // (2 * self._num_keys * min(self._num_queries, 32)) - scores,
             ),
         )
-        step = max(1, _MAX_ENTRIES // (self._num_keys * (heads_per_step + scores)))
+        # If there are several texts, all of their weights fit into one block.
+        if num_texts > 1:
+            heads_per_step = len(group)
+        step = max(1, _MAX_ENTRIES // (num_texts * self._num_keys * (heads_per_step + scores)))
         for start in range(0, self._num_queries, step):
             rows = slice(start, min(start + step, self._num_queries))
             allowed = group.allowed(rows)
             pairs = self._find_pairs(rows) & allowed
             block = _Block(rows, allowed, pairs)
             if self._one_text:
-                block.sort_pairs(pairs[self._token_score_columns], self._max_offset)
+                block.sort_pairs(pairs[:, self._token_score_columns], self._max_offset)
             for first in range(0, len(group), heads_per_step):
                 subset = slice(first, first + heads_per_step)
-                self._add_weights(group.heads[subset], group.weights(subset, rows), block)
+                weights = group.weights(subset, rows)
+                heads = group.heads[subset]
+                by_text = weights.reshape(num_texts, len(heads), *weights.shape[1:])
+                self._add_weights(heads, by_text, block)
 
     def _find_pairs(self, rows: slice) -> Flags:
-        """Return whether each pair belongs to each score, (scores, rows, keys).
+        """Return whether each pair belongs to each score, (texts, scores, rows, keys).
 
         Pairs that the mask forbids are included.
         """
         positions = np.arange(rows.start, rows.stop)
-        pairs = np.zeros((len(self._names), len(positions), self._num_keys), np.bool_)
-        for flags, measure in zip(pairs, self._pair_measures, strict=False):
-            flags[:] = pairs_of(measure, self._queries, self._keys, positions)
-        of_relations = pairs[len(self._pair_measures) :]
-        for flags, (query, key) in zip(of_relations, self._relations.values(), strict=True):
-            inside = (query >= rows.start) & (query < rows.stop)
-            flags[query[inside] - rows.start, key[inside]] = True
+        shape = (len(self._texts), len(self._names), len(positions), self._num_keys)
+        pairs = np.zeros(shape, np.bool_)
+        for column, measure in enumerate(self._pair_measures):
+            # Texts of equal length have the same pairs at the same positions.
+            for number, text in enumerate(self._texts[:1] if measure.positional else self._texts):
+                into = slice(None) if measure.positional else number
+                pairs[into, column] = pairs_of(measure, text.queries, text.keys, positions)
+        first = len(self._pair_measures)
+        for of_text, text in zip(pairs[:, first:], self._texts, strict=True):
+            for flags, (query, key) in zip(of_text, text.relations.values(), strict=True):
+                inside = (query >= rows.start) & (query < rows.stop)
+                flags[query[inside] - rows.start, key[inside]] = True
         return pairs
 
     def _add_weights(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
-        flat = weights.reshape(len(weights), -1)
-        sums = weights.sum(axis=2)
-        self._pair_weights[heads] += flat @ block.flat_pairs.T
+        """Add the measurements of `weights`, (texts, heads, rows, keys)."""
+        num_texts, num_heads, num_rows, num_keys = weights.shape
+        flat = weights.reshape(num_texts, num_heads, -1)
+        sums = weights.sum(axis=3)
+        self._pair_weights[:, heads] += flat @ block.flat_pairs.swapaxes(1, 2)
         # Shuffled baseline: the expected weight on the pairs of a score if the weights of each
         # query are shuffled among its allowed keys.
-        self._shuffled[heads] += sums @ block.expected.T
-        self._counts[heads] += block.queries
-        squares = np.einsum("hrk,hrk->hr", weights, weights)
-        self._squares[heads] += squares.sum(axis=1, dtype=np.float64)
+        self._shuffled[:, heads] += sums @ block.expected.swapaxes(1, 2)
+        self._counts[:, heads] += block.queries[:, None]
+        squares = np.einsum("thrk,thrk->thr", weights, weights)
+        self._squares[:, heads] += squares.sum(axis=2, dtype=np.float64)
         for column, measure in enumerate(self._row_measures):
             values = values_of(measure, weights)
-            self._row_values[heads, column] += np.nansum(values, axis=1, dtype=np.float64)
-            self._row_counts[heads, column] += np.count_nonzero(~np.isnan(values), axis=1)
+            self._row_values[:, heads, column] += np.nansum(values, axis=2, dtype=np.float64)
+            self._row_counts[:, heads, column] += np.count_nonzero(~np.isnan(values), axis=2)
         self._add_offsets(heads, weights, sums, squares, block)
         attends = (sums > 0).astype(np.float32)
+        rows_of_texts = weights.reshape(num_texts, -1, num_keys)
         for name, (of_queries, of_keys) in self._one_hot.items():
-            codes_of_rows = of_queries[block.rows]
-            self._classes[name][heads] += codes_of_rows.T @ (weights @ of_keys)
-            self._class_counts[name][heads] += (attends @ codes_of_rows).astype(np.int64)
+            codes_of_rows = of_queries[:, block.rows]
+            on_classes = (rows_of_texts @ of_keys).reshape(num_texts, num_heads, num_rows, -1)
+            self._classes[name][:, heads] += codes_of_rows.swapaxes(1, 2)[:, None] @ on_classes
+            self._class_counts[name][:, heads] += (attends @ codes_of_rows).astype(np.int64)
         self._add_edges(heads, weights, sums, block)
 
     def _add_offsets(
@@ -337,55 +420,59 @@ class _Measuring:
         block: _Block,
     ) -> None:
         is_first_allowed = block.allowed[:, 0]
-        self._offsets[heads, _FIRST] += weights[:, :, 0].sum(axis=1)
-        self._offset_counts[heads, _FIRST] += np.count_nonzero(is_first_allowed)
+        self._offsets[:, heads, _FIRST] += weights[..., 0].sum(axis=2)
+        self._offset_counts[:, heads, _FIRST] += np.count_nonzero(is_first_allowed)
         if not self._one_text:
-            self._offsets[heads, _REST] += (sums - weights[:, :, 0]).sum(axis=1)
+            self._offsets[:, heads, _REST] += (sums - weights[..., 0]).sum(axis=2)
             other_keys = block.allowed[:, 1:].any(axis=1)
-            self._offset_counts[heads, _REST] += np.count_nonzero(other_keys)
+            self._offset_counts[:, heads, _REST] += np.count_nonzero(other_keys)
             return
-        flat = weights.reshape(len(weights), -1)
         at_offsets = self._offset_slice(block.rows)
-        diagonals = np.zeros((len(heads), self._diagonals.shape[1]))
-        diagonals[:, at_offsets] = _shift_rows(weights).sum(axis=1)
-        counts = np.zeros(self._diagonals.shape[1])
+        diagonals = np.zeros((len(weights), len(heads), self._diagonals.shape[2]))
+        for row in range(len(block.allowed)):
+            start = at_offsets.stop - self._num_keys - row
+            diagonals[..., start : start + self._num_keys] += weights[..., row, :]
+        counts = np.zeros(self._diagonals.shape[2])
         counts[at_offsets] = block.by_offset.sum(axis=0)
-        self._diagonals[heads] += diagonals
-        self._diagonal_counts[heads] += counts.astype(np.int64)
+        self._diagonals[:, heads] += diagonals
+        self._diagonal_counts[:, heads] += counts.astype(np.int64)
         means = sums / block.num_keys
         variances = np.maximum(squares / block.num_keys - means**2, 0)
-        self._shuffled_means[heads, at_offsets] += means @ block.by_offset
-        self._shuffled_variances[heads, at_offsets] += variances @ block.by_offset
-        if len(block.bins):
-            on_pairs = flat[:, block.flat_indices].astype(np.float64)
-            sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=1)
-            self._on_pairs[heads[:, None], block.bins] += sums_of_bins
-            self._pair_counts[heads[:, None], block.bins] += block.in_bins
+        self._shuffled_means[:, heads, at_offsets] += means @ block.by_offset
+        self._shuffled_variances[:, heads, at_offsets] += variances @ block.by_offset
+        if len(block.starts):
+            text, index = block.flat_indices
+            flat = weights.reshape(*weights.shape[:2], -1)
+            on_pairs = flat[text, :, index].astype(np.float64)
+            sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=0)
+            text, bins = block.bins
+            self._on_pairs[text[:, None], heads, bins[:, None]] += sums_of_bins
+            self._pair_counts[text[:, None], heads, bins[:, None]] += block.in_bins[:, None]
         # Subtract the weights on the first key from the sums by offset, because the first key has a
         # separate sum ("first").
         columns_of_first_key = self._num_queries - 1 - np.arange(block.rows.start, block.rows.stop)
-        diagonals[:, columns_of_first_key] -= weights[:, :, 0]
+        diagonals[..., columns_of_first_key] -= weights[..., 0]
         counts[columns_of_first_key] -= is_first_allowed
         zero_offset = self._num_queries - 1
         low, high = max(0, zero_offset - MAX_OFFSET), min(len(counts), zero_offset + MAX_OFFSET + 1)
         into = slice(low - zero_offset + MAX_OFFSET, high - zero_offset + MAX_OFFSET)
-        self._offsets[heads, into] += diagonals[:, low:high]
-        self._offset_counts[heads, into] += counts[low:high].astype(np.int64)
-        weight_of_rest = diagonals[:, :low].sum(axis=1) + diagonals[:, high:].sum(axis=1)
-        self._offsets[heads, _REST] += weight_of_rest
+        self._offsets[:, heads, into] += diagonals[..., low:high]
+        self._offset_counts[:, heads, into] += counts[low:high].astype(np.int64)
+        weight_of_rest = diagonals[..., :low].sum(axis=2) + diagonals[..., high:].sum(axis=2)
+        self._offsets[:, heads, _REST] += weight_of_rest
         if self._num_keys > MAX_OFFSET + 1:
             offsets = (
                 np.arange(self._num_keys) - np.arange(block.rows.start, block.rows.stop)[:, None]
             )
             distant = block.allowed & (np.abs(offsets) > MAX_OFFSET)
             distant[:, 0] = False
-            self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
+            self._offset_counts[:, heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
         """Return the slice of the columns of `_diagonals` that the queries `rows` can have.
 
         Each column of `_diagonals` is an offset. The slice has the same offsets, in the same order,
-        as the columns of the result of `_shift_rows` for these queries.
+        as the columns of `_Block.by_offset`.
         """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
@@ -397,8 +484,15 @@ class _Measuring:
         sums: NDArray[np.float32],
         block: _Block,
     ) -> None:
+        # Flatten the axes of texts and heads.
+        weights = weights.reshape(-1, *weights.shape[2:])
+        sums = sums.reshape(len(weights), -1)
+        num_texts = len(self._texts)
+        text = np.repeat([text.text for text in self._texts], len(heads))
+        of_heads = (np.arange(num_texts)[:, None] * self._num_heads + heads).reshape(-1)
+        heads = np.tile(heads, num_texts)
         queries = np.arange(block.rows.start, block.rows.stop)
-        hashes = hashed(self._hashes[heads, None], queries.astype(np.uint64))
+        hashes = hashed(self._hashes.reshape(-1)[of_heads, None], queries.astype(np.uint64))
         keys = weights.argmax(axis=2)
         strongest = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
         # Ignore queries with only one allowed key. Except in heads with an attention sink, the
@@ -417,9 +511,9 @@ class _Measuring:
         row = best[index, column]
         self._strongest.append(
             EdgeColumns.of(
-                self._text,
+                text[index],
                 order=order[index, row],
-                head=heads[index],
+                head=of_heads[index],
                 query=queries[row],
                 key=keys[index, row],
                 weight=strongest[index, row],
@@ -435,9 +529,9 @@ class _Measuring:
         key = np.minimum(key, self._num_keys - 1)
         self._sampled.append(
             EdgeColumns.of(
-                self._text,
+                text[index],
                 order=order[index, row],
-                head=heads[index],
+                head=of_heads[index],
                 query=queries[row],
                 key=key,
                 weight=weights[index, row, key],
@@ -446,47 +540,42 @@ class _Measuring:
 
     def _scores(self) -> dict[str, Numbers]:
         scores: dict[str, Numbers] = {}
-        undefined = np.full(self._num_heads, np.nan)
+        undefined = np.full(self._squares.shape, np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             counts = np.where(self._counts > 0, self._counts, np.nan)
             mass, shuffled = self._pair_weights / counts, self._shuffled / counts
             alone = self._expected_from_position() / counts
-            of_pairs = np.stack([mass, shuffled, alone])
-            for column in np.flatnonzero(self._counts.any(axis=0)).tolist():
-                scores[self._names[column]] = of_pairs[:, :, column]
+            of_pairs = np.stack([mass, shuffled, alone], axis=1)
+            for column in np.flatnonzero(self._counts.any(axis=(0, 1))).tolist():
+                scores[self._names[column]] = of_pairs[..., column]
             if self._one_text:
-                scores[_POSITIONAL_SHARE] = np.stack([*self._positional_share(), undefined])
+                share, by_chance = self._positional_share()
+                scores[_POSITIONAL_SHARE] = np.stack([share, by_chance, undefined], axis=1)
             means = np.where(self._row_counts > 0, self._row_values / self._row_counts, np.nan)
-            for measure, mean in zip(self._row_measures, means.T, strict=True):
-                scores[measure.name] = np.stack([mean, undefined, undefined])
+            for column, measure in enumerate(self._row_measures):
+                scores[measure.name] = np.stack([means[..., column], undefined, undefined], axis=1)
         for measure in self._head_measures:
-            numbers = [self._of_outputs(measure, layer) for layer in self._stack.layers]
-            scores[measure.name] = np.stack([np.concatenate(numbers), undefined, undefined])
+            values = np.stack([_values_of_outputs(measure, text.stack) for text in self._texts])
+            scores[measure.name] = np.stack([values, undefined, undefined], axis=1)
         return scores
-
-    def _of_outputs(self, measure: Measure, layer: int) -> Numbers:
-        outputs = self._stack.outputs(layer)
-        if outputs is None:
-            return np.full(self._stack.num_heads(layer), np.nan)
-        return values_of(measure, outputs)
 
     def _expected_from_position(self) -> Numbers:
         """Return the baseline from position before the division by numbers of queries.
 
-        The result has shape (heads, scores). The weight of each pair of a score is replaced by the
-        mean weight of the allowed pairs at the same offset that do not belong to the score. If all
-        pairs at an offset belong to the score, their own mean weight is used. The result is the sum
-        of these means over the allowed pairs of the score. It is NaN for scores whose pairs depend
-        only on positions, and for all scores in cross-attention.
+        The result has shape (texts, heads, scores). The weight of each pair of a score is replaced
+        by the mean weight of the allowed pairs at the same offset that do not belong to the score.
+        If all pairs at an offset belong to the score, their own mean weight is used. The result is
+        the sum of these means over the allowed pairs of the score. It is NaN for scores whose pairs
+        depend only on positions, and for all scores in cross-attention.
         """
-        alone = np.full((self._num_heads, len(self._names)), np.nan)
+        alone = np.full((*self._squares.shape, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        shape = (self._num_heads, len(self._token_score_columns), 2 * self._max_offset + 1)
+        shape = (*alone.shape[:2], len(self._token_score_columns), 2 * self._max_offset + 1)
         counts = self._pair_counts.reshape(shape)
         on_pairs = self._on_pairs.reshape(shape)
         sums, pairs = (
-            _sum_by_offset(by_offset, self._num_queries, self._max_offset)[:, None]
+            _sum_by_offset(by_offset, self._num_queries, self._max_offset)[:, :, None]
             for by_offset in (self._diagonals, self._diagonal_counts)
         )
         num_other_pairs = pairs - counts
@@ -495,11 +584,11 @@ class _Measuring:
         means = np.where(
             has_others, np.maximum(means_of_others, 0), on_pairs / np.maximum(counts, 1)
         )
-        alone[:, self._token_score_columns] = (means * counts).sum(axis=2)
+        alone[..., self._token_score_columns] = (means * counts).sum(axis=3)
         return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:
-        """Return the score "positional share" and its shuffled baseline, (heads,) each.
+        """Return the score "positional share" and its shuffled baseline, (texts, heads) each.
 
         The score is the share of the variance of the weights that their offsets explain: epsilon
         squared (Kelley 1935) of an analysis of variance in which each offset is a group. If all
@@ -509,14 +598,14 @@ class _Measuring:
         differ, and if no offset has two pairs.
         """
         counts = self._diagonal_counts
-        pairs, groups = counts.sum(axis=1), np.count_nonzero(counts, axis=1)
-        total = self._diagonals.sum(axis=1) ** 2 / pairs
+        pairs, groups = counts.sum(axis=2), np.count_nonzero(counts, axis=2)
+        total = self._diagonals.sum(axis=2) ** 2 / pairs
         variance = self._squares - total
         expected = self._shuffled_means**2 + self._shuffled_variances
         defined = (pairs > groups) & (variance > _NO_VARIANCE * self._squares)
         variance = np.where(defined, variance, np.nan)
         eta, by_chance = (
-            ((squares / np.maximum(counts, 1)).sum(axis=1) - total) / variance
+            ((squares / np.maximum(counts, 1)).sum(axis=2) - total) / variance
             for squares in (self._diagonals**2, expected)
         )
         # If all weights of a head are permuted at random, the mean of eta squared is (groups - 1) /
@@ -531,8 +620,9 @@ class _Group:
     """Heads with the same mask, which can belong to several layers.
 
     Each item of `members` has the attention of a layer, and the heads of this layer that belong to
-    the group. One item can also stand for several layers that `_join_layers` joined. `heads` has
-    the index of each head of the group among the heads of all layers of the stack.
+    the group. One item can also stand for several layers that `_joined_groups` joined, also of
+    several texts. `heads` has the index of each head of the group among the heads of all layers of
+    the stack.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
@@ -540,6 +630,27 @@ class _Group:
 
     def __len__(self) -> int:
         return len(self.heads)
+
+    @cached_property
+    def formula(self) -> Hashable:
+        """Formula of the weights, if it is the same for all layers, with their number and shapes.
+
+        None if the weights are not computed from queries and keys. Also None if heads of a layer
+        have different masks, if the layers differ in scale, soft cap or the shape or dtype of
+        queries or keys, or if a layer has a bias or sinks.
+        """
+        formulas = {
+            (layer.queries.shape, layer.keys.shape, layer.queries.dtype, layer.scale, layer.softcap)
+            if isinstance(layer, QueryKeyAttention)
+            and layer.shares_mask
+            and layer.bias is None
+            and layer.sinks is None
+            else None
+            for layer, _ in self.members
+        }
+        mask = None if self.members[0][0].vectors is None else self.members[0][0].vectors.mask
+        formula = formulas.pop()
+        return None if formulas or formula is None else (formula, mask, len(self.members))
 
     @cached_property
     def looks_causal(self) -> bool:
@@ -569,8 +680,12 @@ class _Group:
     def weights(self, subset: slice, rows: slice) -> NDArray[np.float32]:
         """Return the weights of some heads of the group, (heads, rows, keys).
 
-        `subset` has the positions of these heads in the group.
+        `subset` has the positions of these heads in the group. If the group has several texts, the
+        result has all heads of the first text, then all heads of the second text, and so on.
         """
+        if len(self.members) == 1 and subset.start == 0 and subset.stop >= len(self):
+            [(attention, heads)] = self.members
+            return attention.block(heads, rows).cpu().numpy()
         parts, start = [], 0
         for attention, heads in self.members:
             chosen = heads[max(0, subset.start - start) : max(0, subset.stop - start)]
@@ -578,6 +693,32 @@ class _Group:
             if chosen:
                 parts.append(attention.block(chosen, rows).cpu().numpy())
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
+    """Join the groups of heads of all texts. Yield groups with the heads of all texts.
+
+    If the texts are short, one matrix product for all layers of a group, and for all texts, is
+    faster than one for each layer.
+    """
+    for groups in zip(*(text.groups for text in texts), strict=True):
+        first = groups[0]
+        layers = [
+            layer
+            for group in groups
+            for layer, _ in group.members
+            if isinstance(layer, QueryKeyAttention)
+        ]
+        is_short = len(texts[0].queries) * len(texts[0].keys) <= _MAX_JOINED_PAIRS
+        if first.formula is None or len(layers) == 1 or not is_short:
+            yield first
+            continue
+        joined = replace(
+            layers[0],
+            queries=torch.cat([layer.queries for layer in layers]),
+            keys=torch.cat([layer.keys for layer in layers]),
+        )
+        yield _Group(((joined, tuple(range(joined.num_heads))),), first.heads)
 
 
 def _groups(stack: AttentionStack) -> Iterator[_Group]:
@@ -596,119 +737,92 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
             indices.setdefault(key, []).extend(range(index, index + len(part)))
             index += len(part)
     for key, group in members.items():
-        yield _Group(tuple(_join_layers(group)), np.array(indices[key], np.int64))
-
-
-def _join_layers(
-    members: list[tuple[LayerAttention, tuple[int, ...]]],
-) -> list[tuple[LayerAttention, tuple[int, ...]]]:
-    """Join the layers of `members` to one layer with the heads of all of them, if possible.
-
-    Each item of `members` has the attention of a layer and its heads. All layers must have the same
-    mask, and all of their heads must be in `members`. If the text is short, one matrix product for
-    all layers is faster than one for each layer.
-
-    Return `members` unchanged if the text is long, if there is only one layer, or if the weights
-    are not computed from queries and keys. The same applies if the layers differ in scale, soft cap
-    or the shape or dtype of queries or keys, or if a layer has a bias or sinks.
-    """
-    layers = [attention for attention, _ in members if isinstance(attention, QueryKeyAttention)]
-    if not len(members) == len(layers) > 1:
-        return members
-    first = layers[0]
-    formulas = {
-        (layer.queries.shape, layer.keys.shape, layer.queries.dtype, layer.scale, layer.softcap)
-        for layer in layers
-    }
-    is_plain = all(layer.bias is None and layer.sinks is None for layer in layers)
-    is_short = first.num_queries * first.num_keys <= _MAX_JOINED_PAIRS
-    if len(formulas) > 1 or not is_plain or not is_short:
-        return members
-    joined = replace(
-        first,
-        queries=torch.cat([layer.queries for layer in layers]),
-        keys=torch.cat([layer.keys for layer in layers]),
-    )
-    return [(joined, tuple(range(joined.num_heads)))]
+        yield _Group(tuple(group), np.array(indices[key], np.int64))
 
 
 class _Block:
-    """Queries `rows` of a block, with their allowed keys and the allowed pairs of each score."""
+    """Queries `rows` of a block, with their allowed keys and the allowed pairs of each score.
+
+    `allowed` is (rows, keys), and `pairs` is (texts, scores, rows, keys).
+    """
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
         self.rows, self.allowed = rows, allowed
-        self.flat_pairs = pairs.reshape(len(pairs), -1).astype(np.float32)
-        per_query = pairs.sum(axis=2)
-        # For each score, the number of queries that have at least one pair, (scores,).
-        self.queries = np.count_nonzero(per_query, axis=1)
+        self.flat_pairs = pairs.reshape(*pairs.shape[:2], -1).astype(np.float32)
+        per_query = pairs.sum(axis=3)
+        # For each score, the number of queries that have at least one pair, (texts, scores).
+        self.queries = np.count_nonzero(per_query, axis=2)
         # Number of allowed keys of each query, (rows,). At least 1, to avoid division by 0.
         self.num_keys = np.maximum(allowed.sum(axis=1), 1)
-        # For each score and query, the share of the allowed keys that form a pair, (scores, rows).
+        # For each score and query, the share of the allowed keys that form a pair, (texts, scores,
+        # rows).
         self.expected = (per_query / self.num_keys).astype(np.float32)
 
     @cached_property
     def by_offset(self) -> Numbers:
         """Matrix with 1 for each allowed pair and otherwise 0, (rows, offsets).
 
-        The columns are those of the result of `_shift_rows`.
+        Column c has the pairs with key index - row index = c - (rows - 1).
         """
-        flags: Numbers = _shift_rows(self.allowed[None].astype(np.float32))[0].astype(np.float64)
+        num_rows, num_keys = self.allowed.shape
+        flags = np.zeros((num_rows, num_keys + num_rows - 1))
+        for row, allowed in enumerate(self.allowed):
+            start = num_rows - 1 - row
+            flags[row, start : start + num_keys] = allowed
         return flags
 
     def sort_pairs(self, pairs: Flags, max_offset: int) -> None:
-        """Sort the flagged `pairs`, (scores, rows, keys), into bins.
+        """Sort the flagged `pairs`, (texts, scores, rows, keys), into bins.
 
-        A bin has the pairs of one score at one offset. This method sets four attributes.
-        `flat_indices` has the index of each pair in the flattened matrix (rows, keys), sorted by
-        bin. `bins` has the numbers of the bins that are not empty. For these bins, `starts` has the
-        index of the first pair in `flat_indices`, and `in_bins` has the number of pairs.
+        A bin has the pairs of one score at one offset in one text. This method sets four
+        attributes. `flat_indices` has, for each pair, sorted by bin, the number of its text and its
+        index in the flattened matrix (rows, keys). `bins` has, for each bin that is not empty, the
+        number of its text and its index in the flattened matrix (scores, offsets). For these bins,
+        `starts` has the index of the first pair in `flat_indices`, and `in_bins` has the number of
+        pairs.
         """
-        score, row, key = np.nonzero(pairs)
+        text, score, row, key = np.nonzero(pairs)
+        num_offsets = 2 * max_offset + 1
         offset = np.clip(key - row - self.rows.start, -max_offset, max_offset) + max_offset
-        bins = score * (2 * max_offset + 1) + offset
+        bins = (text * pairs.shape[1] + score) * num_offsets + offset
         order = np.argsort(bins, kind="stable")
-        self.flat_indices = row[order] * pairs.shape[2] + key[order]
-        self.bins, self.starts, self.in_bins = np.unique(
+        self.flat_indices = text[order], row[order] * pairs.shape[3] + key[order]
+        distinct, self.starts, self.in_bins = np.unique(
             bins[order], return_index=True, return_counts=True
         )
+        self.bins = np.divmod(distinct, max(1, pairs.shape[1] * num_offsets))
 
 
-def _shift_rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Shift the rows of `values`, (n, rows, keys), so that each column is a diagonal.
-
-    The result has shape (n, rows, keys + rows - 1). Column c has the pairs with key index - row
-    index = c - (rows - 1). Entries without a pair are 0.
-    """
-    num_first, count, num_keys = values.shape
-    num_columns = num_keys + count - 1
-    # Reverse the order of the rows, and pad each row to `num_columns + 1` entries. Then reshape
-    # into rows of `num_columns` entries, which shifts each row by one column more than the row
-    # before. The last step restores the order of the rows.
-    padded = np.zeros((num_first, count, num_columns + 1), np.float32)
-    padded[:, :, :num_keys] = values[:, ::-1]
-    return padded.reshape(num_first, -1)[:, : count * num_columns].reshape(
-        num_first, count, num_columns
-    )[:, ::-1]
+def _values_of_outputs(measure: Measure, stack: AttentionStack) -> Numbers:
+    """Return the number of each head of a stack for a measure of the kind "heads", (heads,)."""
+    of_layers = [
+        np.full(num_heads, np.nan) if outputs is None else values_of(measure, outputs)
+        for num_heads, outputs in zip(
+            stack.heads_per_layer, map(stack.outputs, stack.layers), strict=True
+        )
+    ]
+    return np.concatenate(of_layers)
 
 
 def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) -> Numbers:
-    """Sum the columns of `diagonals`, (heads, offsets), whose clipped offsets are equal.
+    """Sum the columns of `diagonals`, (..., offsets), whose clipped offsets are equal.
 
     The first column has offset -(num_tokens - 1). Offsets are clipped to [-max_offset, max_offset].
-    The result has shape (heads, 2 * max_offset + 1).
+    The result has shape (..., 2 * max_offset + 1).
     """
     if max_offset == num_tokens - 1:
         return diagonals
-    offsets = np.arange(diagonals.shape[1]) - (num_tokens - 1)
+    offsets = np.arange(diagonals.shape[-1]) - (num_tokens - 1)
     bins = np.clip(offsets, -max_offset, max_offset) + max_offset
-    sums = np.zeros((len(diagonals), 2 * max_offset + 1))
+    sums = np.zeros((*diagonals.shape[:-1], 2 * max_offset + 1))
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    sums[:, bins[starts]] = np.add.reduceat(diagonals, starts, axis=1)
+    sums[..., bins[starts]] = np.add.reduceat(diagonals, starts, axis=-1)
     return sums
 
 
-def _one_hot(codes: NDArray[np.int64], size: int) -> NDArray[np.float32]:
-    flags: NDArray[np.float32] = (codes[:, None] == np.arange(size)).astype(np.float32)
+def _one_hot(codes: list[NDArray[np.int64]], size: int) -> NDArray[np.float32]:
+    """Return a matrix for each text, (texts, tokens, size)."""
+    flags: NDArray[np.float32] = (np.stack(codes)[..., None] == np.arange(size)).astype(np.float32)
     return flags
 
 

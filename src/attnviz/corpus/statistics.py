@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -24,7 +24,14 @@ from attnviz.analysis.heads import one_text
 from attnviz.analysis.measures import TokenFacts
 from attnviz.corpus.columns import category_codes, checked_entry, is_missing
 from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
-from attnviz.corpus.measuring import OFFSET_LABELS, measure_stack, score_names
+from attnviz.corpus.measuring import (
+    OFFSET_LABELS,
+    Relations,
+    StackText,
+    can_measure_together,
+    measure_stacks,
+    score_names,
+)
 from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.roles import Evidence, Roles, checked_share, score_of_roles
 from attnviz.corpus.statistics_file import read_totals, write_totals
@@ -35,7 +42,8 @@ from attnviz.corpus.totals import (
     Settings,
     StackTotals,
     Totals,
-    totals_of_text,
+    join_ranges,
+    totals_of_texts,
 )
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, check_weights
@@ -259,6 +267,16 @@ class HeadStatistics:
             numbers of heads, or contains signed numbers instead of weights. If `columns` or `parse`
             does not fit the tokens. After an error the statistics are unchanged.
         """
+        self._add([self._text_of_record(record, text, columns, parse)])
+
+    def _text_of_record(
+        self,
+        record: AttentionRecord,
+        text: int | None,
+        columns: Mapping[str, Any] | None,
+        parse: Any,
+    ) -> RecordText:
+        """Check the arguments of `add`, and return them as a value that `_add` takes."""
         if not isinstance(record, AttentionRecord):
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
         following = self.text_numbers[-1][1] if self.text_numbers else 0
@@ -279,18 +297,30 @@ class HeadStatistics:
         counts = {len(tokens) for tokens in sides.values()}
         classes = {name: checked_entry(name, entry, counts) for name, entry in given.items()}
         facts = {side: self._token_facts(tokens, classes) for side, tokens in sides.items()}
+        stacks = {
+            name: _stack_text(stack, facts, number, parse) for name, stack in record.stacks.items()
+        }
+        return RecordText(record, number, sum(map(len, sides.values())), stacks)
+
+    def _add(self, texts: Sequence[RecordText]) -> None:
+        """Add one text, or several that can be measured together."""
+        settings, record = self._totals.settings, texts[0].record
+        stacks = {}
+        for name, stack in record.stacks.items():
+            of_stack = [text.stacks[name] for text in texts]
+            min_orders = self._totals.min_orders(name, sum(stack.heads_per_layer))
+            numbers = measure_stacks(of_stack, seed=self.seed, min_orders=min_orders)
+            stacks[name] = totals_of_texts(numbers, of_stack)
+        # Keep only the notes of the records on missing layers, which are the same for every text.
+        # Other notes are about single texts, for example that a text was truncated.
+        remarks = [note for text in texts for note in text.record.notes if "not shown" in note]
         added = Totals(
-            self._totals.settings,
+            settings,
             record.model or self._totals.model,
-            texts=((number, number + 1),),
-            tokens=sum(map(len, sides.values())),
-            # Keep only the notes of the record on missing layers, which are the same for every
-            # text. Other notes are about single texts, for example that a text was truncated.
-            remarks=tuple(note for note in record.notes if "not shown" in note),
-            stacks={
-                name: self._measure(stack, facts, number, parse)
-                for name, stack in record.stacks.items()
-            },
+            texts=join_ranges([(text.number, text.number + 1) for text in texts], []),
+            tokens=sum(text.num_tokens for text in texts),
+            remarks=tuple(dict.fromkeys(remarks)),
+            stacks=stacks,
         )
         self._totals = self._totals.plus(added)
 
@@ -435,26 +465,6 @@ class HeadStatistics:
         frequencies = self._totals.settings.frequencies
         return TokenFacts(tokens, classes, names, frequencies)
 
-    def _measure(
-        self, stack: AttentionStack, facts: Mapping[int, TokenFacts], text: int, parse: Any
-    ) -> StackTotals:
-        check_weights(stack, "statistics of heads")
-        queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
-        same_tokens = one_text(stack)
-        relations = None
-        if parse is not None and same_tokens:
-            relations = pairs_of_relations(parse, stack.query_tokens)
-        numbers = measure_stack(
-            stack,
-            queries,
-            keys,
-            text=text,
-            seed=self.seed,
-            relations=relations,
-            min_orders=self._totals.min_orders(stack.name, sum(stack.heads_per_layer)),
-        )
-        return totals_of_text(numbers, stack, [queries] if same_tokens else [queries, keys], text)
-
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
         heads = sum(stack.num_heads for stack in self._totals.stacks.values())
@@ -462,6 +472,50 @@ class HeadStatistics:
             f"<HeadStatistics{of}: {heads} head{'' if heads == 1 else 's'} over {self.texts:,} "
             f"text{'' if self.texts == 1 else 's'}, {self.tokens:,} tokens>"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class RecordText:
+    """Record of a text that can be added to `HeadStatistics`.
+
+    Attributes
+    ----------
+    record : AttentionRecord
+        The record.
+    number : int
+        Index of the text.
+    num_tokens : int
+        Number of tokens of the record.
+    stacks : dict of str to StackText
+        The stacks of the record, by name.
+    """
+
+    record: AttentionRecord
+    number: int
+    num_tokens: int
+    stacks: dict[str, StackText]
+
+    @staticmethod
+    def can_add_together(texts: Sequence[RecordText]) -> bool:
+        """Whether `HeadStatistics` can measure the texts together, which is faster."""
+        first = texts[0]
+        return all(
+            text.record.model == first.record.model and text.stacks.keys() == first.stacks.keys()
+            for text in texts
+        ) and all(
+            can_measure_together([text.stacks[name] for text in texts]) for name in first.stacks
+        )
+
+
+def _stack_text(
+    stack: AttentionStack, facts: Mapping[int, TokenFacts], text: int, parse: Any
+) -> StackText:
+    check_weights(stack, "statistics of heads")
+    relations: Relations = {}
+    if parse is not None and one_text(stack):
+        relations = pairs_of_relations(parse, stack.query_tokens)
+    queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
+    return StackText(stack, queries, keys, text, relations)
 
 
 class StackStatistics:

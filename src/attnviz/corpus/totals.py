@@ -19,11 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.measures import TokenFacts
 from attnviz.corpus.columns import check_column_names
 from attnviz.corpus.edges import KeptEdges
-from attnviz.corpus.measuring import StackNumbers
-from attnviz.record.stack import AttentionStack
+from attnviz.corpus.measuring import StackNumbers, StackText
 from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
 Numbers = NDArray[np.float64]
@@ -180,27 +178,31 @@ class StackTotals:
         )
 
 
-def totals_of_text(
-    numbers: StackNumbers, stack: AttentionStack, sides: Sequence[TokenFacts], text: int
-) -> StackTotals:
-    """Convert the measurements of a stack in one text to totals.
+def totals_of_texts(numbers: StackNumbers, texts: Sequence[StackText]) -> StackTotals:
+    """Convert the measurements of a stack in some texts to totals.
 
-    The `edges` of the result have all tokens of the text, also those that are not near an edge.
-    `sides` has one item if queries and keys are the same tokens, otherwise two: the query tokens
-    and the key tokens.
+    The `edges` of the result have all tokens of the texts, also those that are not near an edge.
     """
-    num_heads = sum(stack.heads_per_layer)
-    edges = KeptEdges.of_text(text, numbers.strongest, numbers.sampled, sides, num_heads=num_heads)
+    first = texts[0]
+    stack, same_tokens = first.stack, first.keys is first.queries
+    edges = KeptEdges.of_texts(
+        {text.text: [text.queries] if same_tokens else [text.queries, text.keys] for text in texts},
+        numbers.strongest,
+        numbers.sampled,
+        num_heads=sum(stack.heads_per_layer),
+    )
     return StackTotals(
         layers=stack.layers,
         heads_per_layer=stack.heads_per_layer,
-        causal=stack.causal,
-        one_text=len(sides) == 1,
+        causal=all(text.stack.causal for text in texts),
+        one_text=same_tokens,
         scores=_sums_of_scores(numbers.scores),
-        offsets=np.stack([numbers.offsets, numbers.offset_counts]),
+        offsets=np.stack([numbers.offsets.sum(axis=0), numbers.offset_counts.sum(axis=0)]),
         classes={
             system: ClassTotals(
-                sides[0].names[system], weights, numbers.class_counts[system].astype(np.float64)
+                first.queries.names[system],
+                weights.sum(axis=0),
+                numbers.class_counts[system].sum(axis=0, dtype=np.float64),
             )
             for system, weights in numbers.classes.items()
         },
@@ -209,18 +211,19 @@ def totals_of_text(
 
 
 def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
-    """Return the sums of each score over a single text, (3, 4, heads), as in `StackTotals.scores`.
+    """Return the sums of each score over texts, (3, 4, heads), as in `StackTotals.scores`.
 
-    `scores` has an array (3, heads) for each score: the score itself, the shuffled baseline, and
-    the baseline from position.
+    `scores` has an array (texts, 3, heads) for each score: the score itself, the shuffled baseline,
+    and the baseline from position.
     """
     values = np.stack(list(scores.values()))
     baselines = values.copy()
-    baselines[:, 0] = 0
-    over = values[:, :1] - baselines
+    baselines[:, :, 0] = 0
+    over = values[:, :, :1] - baselines
     defined = np.isfinite(over)
     over, baselines = np.where(defined, over, 0), np.where(defined, baselines, 0)
-    sums = np.stack([defined, baselines, over, over**2], axis=2)
+    terms = (defined, baselines, over, over**2)
+    sums = np.stack([term.sum(axis=1, dtype=np.float64) for term in terms], axis=2)
     return dict(zip(scores, sums, strict=True))
 
 

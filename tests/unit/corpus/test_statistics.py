@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import scipy.stats
 import torch
 from numpy.testing import assert_allclose as numpy_allclose
 from numpy.typing import NDArray
+from pandas.testing import assert_frame_equal
 
-from attnviz import analysis
+from attnviz import analysis, head_statistics
+from attnviz.corpus.measuring import measure_stacks
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
-from attnviz.record.attention import StoredWeights
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -280,6 +284,63 @@ def test_results_do_not_depend_on_the_block_size(
     assert_allclose(
         in_parts.stack().offsets(0), statistics_of(record).stack().offsets(0), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("masks", ["one", "two", "none"])
+def test_texts_that_are_measured_together_have_the_statistics_of_each_alone(
+    monkeypatch: pytest.MonkeyPatch, masks: str
+) -> None:
+    one, other = BandMask(None, 0), BandMask(2, 0)
+    by_name: dict[str, list[BandMask | None]]
+    by_name = {"one": [one, one], "two": [one, other], "none": [None, None]}
+    records = []
+    for seed in range(24):
+        length = 6 + seed // 9
+        queries, keys = vectors(2, 2, 2, length, 4, seed=seed)
+        words = [f"w{number}" for number in np.random.default_rng(seed).integers(0, 4, length)]
+        layers = {
+            number: QueryKeyAttention(3 * queries[number], keys[number], 0.5, mask)
+            for number, mask in enumerate(by_name[masks])
+        }
+        tokens = Tokens.of(words)
+        stack = AttentionStack("self", layers, tokens, tokens)
+        records.append(AttentionRecord({"self": stack}, model="made"))
+    columns = {"even": [[index % 2 == 0 for index in range(len(r.tokens))] for r in records]}
+    counts: list[int] = []
+
+    def counted(texts: Any, **options: Any) -> Any:
+        counts.append(len(texts))
+        return measure_stacks(texts, **options)
+
+    monkeypatch.setattr("attnviz.corpus.statistics.measure_stacks", counted)
+    together = head_statistics(records, columns=columns, edges=7, progress=False)
+    assert counts == [9, 9, 6]
+    alone = HeadStatistics(
+        edges=7, columns=["even"], frequencies=together._totals.settings.frequencies
+    )
+    for record, column in zip(records, columns["even"], strict=True):
+        alone.add(record, columns={"even": column})
+    assert counts[3:] == [1] * 24
+    # Weights of several texts may be rounded differently, because they are one matrix product.
+    tables = together.to_pandas(), alone.to_pandas()
+    for number in ("mean", "standard_error", "baseline"):
+        assert_allclose(*(table.pop(number) for table in tables), atol=1e-5)
+    assert_frame_equal(*tables)
+    first, second = together.stack(), alone.stack()
+    for layer, head in itertools.product(range(2), range(2)):
+        assert_allclose(first.offsets(layer), second.offsets(layer), atol=1e-5)
+        assert first.classes_of("even") == second.classes_of("even")
+        weights = [of.class_weights(layer, "even") for of in (first, second)]
+        assert_allclose(*weights, atol=1e-5)
+        for edges, others in (
+            (first.strongest(layer, head), second.strongest(layer, head)),
+            (first.sampled(layer, head), second.sampled(layer, head)),
+        ):
+            assert len(edges) == 7
+            assert_allclose([e.weight for e in edges], [e.weight for e in others], atol=1e-6)
+            assert [replace(edge, weight=0) for edge in edges] == [
+                replace(edge, weight=0) for edge in others
+            ]
 
 
 class TestEdges:
