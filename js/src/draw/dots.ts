@@ -30,11 +30,18 @@ function depthOf({ near }: DotsMark, i: number): number | null {
   return near ? ((near[i] as number) * DEPTHS) >> 8 : null;
 }
 
-/** Pixels with premultiplied colours, red in the lowest byte and opacity in the highest byte. */
+/**
+ * Pixels of an area of a mark, red in the lowest byte and opacity in the highest byte. While dots
+ * are painted, the colours are premultiplied.
+ */
 interface Raster {
   width: number;
   height: number;
   pixels: Uint32Array;
+  /** Left and top edge, in pixels of the mark, and raster pixels per pixel of the mark. */
+  left: number;
+  top: number;
+  scale: number;
 }
 
 function clamp(value: number): number {
@@ -122,28 +129,9 @@ function sourcePixels(colors: readonly string[], opacity: number) {
   return { words: Uint32Array.from(words), alphas: Uint16Array.from(alphas) };
 }
 
-/**
- * Paint dots into a raster.
- *
- * @param scale raster pixels per pixel of the mark.
- * @param left left edge of the raster, in pixels of the mark.
- * @param top top edge of the raster, in pixels of the mark.
- */
-function paintInto(raster: Raster, mark: DotsMark, scale: number, left: number, top: number): void {
-  const depths = mark.near ? Array.from({ length: DEPTHS }, (_, depth) => depth) : [null];
-  for (const depth of depths) paintDepth(raster, mark, scale, left, top, depth);
-}
-
 /** Paint the dots of one depth step, or all dots if `depth` is null. */
-function paintDepth(
-  raster: Raster,
-  mark: DotsMark,
-  scale: number,
-  left: number,
-  top: number,
-  depth: number | null,
-): void {
-  const { width, height, pixels } = raster;
+function paintDepth(raster: Raster, mark: DotsMark, depth: number | null): void {
+  const { width, height, pixels, left, top, scale } = raster;
   const { x, y, color, shape } = mark;
   const style = styleAt(mark, depth);
   const ring = (mark.ring ?? 0) * scale;
@@ -186,33 +174,36 @@ function paintDepth(
 
 const OPAQUE = 0xff000000;
 
-/** Write the pixels of a raster to `into`, not premultiplied, as a canvas needs them. */
-function unpremultiply({ pixels }: Raster, into: Uint8ClampedArray): void {
-  const out = new Uint32Array(into.buffer);
+/** Divide the colours of pixels by their opacity, because a canvas needs them not premultiplied. */
+function unpremultiply(pixels: Uint32Array): void {
   for (let i = 0; i < pixels.length; i++) {
     const pixel = pixels[i] as number;
     const alpha = pixel >>> 24;
-    if (alpha === 0 || pixel >= OPAQUE) {
-      out[i] = alpha === 0 ? 0 : pixel;
-      continue;
-    }
+    if (alpha === 0 || pixel >= OPAQUE) continue;
     const factor = 255 / alpha;
     const red = Math.min(255, (pixel & 255) * factor + 0.5);
     const green = Math.min(255, ((pixel >>> 8) & 255) * factor + 0.5);
     const blue = Math.min(255, ((pixel >>> 16) & 255) * factor + 0.5);
-    out[i] = (red | (green << 8) | (blue << 16) | (alpha << 24)) >>> 0;
+    pixels[i] = (red | (green << 8) | (blue << 16) | (alpha << 24)) >>> 0;
   }
+}
+
+/** Paint dots into a new raster, and return its pixels as bytes. */
+function paintInto(mark: DotsMark, raster: Omit<Raster, "pixels">) {
+  const pixels = new Uint32Array(raster.width * raster.height);
+  const depths = mark.near ? Array.from({ length: DEPTHS }, (_, depth) => depth) : [null];
+  for (const depth of depths) paintDepth({ ...raster, pixels }, mark, depth);
+  unpremultiply(pixels);
+  return new Uint8ClampedArray(pixels.buffer);
 }
 
 /** Paint dots to an image of the mark's area, with `scale` image pixels per pixel of the mark. */
 export function dotPixels(mark: DotsMark, scale: number) {
-  const columns = Math.max(1, Math.ceil(mark.area.width * scale));
-  const rows = Math.max(1, Math.ceil(mark.area.height * scale));
-  const raster = { width: columns, height: rows, pixels: new Uint32Array(columns * rows) };
-  paintInto(raster, mark, scale, mark.area.x, mark.area.y);
-  const pixels = new Uint8ClampedArray(4 * columns * rows);
-  unpremultiply(raster, pixels);
-  return { pixels, columns, rows };
+  const { x: left, y: top, ...size } = mark.area;
+  const width = Math.max(1, Math.ceil(size.width * scale));
+  const height = Math.max(1, Math.ceil(size.height * scale));
+  const pixels = paintInto(mark, { width, height, left, top, scale });
+  return { pixels, columns: width, rows: height };
 }
 
 /**
@@ -270,42 +261,27 @@ function dotPath(x: number, y: number, shape: number, radius: number): string {
   return `M${rounded(x - radius)} ${rounded(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }
 
-/** Canvas and raster of the last painting. They are reused, because dragging paints many times. */
-let buffer: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
-
-/** Return an empty raster, with a canvas and an image that copy it to the screen. */
-function bufferOf(width: number, height: number): NonNullable<typeof buffer> {
-  if (buffer?.raster.width === width && buffer.raster.height === height) {
-    buffer.raster.pixels.fill(0);
-    return buffer;
-  }
-  const canvas = buffer?.canvas ?? document.createElement("canvas");
-  canvas.width = width;
-  canvas.height = height;
-  const raster = { width, height, pixels: new Uint32Array(width * height) };
-  buffer = { canvas, raster, image: new ImageData(width, height) };
-  return buffer;
-}
+/** Canvas that copies dots to the screen. It is reused, because dragging paints many times. */
+let buffer: HTMLCanvasElement | null = null;
 
 /** Paint dots aligned with the pixels of the screen, so that they are not blurred. */
 function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
-  const transform = context.getTransform();
-  const scale = transform.a;
+  const { a: scale, e: shiftX, f: shiftY } = context.getTransform();
   const { area } = mark;
-  const left = Math.floor(area.x * scale + transform.e);
-  const top = Math.floor(area.y * scale + transform.f);
-  const width = Math.ceil((area.x + area.width) * scale + transform.e) - left;
-  const height = Math.ceil((area.y + area.height) * scale + transform.f) - top;
+  const x = Math.floor(area.x * scale + shiftX);
+  const y = Math.floor(area.y * scale + shiftY);
+  const width = Math.ceil((area.x + area.width) * scale + shiftX) - x;
+  const height = Math.ceil((area.y + area.height) * scale + shiftY) - y;
   if (width <= 0 || height <= 0 || mark.count === 0) return;
-  const { canvas, raster, image } = bufferOf(width, height);
-  const bufferContext = canvas.getContext("2d");
-  if (!bufferContext) return;
-  paintInto(raster, mark, scale, (left - transform.e) / scale, (top - transform.f) / scale);
-  unpremultiply(raster, image.data);
-  bufferContext.putImageData(image, 0, 0);
+  const [left, top] = [(x - shiftX) / scale, (y - shiftY) / scale];
+  const pixels = paintInto(mark, { width, height, left, top, scale });
+  buffer ??= document.createElement("canvas");
+  // Setting the size reallocates the canvas even if the size is the same.
+  if (buffer.width !== width || buffer.height !== height) Object.assign(buffer, { width, height });
+  buffer.getContext("2d")?.putImageData(new ImageData(pixels, width, height), 0, 0);
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
-  context.drawImage(canvas, left, top);
+  context.drawImage(buffer, x, y);
   context.restore();
 }
 
