@@ -4,7 +4,7 @@ import type { StackDescription } from "../../src/client/protocol";
 import { combineHeads } from "../../src/client/signs";
 import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
-import { pixelsOf, scaleEnd, signColorAt, signedShareOf } from "../../src/ui/colors/color-scales";
+import { inkAt, pixelsOf, scaleEnd, signedShareOf } from "../../src/ui/colors/color-scales";
 import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/colors/palette";
 import { heatPixels, inkOf } from "../../src/ui/head-grid/heat-pixels";
 import { coverage, sentence } from "../../src/ui/heat-map/captions";
@@ -61,7 +61,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
   const { background } = PALETTES[theme];
   /** Return the visible colour "#rrggbb" at a share of the scale, on the background. */
   const seen = (share: number): string => {
-    const [red, green, blue, opacity] = signColorAt(share, PALETTES[theme]);
+    const [red, green, blue, opacity] = inkAt(share, PALETTES[theme]);
     const ground = rgbOf(background);
     const mixed = [red, green, blue].map((value, i) =>
       Math.round((value * opacity + (ground[i] as number) * (255 - opacity)) / 255),

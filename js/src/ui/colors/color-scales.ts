@@ -4,7 +4,7 @@
  * are pure. Along a scale, lightness changes monotonically and in equal steps.
  */
 
-import { type Palette, rgbOf, type ThemeName } from "./palette";
+import { hexOf, type Palette, rgbOf, type ThemeName } from "./palette";
 
 /** Linear or logarithmic relation between a weight and its position on the colour scale. */
 export type ColorScale = "linear" | "log";
@@ -79,39 +79,39 @@ export const NUMBER_STEPS = 64;
 
 /** Return the colours for numbers of the embedding plot as "#rrggbb", from low to high. */
 export function numberColors(theme: ThemeName): string[] {
-  return mapOf(NUMBER_STOPS[theme], NUMBER_STEPS).map((color) => {
-    const bytes = color.slice(0, 3).map((byte) => byte.toString(16).padStart(2, "0"));
-    return `#${bytes.join("")}`;
-  });
-}
-
-/** Return the opaque colour that stands for the sign of a number. */
-export function signColor(value: number, palette: SignColors): string {
-  return value < 0 ? palette.negative : palette.positive;
+  return mapOf(NUMBER_STOPS[theme], NUMBER_STEPS).map(hexOf);
 }
 
 /** Colours of positive and negative numbers. The colour of 0 is the background. */
 export type SignColors = Pick<Palette, "positive" | "negative">;
 
+/** One colour for weights, or one colour per sign for signed numbers. */
+export type Ink = string | SignColors;
+
+/** Return the opaque colour that stands for the sign of a number. */
+export function inkColor(ink: Ink, value: number): string {
+  if (typeof ink === "string") return ink;
+  return value < 0 ? ink.negative : ink.positive;
+}
+
 /**
- * Return the RGBA colour of a signed number. `share` is its position on the scale, from -1 to 1:
- * the sign sets the hue and the absolute value sets the opacity.
+ * Return the RGBA colour at a position of a scale, from -1 to 1: the sign sets the hue and the
+ * absolute value sets the opacity.
  */
-export function signColorAt(share: number, colors: SignColors): Rgba {
-  return [...rgbOf(signColor(share, colors)), 255 * Math.min(1, Math.abs(share))];
+export function inkAt(share: number, ink: Ink, opacityOf = (size: number) => size): Rgba {
+  return [...rgbOf(inkColor(ink, share)), 255 * opacityOf(Math.min(1, Math.abs(share)))];
+}
+
+/** Return the colours of a ramp. With signed numbers, its middle stands for 0. */
+export function rampOf(ink: Ink, opacityOf?: (size: number) => number) {
+  const isSigned = typeof ink !== "string";
+  return (position: number): Rgba => inkAt(isSigned ? 2 * position - 1 : position, ink, opacityOf);
 }
 
 /** Return the position of a number on a signed scale, from -1 to 1, or null for 0 and NaN. */
 export function signedShareOf(value: number, end: number, scale: ColorScale): number | null {
   const share = shareOf(Math.abs(value), end, scale);
   return share === null ? null : value < 0 ? -share : share;
-}
-
-/** Colour of small maps: one colour for weights, or one colour per sign for signed numbers. */
-export type Ink = string | SignColors;
-
-export function inkColor(ink: Ink, value: number): string {
-  return typeof ink === "string" ? ink : signColor(value, ink);
 }
 
 /** Return the position of a weight on its scale, from 0 to 1, or null if the weight is 0 or NaN. */
@@ -159,7 +159,7 @@ export function pixelsOf(
     if (value === 0) continue;
     const share = (signs ? signedShareOf : shareOf)(value, end, scale);
     if (share === null) words[i] = waiting;
-    else if (signs) words[i] = packed(signColorAt(share, signs));
+    else if (signs) words[i] = packed(inkAt(share, signs));
     else words[i] = colors[Math.round(share * (COLORS - 1))] as number;
   }
   return pixels;

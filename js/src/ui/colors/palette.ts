@@ -139,6 +139,12 @@ export function rgbOf(color: string): [number, number, number] {
   return [value >> 16, (value >> 8) & 255, value & 255];
 }
 
+/** Return "#rrggbb" for red, green and blue, each from 0 to 255. */
+export function hexOf([red, green, blue]: readonly number[]): string {
+  const two = (value = 0): string => Math.round(value).toString(16).padStart(2, "0");
+  return `#${two(red)}${two(green)}${two(blue)}`;
+}
+
 /** Return the relative luminance (WCAG 2.1) of red, green and blue from 0 to 255. */
 export function luminance(rgb: readonly [number, number, number]): number {
   const [red, green, blue] = rgb.map((value) => {

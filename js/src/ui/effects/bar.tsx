@@ -1,6 +1,6 @@
 /** Bars of effects in HTML, and their legends. See `effects.ts` for effects. */
 
-import { signColor } from "../colors/color-scales";
+import { inkColor } from "../colors/color-scales";
 import { ColorLegend } from "../colors/legend";
 import { type Palette, rgbOf } from "../colors/palette";
 import { aroundZero } from "../text/captions";
@@ -38,7 +38,7 @@ export function EffectLegend(props: { scale: EffectScale; palette: Palette; wher
   const { scale, palette, where } = props;
   const quantity = `bars ${where}: ${scale.name}`;
   const colorAt = (position: number): string =>
-    position === 0.5 ? palette.muted : signColor(position - 0.5, palette);
+    position === 0.5 ? palette.muted : inkColor(palette, position - 0.5);
   return (
     <ColorLegend
       scale={{

@@ -4,8 +4,8 @@ import type { LegendScale } from "../../draw/figure";
 import {
   type ColorScale,
   colorAt,
+  rampOf,
   type SignColors,
-  signColorAt,
   weightAt,
 } from "../colors/color-scales";
 import { ColorLegend, fitSwitch } from "../colors/legend";
@@ -40,7 +40,7 @@ export function scaleLabels(weights: Omit<WeightScale, "theme">): [string, strin
 export function weightScale(weights: WeightScale, quantity: string): LegendScale {
   const { theme, signs } = weights;
   return {
-    color: (position) => (signs ? signColorAt(2 * position - 1, signs) : colorAt(theme, position)),
+    color: signs ? rampOf(signs) : (position) => colorAt(theme, position),
     labels: scaleLabels(weights),
     quantity,
   };

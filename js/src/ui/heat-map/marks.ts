@@ -11,9 +11,9 @@ import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { aspectRatio, cropOf, patchOf, pictureMark } from "../../draw/patches";
 import {
   type ColorScale,
+  inkColor,
   pixelsOf,
   type SignColors,
-  signColor,
   signedShareOf,
 } from "../colors/color-scales";
 import {
@@ -489,7 +489,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
     const range = tokensOf(axis, cell).map((token) => Math.max(0, token - line.window[0]));
     const value = pool(line.values.subarray(...range), viewport.pooled);
     const middle = first + (cell + 0.5) * axis.cell;
-    const color = signs ? signColor(value, signs) : palette.neutral;
+    const color = signs ? inkColor(signs, value) : palette.neutral;
     return { token: cell, value, middle, from: middle - thick / 2, thick, color };
   });
   const text = quoted(viewport.axes[side].tokens.text[line.token] ?? "");

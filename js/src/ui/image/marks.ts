@@ -9,7 +9,7 @@ import { measureText } from "../../draw/canvas";
 import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
 import { type Area, fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
-import { type Ink, inkColor } from "../colors/color-scales";
+import { type Ink, inkAt, rampOf } from "../colors/color-scales";
 import { type Palette, rgbOf } from "../colors/palette";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
 import { type CaptionedHeat, headingOf, heatInWords } from "./captions";
@@ -47,12 +47,8 @@ const HEADING = 13;
 const CAPTION = 11.5;
 const LINE = 16;
 
-/**
- * Return the RGBA colour at a share of the scale, in one colour or in one colour per sign. The
- * opacity is proportional to the absolute value.
- */
-function heatColor(share: number, ink: Ink): [number, number, number, number] {
-  return [...rgbOf(inkColor(ink, share)), 255 * HEAT_OPACITY * Math.min(1, Math.abs(share))];
+function heatOpacity(size: number): number {
+  return HEAT_OPACITY * size;
 }
 
 /** Return RGBA pixels of weights. */
@@ -62,7 +58,7 @@ export function heatPixels(
   ink: Ink,
 ): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(4 * values.length);
-  values.forEach((value, i) => void pixels.set(heatColor(value / end, ink), 4 * i));
+  values.forEach((value, i) => void pixels.set(inkAt(value / end, ink, heatOpacity), 4 * i));
   return pixels;
 }
 
@@ -154,8 +150,7 @@ export function panelMarks(content: PanelContent, advice = ""): Panel {
     const quantity = quantityOf(selection.stack);
     const only = heats.length === 1 ? heats[0].series.color : palette.neutral;
     const scale = rampBox(palette, {
-      color: (position) =>
-        quantity.signed ? heatColor(2 * position - 1, palette) : heatColor(position, only),
+      color: rampOf(quantity.signed ? palette : only, heatOpacity),
       labels: quantity.signed ? aroundZero(end) : ["0", quantity.name, end],
       ...(quantity.signed && { quantity: signsInWords(quantity) }),
     });

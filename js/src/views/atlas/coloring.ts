@@ -8,8 +8,8 @@
 
 import type { AtlasStack, AtlasStatistic } from "../../client/protocol";
 import { headsOf } from "../../client/source";
-import { colorAt, niceMaximum, signColorAt } from "../../ui/colors/color-scales";
-import { inkOn, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
+import { colorAt, niceMaximum, rampOf } from "../../ui/colors/color-scales";
+import { hexOf, inkOn, type Palette, rgbOf, type ThemeName } from "../../ui/colors/palette";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { NO_ROLE, type RoleSign, signedRoles } from "../../ui/head-grid/head-roles";
 import { countInWords, figureInWords, noRoleInWords, roleInWords } from "./captions";
@@ -60,8 +60,7 @@ export interface ColorRoom {
 /** Draw a translucent colour over a background, and return the result as "#rrggbb". */
 function over(color: readonly [number, number, number, number], background: string): string {
   const share = color[3] / 255;
-  const mixed = rgbOf(background).map((below, i) => below + ((color[i] ?? 0) - below) * share);
-  return `#${mixed.map((value) => Math.round(value).toString(16).padStart(2, "0")).join("")}`;
+  return hexOf(rgbOf(background).map((below, i) => below + ((color[i] ?? 0) - below) * share));
 }
 
 /** Return all heads of a stack, layer by layer. */
@@ -115,8 +114,7 @@ function byNumber(
   const signed = defined.some((value) => value < 0);
   const end = niceMaximum(Math.max(0, ...defined.map(Math.abs)));
   const low = signed ? -end : 0;
-  const color: NumberScale["color"] = (share) =>
-    signed ? signColorAt(2 * share - 1, palette) : colorAt(theme, share);
+  const color: NumberScale["color"] = signed ? rampOf(palette) : (share) => colorAt(theme, share);
   return {
     of: (head) => {
       const value = numberOf(head);

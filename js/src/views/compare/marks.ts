@@ -6,7 +6,7 @@
 import { type LegendScale, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
-import { inkOn, type Palette, type ThemeName } from "../../ui/colors/palette";
+import { hexOf, inkOn, type Palette, type ThemeName } from "../../ui/colors/palette";
 import { formatSmall, formatWeight } from "../../ui/text/captions";
 import { WITH_NUMBERS } from "./layout";
 import { type HeadDistance, isSame } from "./state";
@@ -46,8 +46,7 @@ export function cellMarks(
     textMark(text, x + side / 2, y + side / 2, fill, 10, { align: "middle" });
   if (at.distance === null) return [textIn("–", palette.muted)];
   if (isSame(at)) return hatch(x, y, side, palette.muted);
-  const color = colorAt(theme, Math.min(1, at.distance / end)).slice(0, 3);
-  const fill = `#${color.map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+  const fill = hexOf(colorAt(theme, Math.min(1, at.distance / end)));
   const cell: Mark = { kind: "rect", x, y, width: side, height: side, fill };
   if (side < WITH_NUMBERS) return [cell];
   const number = at.distance < 0.005 ? "<.01" : formatWeight(at.distance);

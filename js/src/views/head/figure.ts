@@ -3,8 +3,7 @@
 import { withoutNumber } from "../../client/record-number";
 import { type LegendScale, namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
-import { signColor } from "../../ui/colors/color-scales";
-import { rgbOf } from "../../ui/colors/palette";
+import { rampOf } from "../../ui/colors/color-scales";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
@@ -15,13 +14,8 @@ import { backMarks, backOpacity, frontMarks } from "./marks";
 /** Return the legend of the scale of the lines' opacity. */
 export function opacityScale(linePlot: LinePlot): LegendScale {
   const { palette } = linePlot;
-  const signs = colorsSigns(linePlot);
   return {
-    color: (position) => {
-      const value = signs ? 2 * position - 1 : position;
-      const color = signs ? signColor(value, palette) : palette.neutral;
-      return [...rgbOf(color), 255 * Math.abs(value)];
-    },
+    color: rampOf(colorsSigns(linePlot) ? palette : palette.neutral),
     ...scaleInWords(linePlot),
   };
 }

@@ -6,7 +6,7 @@
  */
 
 import type { WeightBlock } from "../../client/source";
-import { signColor } from "../../ui/colors/color-scales";
+import { inkColor } from "../../ui/colors/color-scales";
 import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/colors/palette";
 import type { TokenEffects } from "../../ui/effects/effects";
 import type { Focus, Images } from "../../ui/image/state";
@@ -118,7 +118,7 @@ export function colorsSigns({ quantity, lines }: Pick<LinePlot, "quantity" | "li
 
 export function valueColor(linePlot: LinePlot, index: number, value: number): string {
   const { palette } = linePlot;
-  return colorsSigns(linePlot) ? signColor(value, palette) : seriesColor(linePlot, index);
+  return colorsSigns(linePlot) ? inkColor(palette, value) : seriesColor(linePlot, index);
 }
 
 /** Return the colour of a series for text. It has more contrast than the colour of its lines. */

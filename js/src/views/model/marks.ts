@@ -4,8 +4,8 @@ import type { HeadMap } from "../../client/source";
 import { paintMarks } from "../../draw/canvas";
 import type { LegendScale } from "../../draw/figure";
 import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
-import { type Ink, signColor } from "../../ui/colors/color-scales";
-import { type Palette, pinColor, rgbOf } from "../../ui/colors/palette";
+import { type Ink, rampOf } from "../../ui/colors/color-scales";
+import { type Palette, pinColor } from "../../ui/colors/palette";
 import { heatPixels, inkOf } from "../../ui/head-grid/heat-pixels";
 import { aroundZero, plainNumber, type Quantity, signsInWords } from "../../ui/text/captions";
 import type { Layout } from "./layout";
@@ -177,12 +177,7 @@ export function thumbnailScale(
   const end = plainNumber(Number(maximum.toPrecision(2)));
   const note = `thumbnails: ${straight ? `opacity = ${name}` : `ink = √${name}`}`;
   return {
-    color: (position) => {
-      const value = signed ? 2 * position - 1 : position;
-      const size = Math.abs(value);
-      const color = signed ? signColor(value, palette) : palette.neutral;
-      return [...rgbOf(color), 255 * (straight ? size : inkOf(size, 1))];
-    },
+    color: rampOf(signed ? palette : palette.neutral, (size) => (straight ? size : inkOf(size, 1))),
     ...(signed
       ? { labels: aroundZero(end), quantity: signsInWords(quantity, note) }
       : { labels: ["0", note, end] }),

@@ -1,7 +1,7 @@
 /** Exports of the neuron view: legends of a figure, and a CSV table of all numbers. */
 
 import type { LegendScale } from "../../draw/figure";
-import { signColorAt } from "../../ui/colors/color-scales";
+import { rampOf } from "../../ui/colors/color-scales";
 import { csvText, roundedUp } from "../../ui/exports/csv";
 import { scaleInWords } from "./captions";
 import type { DrawnTable } from "./marks";
@@ -14,7 +14,7 @@ export function scalesOf({ table, dimensions, palette }: DrawnTable): LegendScal
     ({ allowed, cells }) => allowed && Math.abs(sumOf(cells, dimensions.others)) > cellScale.limit,
   );
   const scaleOf = (name: string, limit: number, beyond: boolean): LegendScale => ({
-    color: (position) => signColorAt(2 * position - 1, palette),
+    color: rampOf(palette),
     // Numbers that exceed the limit have the same colour as the limit.
     labels: beyond ? [`≤ −${limit}`, name, `≥ +${limit}`] : [`−${limit}`, name, `+${limit}`],
   });

@@ -2,7 +2,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { signColor } from "../../ui/colors/color-scales";
+import { inkColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT, axisMarks, type BarScale, barEnd, barMarks } from "../../ui/plot/bars";
@@ -63,7 +63,7 @@ function cellRowMarks(
   const cells = dimensions.shown.map((dimension) => {
     const value = numbers[dimension] as number;
     const opacity = Math.min(1, Math.abs(value) / limit) * opacityFactor;
-    return { fill: signColor(value, palette), opacity };
+    return { fill: inkColor(palette, value), opacity };
   });
   const { cell, gap } = layout;
   if (gap > 0) {
@@ -84,7 +84,7 @@ function sharedCellMarks(drawn: DrawnTable, row: Row, products: CellRow): Mark[]
   const box = { ...products, x: products.x + layout.other.x, width: layout.other.width };
   const opacity = Math.min(1, Math.abs(value) / table.cellScale.limit);
   return [
-    { kind: "rect", ...box, fill: signColor(value, palette), opacity },
+    { kind: "rect", ...box, fill: inkColor(palette, value), opacity },
     { kind: "rect", ...box, stroke: palette.rule },
   ];
 }
