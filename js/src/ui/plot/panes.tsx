@@ -1,30 +1,70 @@
 /** Panes: views that share a frame. Each view has its own root element, width and exports. */
 
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import type { ComponentType } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
-import { pictureWidth } from "../../draw/figure";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Figure, pictureWidth } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf, translate } from "../../draw/marks";
-import { type AttnvizElement, markDrawn, type ViewContext } from "../view/define-view";
+import { drawnYet } from "../exports/exports";
+import {
+  type AttnvizElement,
+  type Exporter,
+  markDrawn,
+  type ViewContext,
+} from "../view/define-view";
 import type { RecordState } from "../view/record";
 
 /** Gap between the figures of panes, in pixels. */
-export const PANE_GAP = 20;
+const PANE_GAP = 20;
 
-export interface PaneProps<S extends RecordState> {
+export type Panes = ReturnType<typeof usePanes>;
+
+/** Return the state that the panes of a view share. */
+export function usePanes<S extends RecordState>({ common, controls }: ViewContext<S>) {
+  return useMemo(() => {
+    const roots = new Map<string, AttnvizElement>();
+    const drawnIds = signal<ReadonlyMap<string, string | null>>(new Map());
+    const exporter = (name: string): Exporter => drawnYet(roots.get(name)?.attnviz);
+    return {
+      /**
+       * Form of the controls of the panes. By default a button opens the controls, so that all
+       * panes are visible and their pictures are aligned.
+       */
+      controls: computed(() => (common.controls.value === "auto" ? "compact" : controls.value)),
+      /** Return whether all panes with the given names are drawn. */
+      areDrawn: (names: readonly string[]): boolean =>
+        names.every((name) => drawnIds.value.get(name)),
+      exporter,
+      figures: (names: readonly string[]): Promise<Figure[]> =>
+        Promise.all(names.map(async (name) => exporter(name).figure())),
+      setRoot: (name: string, root: AttnvizElement) => void roots.set(name, root),
+      setDrawn: (name: string, drawnId: string | null): void => {
+        drawnIds.value = new Map(drawnIds.peek()).set(name, drawnId);
+      },
+    };
+  }, []);
+}
+
+/** Return the figure request of a pane that is beside others, in columns of equal width. */
+export function paneRequest(
+  request: FigureRequest | undefined,
+  columns: number,
+): FigureRequest | undefined {
+  if (!request?.width) return request;
+  return { ...request, width: (request.width - (columns - 1) * PANE_GAP) / columns };
+}
+
+/** Render one view of a shared frame. */
+export function Pane<S extends RecordState>(props: {
+  panes: Panes;
   context: ViewContext<S>;
   name: string;
   view: ComponentType<{ context: ViewContext<S> }>;
   /** Settings of the exported figure. */
   figure: FigureRequest | undefined;
-  onDrawn: (name: string, drawnId: string | null) => void;
-  onRoot: (name: string, root: AttnvizElement) => void;
-}
-
-/** Render one view of a shared frame. */
-export function Pane<S extends RecordState>(props: PaneProps<S>) {
-  const { context, name, view: View, figure, onDrawn, onRoot } = props;
+}) {
+  const { panes, context, name, view: View, figure } = props;
   const root = useRef<HTMLDivElement>(null);
   const [pane, setPane] = useState<ViewContext<S> | null>(null);
   useEffect(() => {
@@ -42,9 +82,10 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
       });
     });
     observer.observe(element);
-    onRoot(name, element);
+    panes.setRoot(name, element);
     setPane({
       ...context,
+      controls: panes.controls,
       root: element,
       width,
       offered: signal(null),
@@ -52,7 +93,7 @@ export function Pane<S extends RecordState>(props: PaneProps<S>) {
       embedded: true,
       setDrawn: (drawnId) => {
         markDrawn(element, drawnId);
-        onDrawn(name, drawnId);
+        panes.setDrawn(name, drawnId);
       },
     });
     return () => observer.disconnect();

@@ -4,19 +4,19 @@
  * difference.
  */
 
-import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
+import { effect, useComputed } from "@preact/signals";
 import type { ComponentType } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import { ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
-import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/plot/panes";
+import { inColumns, Pane, type Panes, paneRequest, usePanes } from "../../ui/plot/panes";
 import panesCss from "../../ui/plot/panes.css";
-import { type AttnvizElement, defineView, type ViewContext } from "../../ui/view/define-view";
-import { type ControlsForm, RECORD_HASH } from "../../ui/view/record";
+import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { RECORD_HASH } from "../../ui/view/record";
 import { readIndex } from "../../ui/view/state";
 import { HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
@@ -25,7 +25,7 @@ import css from "./compare.css";
 import { CompareControls, MemberSlider } from "./controls";
 import { gridFigure, pairsCsv } from "./figure";
 import { ChosenHead, CompareGrid } from "./grid";
-import { type Arrangement, arrangementAt } from "./layout";
+import { arrangementAt } from "./layout";
 import { COMPARE_DEFAULTS, type CompareOpening, type CompareState } from "./state";
 import { type CompareStore, createCompareStore, type PaneName } from "./store";
 
@@ -41,30 +41,10 @@ const FORMS: Record<CompareState["form"], ComponentType<{ context: ViewContext<C
   matrix: MatrixView,
 };
 
-/** Return the figure request of a pane. Panes in columns divide the requested width equally. */
-function paneRequest(
-  request: FigureRequest | undefined,
-  arrangement: Arrangement,
-  count: number,
-): FigureRequest | undefined {
-  if (!request?.width || arrangement === "stack") return request;
-  return { ...request, width: (request.width - (count - 1) * PANE_GAP) / count };
-}
-
-/**
- * Return the form of the controls of a pane. By default a button opens the controls, so that the
- * pictures of all panes are aligned.
- */
-function paneControls(context: ViewContext<CompareState>): ReadonlySignal<ControlsForm> {
-  const { state, controls } = context;
-  return useComputed(() => (state.controls.value === "auto" ? "compact" : controls.value));
-}
-
 export function CompareView({ context }: { context: ViewContext<CompareState> }) {
   const { state, source } = context;
   const store = useMemo(() => createCompareStore(context), []);
-  const panesDrawn = useSignal<Partial<Record<string, string | null>>>({});
-  const roots = useRef<Partial<Record<string, AttnvizElement>>>({});
+  const panes = usePanes(context);
   const arrangement = useComputed(() =>
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
@@ -79,9 +59,9 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
         sentence: sentenceOf(selection, store.moved.peek()),
         coverage: coverageOf(selection, grid, frame.record.description.peek()?.notes ?? []),
       };
-      const panes = await paneScenes(store, roots.current);
+      const scenes = await paneScenes(store, panes);
       const row: Scene[] =
-        arrangement.peek() === "columns" ? [inColumns(panes.map((pane) => [pane]))] : panes;
+        arrangement.peek() === "columns" ? [inColumns(scenes.map((scene) => [scene]))] : scenes;
       const width = Math.max(...row.map((scene) => scene.width));
       const parts = gridFigure(context, store, width);
       const upper = viewFigure(frame, { captions, ...parts });
@@ -99,9 +79,9 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
     () =>
       effect(() => {
         const selection = store.selection.value;
-        const panes = store.panes.value.every((name) => panesDrawn.value[name]);
+        const allDrawn = panes.areDrawn(store.panes.value);
         const at = selection && `${selection.stack.name}:${selection.layer}`;
-        const done = at !== null && store.gridDrawn.value === at && panes && store.settled.value;
+        const done = at !== null && store.gridDrawn.value === at && allDrawn && store.settled.value;
         context.setDrawn(done ? `compare:${at}` : null);
       }),
     [],
@@ -113,7 +93,6 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
   const summary = useComputed(() =>
     store.selection.value ? sentenceOf(store.selection.value, store.moved.value) : "",
   );
-  const controls = paneControls(context);
   const opening = selection
     ? openingInWords(state.opening.value as unknown as CompareOpening | null, selection)
     : "";
@@ -151,16 +130,13 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
             // Another form (lines or matrix) needs another view and another colour scale, so create
             // a new pane.
             key={`${name} ${form}`}
+            panes={panes}
             store={store}
             name={name}
-            controls={controls}
-            figure={paneRequest(context.figure, arrangement.value, store.panes.value.length)}
-            onDrawn={(pane, drawn) => {
-              panesDrawn.value = { ...panesDrawn.peek(), [pane]: drawn };
-            }}
-            onRoot={(pane, root) => {
-              roots.current[pane] = root;
-            }}
+            figure={paneRequest(
+              context.figure,
+              arrangement.value === "stack" ? 1 : store.panes.value.length,
+            )}
           />
         ))}
       </div>
@@ -172,34 +148,29 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
  * Pane of one member or of the difference. It reads its props only once. Later changes reach it as
  * changes of signals.
  */
-function OnePane(
-  props: Pick<PaneProps<CompareState>, "figure" | "onDrawn" | "onRoot"> & {
-    store: CompareStore;
-    name: PaneName;
-    controls: ReadonlySignal<ControlsForm>;
-  },
-) {
-  const { store, name, controls, ...pane } = props;
+function OnePane(props: {
+  panes: Panes;
+  store: CompareStore;
+  name: PaneName;
+  figure: FigureRequest | undefined;
+}) {
+  const { store, ...pane } = props;
   const view = FORMS[store.frame.state.form.value];
-  const context = useMemo(() => ({ ...store.pane(name), controls }), []);
-  return <Pane context={context} name={name} view={view} {...pane} />;
+  const context = useMemo(() => store.pane(pane.name), []);
+  return <Pane context={context} view={view} {...pane} />;
 }
 
 /**
  * Return the figures of the panes. Their titles omit the model's name, which the complete figure
  * shows.
  */
-function paneScenes(
-  store: CompareStore,
-  roots: Partial<Record<string, AttnvizElement>>,
-): Promise<Scene[]> {
+async function paneScenes(store: CompareStore, panes: Panes): Promise<Scene[]> {
   store.inOneFigure.value = true;
-  const figures = store.panes.peek().map(async (name) => {
-    return (await drawnYet(roots[name]?.attnviz).figure()).scene;
-  });
-  return Promise.all(figures).finally(() => {
+  try {
+    return (await panes.figures(store.panes.peek())).map(({ scene }) => scene);
+  } finally {
     store.inOneFigure.value = false;
-  });
+  }
 }
 
 const view = defineView<CompareState>({

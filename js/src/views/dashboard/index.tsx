@@ -1,20 +1,19 @@
 /** Dashboard: the model, head and matrix views of one record, with the same layer, heads and pins. */
 
-import { computed, effect, type ReadonlySignal, signal, useComputed } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { effect, useComputed } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
-import type { Figure } from "../../draw/figure";
-import { type FigureRequest, isPrinted } from "../../draw/figure-request";
+import { isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { drawnYet, useExports } from "../../ui/exports/exports";
+import { useExports } from "../../ui/exports/exports";
 import { OrderControl, PairControl, TokenScoreControl, ViewFrame } from "../../ui/frame/frame";
 import { sentenceBesideLines } from "../../ui/heat-map/captions";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
-import { inColumns, PANE_GAP, Pane, type PaneProps } from "../../ui/plot/panes";
+import { inColumns, Pane, paneRequest, usePanes } from "../../ui/plot/panes";
 import panesCss from "../../ui/plot/panes.css";
 import { stackName, tokensInWords } from "../../ui/text/captions";
-import { type AttnvizElement, defineView, type ViewContext } from "../../ui/view/define-view";
-import { type ControlsForm, RECORD_HASH } from "../../ui/view/record";
+import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { RECORD_HASH } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
@@ -40,7 +39,6 @@ const KEYS = [
 ] as const;
 
 const PANES = ["model", "head", "matrix"] as const;
-type PaneName = (typeof PANES)[number];
 
 /**
  * Arrangement of the panes: in three columns, in two columns below the model view, in two columns
@@ -53,17 +51,6 @@ function arrangementAt(width: number, printed: boolean): Arrangement {
   return width >= THREE_COLUMNS ? "columns" : width >= TWO_COLUMNS ? "two" : "stack";
 }
 
-/**
- * Return the figure request of a pane. In a figure with two columns, a pane has half of the width.
- */
-function paneRequest(
-  request: FigureRequest | undefined,
-  arrangement: Arrangement,
-): FigureRequest | undefined {
-  if (!request?.width || arrangement !== "printed") return request;
-  return { ...request, width: (request.width - PANE_GAP) / 2 };
-}
-
 /** Compose the figures of the panes, arranged like the panes. */
 function arrangeFigures(arrangement: Arrangement, model: Scene, head: Scene, matrix: Scene): Scene {
   if (arrangement === "columns") return inColumns([[model], [head], [matrix]]);
@@ -72,93 +59,62 @@ function arrangeFigures(arrangement: Arrangement, model: Scene, head: Scene, mat
   return inColumns([[model, head, matrix]]);
 }
 
-/**
- * Return the form of the controls of the frame and of the panes. By default the panes have compact
- * controls, so that all panes are visible. The frame has full controls if the record has several
- * stacks or a generated answer, because all panes follow these choices.
- */
-function useControls(
-  context: ViewContext<DashboardState>,
-): Record<"frame" | "panes", ReadonlySignal<ControlsForm>> {
-  const { state, record, controls } = context;
-  return useMemo(() => {
-    const panes = computed(() => (state.controls.value === "auto" ? "compact" : controls.value));
-    const frame = computed(() => {
-      const several = (record.description.value?.stacks.length ?? 1) > 1;
-      const answer = (record.selection.value?.queries.predictions?.length ?? 0) > 0;
-      return several || answer ? controls.value : panes.value;
-    });
-    return { frame, panes };
-  }, []);
-}
-
 /** Matrix view with a caption that does not repeat the caption of the head view. */
 function MatrixPane({ context }: { context: ViewContext<DashboardState> }) {
   return <MatrixView context={context} sentence={sentenceBesideLines} />;
 }
 
+const VIEWS = { model: ModelView, head: HeadView, matrix: MatrixPane };
+
 function Dashboard({ context: whole }: { context: ViewContext<DashboardState> }) {
-  const controls = useControls(whole);
-  const context = useMemo(() => ({ ...whole, controls: controls.frame }), []);
-  const inner = useMemo(() => ({ ...whole, controls: controls.panes }), []);
-  const { record } = context;
-  const roots = useRef<Partial<Record<PaneName, AttnvizElement>>>({});
-  const drawn = useRef<Partial<Record<PaneName, string | null>>>({});
-  const summary = useMemo(() => signal(""), []);
+  const { record } = whole;
+  const panes = usePanes(whole);
+  // The frame has full controls if the record has several stacks or a generated answer, because all
+  // panes follow these choices.
+  const controls = useComputed(() => {
+    const several = (record.description.value?.stacks.length ?? 1) > 1;
+    const answer = (record.selection.value?.queries.predictions?.length ?? 0) > 0;
+    return (several || answer ? whole : panes).controls.value;
+  });
+  const context = useMemo(() => ({ ...whole, controls }), []);
+  const inner = useMemo(() => ({ ...whole, controls: panes.controls }), []);
   const arrangement = useComputed(() =>
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
   // The width is compared here and not in a container query. Printing changes the width, but does
   // not draw the panes again.
   const narrow = useComputed(() => context.width.value <= NARROW_COLUMNS);
-
-  const onDrawn = (name: string, id: string | null): void => {
-    drawn.current[name as PaneName] = id;
-    const current = record.selection.peek();
-    const allDrawn = PANES.every((item) => drawn.current[item]);
-    context.setDrawn(
-      allDrawn && current ? `dashboard:${current.stack.name}:${current.layer}` : null,
-    );
-  };
-  const exporter = (name: PaneName) => drawnYet(roots.current[name]?.attnviz);
+  const summary = useComputed(() => {
+    const selection = record.selection.value;
+    return selection ? `${stackName(selection.stack.name)}, layer ${selection.layer}` : "";
+  });
   const entries = useExports(context, {
     name: "dashboard",
-    figure: async (): Promise<Figure> => {
-      const figures = await Promise.all(PANES.map((name) => exporter(name).figure()));
+    figure: async () => {
+      const figures = await panes.figures(PANES);
       const [model, head, matrix] = figures.map((figure) => figure.scene) as [Scene, Scene, Scene];
       return {
         scene: arrangeFigures(arrangement.peek(), model, head, matrix),
         title: figures.map((figure) => figure.title).join(" · "),
       };
     },
-    csv: () => exporter("head").csv(),
+    csv: () => panes.exporter("head").csv(),
     csvLabel: "Lines drawn, CSV",
   });
   useEffect(
     () =>
       effect(() => {
-        const selection = record.selection.value;
-        summary.value = selection
-          ? `${stackName(selection.stack.name)}, layer ${selection.layer}`
-          : "";
+        const allDrawn = panes.areDrawn(PANES);
+        const current = record.selection.peek();
+        context.setDrawn(
+          allDrawn && current ? `dashboard:${current.stack.name}:${current.layer}` : null,
+        );
       }),
     [],
   );
 
   const selection = record.selection.value;
-  const pane = (name: PaneName, view: PaneProps<DashboardState>["view"]) => (
-    <Pane
-      context={inner}
-      name={name}
-      figure={paneRequest(context.figure, arrangement.peek())}
-      view={view}
-      onDrawn={onDrawn}
-      onRoot={setRoot}
-    />
-  );
-  const setRoot = (name: string, root: AttnvizElement): void => {
-    roots.current[name as PaneName] = root;
-  };
+  const figure = paneRequest(context.figure, arrangement.peek() === "printed" ? 2 : 1);
   return (
     <ViewFrame
       context={context}
@@ -180,9 +136,16 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       footer={<PinnedEdge context={inner} />}
     >
       <div class={`av-panes av-${arrangement.value}${narrow.value ? " av-narrow" : ""}`}>
-        {pane("model", ModelView)}
-        {pane("head", HeadView)}
-        {pane("matrix", MatrixPane)}
+        {PANES.map((name) => (
+          <Pane
+            key={name}
+            panes={panes}
+            context={whole}
+            name={name}
+            figure={figure}
+            view={VIEWS[name]}
+          />
+        ))}
       </div>
       <WhatIf context={inner} />
     </ViewFrame>
