@@ -19,8 +19,12 @@ export function createEmbeddingStore(context: Context) {
   const { record, state, source } = context;
   const hovered = signal<number | null>(null);
 
-  const stackName = computed(() => record.selection.value?.stack.name ?? null);
-  const corpus = record.currentAnswer(stackName, (name, ended) => corpusOf(source, name, ended));
+  const corpusAsked = computed(
+    () => record.selection.value && { stack: record.selection.value.stack.name },
+  );
+  const corpus = record.currentAnswer(corpusAsked, (asked, ended) =>
+    corpusOf(source, asked, ended),
+  );
   let numbered: string | null = null;
   record.live(() => {
     const now = corpus.value?.stack ?? null;

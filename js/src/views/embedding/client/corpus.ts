@@ -6,10 +6,7 @@
  * may be hundreds of thousands of points.
  */
 
-import { inflate } from "../../../client/codec";
 import type { CorpusPoints } from "../../../client/protocol";
-import type { Source } from "../../../client/source";
-import { joinParts, type Reply } from "../../../client/transport";
 
 export type Kind = "query" | "key";
 
@@ -115,22 +112,4 @@ function marked(indices: readonly number[], count: number): Uint8Array {
   const marks = new Uint8Array(count);
   for (const index of indices) marks[index] = 1;
   return marks;
-}
-
-/** Load the corpus of a stack. */
-export async function corpusOf(
-  source: Source,
-  stack: string,
-  signal?: AbortSignal,
-): Promise<Corpus> {
-  const read = async (reply: Reply): Promise<Corpus> => {
-    const bytes = await joinParts(reply, (part) =>
-      source.transport.request("points", { stack, part }, signal),
-    );
-    const text = new TextDecoder().decode(await inflate(bytes));
-    return new Corpus(stack, JSON.parse(text) as CorpusPoints);
-  };
-  const size = ({ count, columns, facts }: Corpus): number =>
-    count * (12 + 8 * columns.length) + 40 * facts.vocabulary.length;
-  return source.fetch("points", { stack }, read, size, signal);
 }

@@ -14,7 +14,7 @@ import type {
 import { Source } from "../../../client/source";
 import type { Reply, Transport } from "../../../client/transport";
 import { MAX_SMALL_PLOT_POINTS } from "../state";
-import { corpusOf } from "./corpus";
+import { corpusOf } from "./requests";
 
 /** Method of the plots that every page contains. */
 const PCA = { method: "pca", dimensions: 2 } as const;
@@ -86,7 +86,7 @@ export class EmbeddingPageTransport extends RecordedTransport {
    */
   async #lines({ stack, layer, head, point }: LinesRequest): Promise<Reply> {
     if (!this.find("keys", { stack, layer })) throw new Error(NO_KEYS);
-    const corpus = await corpusOf(this.#source, stack);
+    const corpus = await corpusOf(this.#source, { stack });
     if (corpus.isKey(point)) {
       throw new Error("This page contains lines of queries, but no lines of keys.");
     }

@@ -1,26 +1,23 @@
-/** Requests of the embedding view: plots, trust figures, norms, mean weights and lines. */
+/** Requests of the embedding view: points, plots, trust figures, norms, mean weights and lines. */
 
-import { asBytes } from "../../../client/codec";
+import { inflate } from "../../../client/codec";
 import type {
   AggregateHeader,
-  AggregateRequest,
   HeadPlot,
-  HeadTrustFigures,
   LinesHeader,
-  LinesRequest,
   NormsHeader,
-  NormsRequest,
   OverviewHeader,
   OverviewHead as OverviewHeadHeader,
-  OverviewRequest,
   PlotHeader,
   PlotOptions,
+  PlotRequest,
   TrustHeader,
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
-import { dataOf, joinParts, MAX_REPLY_BYTES, type Reply } from "../../../client/transport";
+import { joinParts, MAX_REPLY_BYTES, type Requests } from "../../../client/transport";
+import { Corpus } from "./corpus";
 
-export { Corpus, corpusOf, type Kind } from "./corpus";
+export { Corpus, type Kind } from "./corpus";
 
 /** Method of the projection and its settings. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
@@ -65,27 +62,71 @@ export interface Lines extends LinesHeader {
   error?: { weight: number; covered: number };
 }
 
-/** Load the small plots of all heads of some layers. */
-export async function overviewOf(
-  source: Source,
-  request: OverviewRequest,
-  signal?: AbortSignal,
-): Promise<Overview> {
-  const read = async (reply: Reply): Promise<Overview> => {
-    const header = reply.header as OverviewHeader;
-    const size = 2 * header.points;
-    const bytes = await joinParts(reply, (part) =>
-      source.transport.request("overview", { ...request, part }, signal),
+/**
+ * Return a function that loads the answer to a kind of request.
+ *
+ * @param read decodes the header and the bytes of all parts. Without data there are 0 bytes.
+ * @param bytesOf returns the size of the answer, or null if it must not be cached.
+ */
+function loader<N extends keyof Requests, Header, T>(
+  name: N,
+  read: (header: Header, bytes: Uint8Array<ArrayBuffer>, request: Requests[N]) => T | Promise<T>,
+  bytesOf: (answer: T) => number | null,
+) {
+  return (source: Source, request: Requests[N], signal?: AbortSignal): Promise<T> =>
+    source.fetch(
+      name,
+      request,
+      async (reply) => {
+        const requestPart = (part: number) =>
+          source.transport.request(name, { ...request, part }, signal);
+        const bytes = reply.data ? await joinParts(reply, requestPart) : new Uint8Array();
+        return read(reply.header as Header, bytes, request);
+      },
+      bytesOf,
+      signal,
     );
-    const heads = header.heads.map((head, i) => ({
-      ...head,
-      coordinates: bytes.subarray(i * size, (i + 1) * size),
-    }));
-    return { ...header, heads };
-  };
-  const size = ({ heads, points }: Overview): number => 2 * points * heads.length;
-  return source.fetch("overview", request, read, size, signal);
 }
+
+/** Load the points of a stack. */
+export const corpusOf = loader(
+  "points",
+  async (_header: object, bytes, { stack }) =>
+    new Corpus(stack, JSON.parse(new TextDecoder().decode(await inflate(bytes)))),
+  ({ count, columns, facts }) => count * (12 + 8 * columns.length) + 40 * facts.vocabulary.length,
+);
+
+/** Load the small plots of all heads of some layers. */
+export const overviewOf = loader(
+  "overview",
+  (header: OverviewHeader, bytes): Overview => {
+    const size = 2 * header.points;
+    const coordinatesOf = (i: number) => bytes.subarray(i * size, (i + 1) * size);
+    const heads = header.heads.map((head, i) => ({ ...head, coordinates: coordinatesOf(i) }));
+    return { ...header, heads };
+  },
+  ({ heads, points }) => 2 * points * heads.length,
+);
+
+const plotOf = loader(
+  "plot",
+  (header: PlotHeader, bytes, request): Projection => {
+    const { dimensions, count, low, size } = header;
+    // The high bytes of all codes come first, axis by axis, then the low bytes.
+    const coordinates = new Float32Array(dimensions * count);
+    for (let axis = 0; axis < dimensions; axis++) {
+      for (let point = 0; point < count; point++) {
+        const at = axis * count + point;
+        const code = 256 * (bytes[at] as number) + (bytes[dimensions * count + at] as number);
+        coordinates[point * dimensions + axis] = (low[axis] as number) + (code / 65535) * size;
+      }
+    }
+    return { ...header, request: request as HeadPlot, coordinates };
+  },
+  // Do not cache an intermediate plot, because a later one replaces it.
+  ({ work, coordinates }) =>
+    work === null || work.state === "done" ? coordinates.byteLength : null,
+);
 
 /**
  * Load the plot of one head. While its projection runs, load the newest intermediate plot.
@@ -97,73 +138,44 @@ export async function projectionOf(
   source: Source,
   request: HeadPlot,
   signal?: AbortSignal,
-  action: "show" | "restart" | "cancel" = "show",
+  action: PlotRequest["action"] = "show",
 ): Promise<Projection> {
-  const read = async (reply: Reply): Promise<Projection> => {
-    const header = reply.header as PlotHeader;
-    const { dimensions, count, low, size } = header;
-    const bytes = await joinParts(reply, (part) =>
-      source.transport.request("plot", { ...request, part }, signal),
-    );
-    // The high bytes of all codes come first, axis by axis, then the low bytes.
-    const coordinates = new Float32Array(dimensions * count);
-    for (let axis = 0; axis < dimensions; axis++) {
-      for (let point = 0; point < count; point++) {
-        const at = axis * count + point;
-        const code = 256 * (bytes[at] as number) + (bytes[dimensions * count + at] as number);
-        coordinates[point * dimensions + axis] = (low[axis] as number) + (code / 65535) * size;
-      }
-    }
-    return { ...header, request, coordinates };
-  };
   if (action !== "show") await source.transport.request("plot", { ...request, action }, signal);
-  // Do not cache an intermediate plot, because a later one replaces it.
-  const kept = ({ work, coordinates }: Projection): number | null =>
-    work === null || work.state === "done" ? coordinates.byteLength : null;
-  return source.fetch("plot", request, read, kept, signal);
+  return plotOf(source, request, signal);
 }
 
 /** Load the trust figures of some heads of a layer. A head without a plot has null. */
-export async function trustOf(
-  source: Source,
-  request: PlotOptions & { heads: number[] },
-  signal?: AbortSignal,
-): Promise<(HeadTrustFigures | null)[]> {
-  const read = ({ header }: Reply): (HeadTrustFigures | null)[] => (header as TrustHeader).heads;
-  return source.fetch("trust", request, read, (heads) => 256 * heads.length, signal);
-}
+export const trustOf = loader(
+  "trust",
+  ({ heads }: TrustHeader) => heads,
+  (heads) => 256 * heads.length,
+);
 
 /** Load the length of the vector of every point, measured before the placing. */
-export async function normsOf(
-  source: Source,
-  request: NormsRequest,
-  signal?: AbortSignal,
-): Promise<Float32Array> {
-  const read = async (reply: Reply): Promise<Float32Array> => {
-    const { low, high, top } = reply.header as NormsHeader;
-    const bytes = await joinParts(reply, (part) =>
-      source.transport.request("norms", { ...request, part }, signal),
-    );
-    const codes = top > 255 ? new Uint16Array(bytes.slice().buffer) : bytes;
+export const normsOf = loader(
+  "norms",
+  ({ low, high, top }: NormsHeader, bytes) => {
+    const codes = top > 255 ? new Uint16Array(bytes.buffer) : bytes;
     return Float32Array.from(codes, (code) => low + (code / top) * (high - low));
-  };
-  return source.fetch("norms", request, read, (norms) => norms.byteLength, signal);
-}
+  },
+  (norms) => norms.byteLength,
+);
 
 /** Load the mean weights of a head by query and key position, in at most `size` by `size` bins. */
-export async function aggregateOf(
-  source: Source,
-  request: AggregateRequest,
-  signal?: AbortSignal,
-): Promise<Aggregate> {
-  const { layer, head } = request;
-  const read = (reply: Reply): Aggregate => {
-    const header = reply.header as AggregateHeader & { maximum?: number };
-    const weights = new Float32Array(asBytes(dataOf(reply)).slice().buffer);
-    return { ...header, layer, head, weights };
-  };
-  return source.fetch("aggregate", request, read, () => MAX_REPLY_BYTES / 4, signal);
-}
+export const aggregateOf = loader(
+  "aggregate",
+  (header: AggregateHeader & { maximum?: number }, bytes, { layer, head }): Aggregate => {
+    return { ...header, layer, head, weights: new Float32Array(bytes.buffer) };
+  },
+  () => MAX_REPLY_BYTES / 4,
+);
+
+/** Load the attention lines of a point. */
+export const linesOf = loader(
+  "lines",
+  (header: LinesHeader, _bytes, { point }): Lines => ({ ...header, point }),
+  ({ points }) => 16 * points.length,
+);
 
 /**
  * Return the maximum error of a mean weight from a page: half the distance to the next code. Return
@@ -174,17 +186,4 @@ export function meanError({ maximum }: Pick<Aggregate, "maximum">, weight: numbe
   const code = 254 * Math.sqrt(weight / maximum);
   // The exact bound has 0.25 and no second term. The excess allows for the rounding of float32.
   return (maximum * (code + 0.2501)) / 254 ** 2 + 1e-7 * weight;
-}
-
-/** Load the attention lines of a point. */
-export async function linesOf(
-  source: Source,
-  request: LinesRequest,
-  signal?: AbortSignal,
-): Promise<Lines> {
-  const read = ({ header }: Reply): Lines => ({
-    ...(header as LinesHeader),
-    point: request.point,
-  });
-  return source.fetch("lines", request, read, ({ points }) => 16 * points.length, signal);
 }

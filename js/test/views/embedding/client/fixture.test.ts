@@ -9,7 +9,6 @@ import { Source } from "../../../../src/client/source";
 import type { Transport } from "../../../../src/client/transport";
 import {
   aggregateOf,
-  type Corpus,
   corpusOf,
   linesOf,
   normsOf,
@@ -61,7 +60,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
   const isPage = transportName === "a page";
 
   it("has the tokens of its texts", async () => {
-    const corpus: Corpus = await corpusOf(source, "self");
+    const corpus = await corpusOf(source, { stack: "self" });
     const all = [...tokens()];
     expect(corpus.count).toBe(2 * all.length);
     for (const [i, [text, position, token]] of all.entries()) {

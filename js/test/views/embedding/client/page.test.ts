@@ -113,7 +113,7 @@ describe("an exported page", () => {
   it("reports what it does not contain", async () => {
     const source = sourceOf();
     const requests: [Promise<unknown>, string][] = [
-      [corpusOf(source, "cross"), "not contain “points” of stack cross."],
+      [corpusOf(source, { stack: "cross" }), "not contain “points” of stack cross."],
       [
         normsOf(source, { ...HEAD, layer: 0 }),
         "not contain “norms” of stack self, layer 0, head 1.",

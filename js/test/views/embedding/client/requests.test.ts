@@ -49,10 +49,10 @@ describe("a corpus", () => {
       header: { parts: 3 },
       data: bytes.subarray(cut[part as number], cut[(part as number) + 1]),
     }));
-    const corpus = await corpusOf(recorder.source, "self");
+    const corpus = await corpusOf(recorder.source, { stack: "self" });
     expect(recorder.asked.map(({ part }) => part)).toEqual([undefined, 1, 2]);
     expect([corpus.count, corpus.numQueries, corpus.numTexts]).toEqual([12, 6, 2]);
-    expect(await corpusOf(recorder.source, "self")).toBe(corpus);
+    expect(await corpusOf(recorder.source, { stack: "self" })).toBe(corpus);
   });
 
   it("finds the point of a token if it has one", () => {
