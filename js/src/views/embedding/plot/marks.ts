@@ -6,15 +6,7 @@
 import { measureText } from "../../../draw/canvas";
 import { DOTS_PAINTER } from "../../../draw/dots";
 import { textMark, wrap } from "../../../draw/figure";
-import {
-  type DotsMark,
-  fontOf,
-  type LineMark,
-  type Mark,
-  type Scene,
-  sceneOf,
-  type TextFont,
-} from "../../../draw/marks";
+import { type DotsMark, fontOf, type Mark, type Scene, sceneOf } from "../../../draw/marks";
 import type { Palette } from "../../../ui/colors/palette";
 import { fitLabel } from "../../../ui/text/labels";
 import type { Corpus, Lines } from "../client/requests";
@@ -43,16 +35,20 @@ export function lookOf({ count, points }: Cloud, corpus: Corpus, coloring: Color
 export interface Shown {
   corpus: Corpus;
   cloud: Cloud;
-  look: ReturnType<typeof lookOf>;
-  projected: Projected;
-  room: Room;
+  /** Dots of all points. */
+  dots: DotsMark;
   zoom: number;
   palette: Palette;
 }
 
 /** Return the dots of all points. Their radius and opacity depend on the number of points. */
-export function cloudMark(shown: Shown): DotsMark {
-  const { cloud, look, projected, room, zoom } = shown;
+export function cloudMark(
+  cloud: Cloud,
+  look: ReturnType<typeof lookOf>,
+  projected: Projected,
+  room: Room,
+  zoom: number,
+): DotsMark {
   const radius = radiusOf(cloud.count, room, zoom);
   return {
     kind: "dots",
@@ -71,8 +67,7 @@ export function cloudMark(shown: Shown): DotsMark {
  *
  * @param more fields that replace those of the dots of all points.
  */
-function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark>): DotsMark {
-  const { look, projected } = shown;
+function dotsOf({ dots }: Shown, indices: readonly number[], more: Partial<DotsMark>): DotsMark {
   const picked = <T extends Float32Array | Uint8Array>(from: T): T => {
     const into = from.slice(0, indices.length) as T;
     indices.forEach((index, i) => {
@@ -81,13 +76,13 @@ function dotsOf(shown: Shown, indices: readonly number[], more: Partial<DotsMark
     return into;
   };
   return {
-    ...cloudMark(shown),
+    ...dots,
     count: indices.length,
-    x: picked(projected.x),
-    y: picked(projected.y),
-    color: picked(look.color),
-    shape: picked(look.shape),
-    ...(projected.near && { near: picked(projected.near) }),
+    x: picked(dots.x),
+    y: picked(dots.y),
+    color: picked(dots.color),
+    shape: picked(dots.shape),
+    ...(dots.near && { near: picked(dots.near) }),
     ...more,
   };
 }
@@ -136,7 +131,7 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const { corpus, cloud, palette } = shown;
   const { points, chosen, lines } = standing;
   const marks: Mark[] = [];
-  const { radius, opacity } = cloudMark(shown);
+  const { radius, opacity, x, y } = shown.dots;
   const solid = Math.min(0.95, Math.max(0.8, opacity));
   const wide = Math.max(2, radius * 1.15);
   // If thousands of points stand out, their dots are translucent, so that the density is visible.
@@ -158,7 +153,17 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
     });
     // Sort by drawing order. It is random, so keys do not hide queries.
     const indices = ofText.filter((index) => index >= 0).sort((a, b) => a - b);
-    if (at >= 0 && lines) marks.push(...lineMarks(shown, at, lines));
+    // Draw stronger lines later, so that they are on top.
+    for (const { index, share } of at < 0 ? [] : endsOf(cloud, lines, MIN_SHARE).reverse()) {
+      const [x0, y0, x1, y1] = [x[at], y[at], x[index], y[index]] as [
+        number,
+        number,
+        number,
+        number,
+      ];
+      const style = { stroke: palette.ink, strokeWidth: 1 + share, opacity: share };
+      marks.push({ kind: "line", x0, y0, x1, y1, ...style });
+    }
     marks.push(dotsOf(shown, indices, { radius: wide, opacity: crowd(indices.length) }));
     const outline = { radius: wide + 1.6, opacity: 0.55, ring: 1.1 };
     if (indices.length <= MAX_RINGS) marks.push(ring(dotsOf(shown, indices, outline), palette.ink));
@@ -172,12 +177,13 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
     marks.push(ring(flat, palette.ink));
   }
   for (const label of labelsOf(shown, standing, at)) {
-    const { x, y, width, text } = label;
-    const corner = { x: x - 2, y: y - LABEL_HEIGHT / 2 + 1 };
+    const { width, text } = label;
+    const corner = { x: label.x - 2, y: label.y - LABEL_HEIGHT / 2 + 1 };
     const size = { width: width + 4, height: LABEL_HEIGHT - 2 };
     const style = { fill: palette.background, opacity: 0.78, radius: 3 };
     marks.push({ kind: "rect", ...corner, ...size, ...style });
-    marks.push({ kind: "text", x, y, text, fill: palette.ink, ...LABEL, bold: label.index === at });
+    const bold = label.index === at;
+    marks.push({ kind: "text", x: label.x, y: label.y, text, fill: palette.ink, ...LABEL, bold });
   }
   return marks.filter((mark) => mark.kind !== "dots" || mark.count > 0);
 }
@@ -185,27 +191,18 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
 /** Minimum weight of a drawn line, relative to the strongest line of the point. */
 const MIN_SHARE = 0.01;
 
-/** Return the lines from the chosen query to its keys, or from the chosen key to its queries. */
-function lineMarks(
-  { cloud, projected, palette }: Shown,
-  at: number,
-  { points, weights }: Lines,
-): LineMark[] {
-  const marks: LineMark[] = [];
-  const [x0, y0] = [projected.x[at] as number, projected.y[at] as number];
-  points.forEach((point, i) => {
-    const index = cloud.indexOf[point] ?? -1;
-    const share = (weights[i] as number) / (weights[0] as number);
-    if (index < 0 || !(share >= MIN_SHARE)) return;
-    const [x1, y1] = [projected.x[index] as number, projected.y[index] as number];
-    const style = { stroke: palette.ink, strokeWidth: 1 + share, opacity: share };
-    marks.push({ kind: "line", x0, y0, x1, y1, ...style });
-  });
-  // Draw stronger lines later, so that they are on top.
-  return marks.reverse();
+/** Return the drawn ends of lines, and their weights relative to the strongest line. */
+function endsOf({ indexOf }: Cloud, lines: Lines | null, minShare: number) {
+  const { points, weights } = lines ?? { points: [], weights: [] };
+  return points
+    .map((point, i) => ({
+      index: indexOf[point] ?? -1,
+      share: (weights[i] as number) / (weights[0] as number),
+    }))
+    .filter(({ index, share }) => index >= 0 && share >= minShare);
 }
 
-const LABEL = { size: 11.5, font: "token" as TextFont };
+const LABEL = { size: 11.5, font: "token" } as const;
 const LABEL_HEIGHT = 16;
 const LABEL_WIDTH = 150;
 /**
@@ -244,9 +241,8 @@ export function labelsOf(
   { points, chosen, lines }: Standing,
   at: number,
 ): PlacedLabel[] {
-  const { corpus, cloud, projected, room, zoom } = shown;
-  const { x, y } = projected;
-  const radius = radiusOf(cloud.count, room, zoom);
+  const { corpus, cloud, dots, zoom } = shown;
+  const { x, y, radius, area: room } = dots;
   const away = radius + 6;
   const labels: PlacedLabel[] = [];
   const labelOf = (index: number): { text: string; width: number } => {
@@ -266,7 +262,7 @@ export function labelsOf(
     );
   let cells: number[][] | null = null;
   const hidesPoints = (start: number, middle: number, width: number): boolean => {
-    cells ??= pointsByCell(projected, room);
+    cells ??= pointsByCell(dots);
     const [left, right] = [start - radius, start + width + radius];
     const [top, bottom] = [middle - LABEL_HEIGHT / 2 - radius, middle + LABEL_HEIGHT / 2];
     const isHidden = (index: number): boolean => {
@@ -304,14 +300,10 @@ export function labelsOf(
     }
   };
   if (at >= 0) addLabels([at], 1, true);
-  if (at >= 0 && lines) {
-    const { weights } = lines;
-    const strongest = lines.points
-      .filter((_, i) => (weights[i] as number) >= NAMED_SHARE * (weights[0] as number))
-      .slice(0, NAMED_KEYS)
-      .map((point) => cloud.indexOf[point] ?? -1);
+  if (at >= 0) {
+    const ends = endsOf(cloud, lines, NAMED_SHARE).slice(0, NAMED_KEYS);
     addLabels(
-      strongest.filter((index) => index >= 0 && index !== at),
+      ends.map(({ index }) => index),
       NAMED_KEYS,
       true,
     );
@@ -324,18 +316,18 @@ export function labelsOf(
     if (few && words.size > 1) addLabels(standing, MAX_NAMES, false);
   } else if (
     chosen === null &&
-    (zoom >= NAMED_FROM || inSight(projected, room, FEW_IN_SIGHT + 1).length <= FEW_IN_SIGHT)
+    (zoom >= NAMED_FROM || inSight(dots, FEW_IN_SIGHT + 1).length <= FEW_IN_SIGHT)
   ) {
-    addLabels(inSight(projected, room, MAX_TRIED), MAX_NAMES, false);
+    addLabels(inSight(dots, MAX_TRIED), MAX_NAMES, false);
   }
   return labels;
 }
 
 /** Return the indices of at most `most` points inside the picture, in drawing order. */
-function inSight({ x, y }: Projected, room: Room, most: number): number[] {
+function inSight({ x, y, area }: DotsMark, most: number): number[] {
   const visible: number[] = [];
   for (let i = 0; i < x.length && visible.length < most; i++)
-    if (cellAt(x[i] as number, y[i] as number, room) >= 0) visible.push(i);
+    if (cellAt(x[i] as number, y[i] as number, area) >= 0) visible.push(i);
   return visible;
 }
 
@@ -349,13 +341,12 @@ function cellAt(x: number, y: number, { width, height }: Room): number {
 }
 
 /** Return the indices of the points in each cell of the picture. An empty cell may be missing. */
-function pointsByCell(projected: Projected, room: Room): number[][] {
+function pointsByCell(dots: DotsMark): number[][] {
   const cells: number[][] = [];
-  for (const index of inSight(projected, room, projected.x.length)) {
-    const cell = cellAt(projected.x[index] as number, projected.y[index] as number, room);
-    const others = cells[cell];
-    if (others) others.push(index);
-    else cells[cell] = [index];
+  for (const index of inSight(dots, dots.count)) {
+    const cell = cellAt(dots.x[index] as number, dots.y[index] as number, dots.area);
+    cells[cell] ??= [];
+    cells[cell].push(index);
   }
   return cells;
 }
@@ -364,7 +355,7 @@ function pointsByCell(projected: Projected, room: Room): number[][] {
 export function hoverMarks(shown: Shown, point: number | null): Mark[] {
   const index = point === null ? -1 : (shown.cloud.indexOf[point] ?? -1);
   if (index < 0) return [];
-  const radius = Math.max(4.5, cloudMark(shown).radius + 2.5);
+  const radius = Math.max(4.5, shown.dots.radius + 2.5);
   const { near, ...dot } = dotsOf(shown, [index], { radius, opacity: 1, ring: 1.6 });
   return [ring(dot, shown.palette.ink)];
 }

@@ -86,27 +86,22 @@ export function createPlotStore(
   const shown = computed<Shown | null>(() => {
     const [points, corpus] = [cloud.value, store.corpus.value];
     if (!points || !corpus || !look.value) return null;
-    return {
-      corpus,
-      cloud: points,
-      look: look.value,
-      projected: project(points, camera.value, room.value),
-      room: room.value,
-      zoom: camera.value.zoom,
-      palette: palette.value,
-    };
+    const { zoom } = camera.value;
+    const projected = project(points, camera.value, room.value);
+    const dots = cloudMark(points, look.value, projected, room.value, zoom);
+    return { corpus, cloud: points, dots, zoom, palette: palette.value };
   });
   const standing = computed<Standing>(() => ({
     points: store.standing.value,
     chosen: store.chosen.value,
     lines: store.lines.value,
   }));
-  const back = computed(() => (shown.value ? [cloudMark(shown.value)] : []));
+  const back = computed(() => (shown.value ? [shown.value.dots] : []));
   const over = computed(() => {
     const now = shown.value;
     if (!now) return [];
     const axes =
-      now.cloud.dimensions === 3 ? axesMarks(camera.value.turn, now.room, now.palette) : [];
+      now.cloud.dimensions === 3 ? axesMarks(camera.value.turn, room.value, now.palette) : [];
     return [...axes, ...standingMarks(now, standing.value)];
   });
   const still = computed<Scene | null>(() => {
@@ -138,13 +133,13 @@ export function createPlotStore(
     /** Return the point nearest to a position of the picture, or null if none is within `REACH`. */
     pointAt: (x: number, y: number): number | null => {
       const now = shown.peek();
-      const index = now ? nearestIndex(now.projected, x, y, REACH) : -1;
+      const index = now ? nearestIndex(now.dots, x, y, REACH) : -1;
       return now?.cloud.points[index] ?? null;
     },
     /** Return the points in the current lasso. */
     inside: (): number[] => {
       const now = shown.peek();
-      return now ? inLasso(now.cloud, now.projected, lasso.peek()) : [];
+      return now ? inLasso(now.cloud, now.dots, lasso.peek()) : [];
     },
     /** Show all points. */
     fit: showAll,

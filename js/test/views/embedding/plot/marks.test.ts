@@ -9,6 +9,7 @@ import {
   wholeCamera,
 } from "../../../../src/views/embedding/plot/cloud";
 import {
+  cloudMark,
   labelsOf,
   lookOf,
   type Shown,
@@ -32,15 +33,9 @@ function shownOf(shows: (point: number) => boolean = () => true): Shown {
     ...{ name: "type", index, palette: ["#aa0000", "#0000aa"], scale: null, entries: [], note: "" },
     labelOf: () => null,
   };
-  return {
-    corpus,
-    cloud,
-    look: lookOf(cloud, corpus, colors),
-    projected: project(cloud, wholeCamera(2), ROOM),
-    room: ROOM,
-    zoom: 1,
-    palette,
-  };
+  const projected = project(cloud, wholeCamera(2), ROOM);
+  const dots = cloudMark(cloud, lookOf(cloud, corpus, colors), projected, ROOM, 1);
+  return { corpus, cloud, dots, zoom: 1, palette };
 }
 
 function linesTo(point: number, ends: [number, number][]): Lines {
@@ -78,9 +73,9 @@ describe("a chosen query", () => {
 });
 
 it("each point has its own colour in any drawing order", () => {
-  const { cloud, look } = shownOf();
+  const { cloud, dots } = shownOf();
   const queries = cloud.points.map((point) => Number(point < 6));
-  expect([...look.color]).toEqual([...queries].map((isQuery) => 1 - isQuery));
+  expect([...dots.color]).toEqual([...queries].map((isQuery) => 1 - isQuery));
 });
 
 it("labels do not overlap, and hide no points if possible", () => {
@@ -93,7 +88,7 @@ it("labels do not overlap, and hide no points if possible", () => {
         expect(a.x + a.width <= b.x || b.x + b.width <= a.x || Math.abs(a.y - b.y) >= 16).toBe(
           true,
         );
-  const { x, y } = shown.projected;
+  const { x, y } = shown.dots;
   for (const label of labels)
     x.forEach((px, i) => {
       const hidden = px >= label.x && px <= label.x + label.width;
