@@ -68,9 +68,7 @@ export interface ColorRoom {
   palette: Palette;
   theme: ThemeName;
   /** Length of the vector of each point in one head, or null until the lengths are loaded. */
-  norms: Float32Array | null;
-  /** Name of the head that `norms` belong to. */
-  head: string;
+  norms: { lengths: Float32Array; head: string } | null;
 }
 
 function unknownNote(name: string, count: number): string {
@@ -94,27 +92,19 @@ function byKind(
 ): Coloring {
   const kindOfPoint = Array.from({ length: corpus.count }, (_, point) => kindOf(point));
   const counts = new Float64Array(labels.length);
-  let unknown = 0;
-  for (const kind of kindOfPoint) {
-    if (kind >= 0 && kind < counts.length) counts[kind] = (counts[kind] as number) + 1;
-    else unknown++;
-  }
+  // A typed array ignores the assignment to an index outside of it.
+  for (const kind of kindOfPoint) counts[kind] = (counts[kind] as number) + 1;
+  const unknown = counts.reduce((left, count) => left - count, corpus.count);
   const kinds = labels.map((_, kind) => kind).filter((kind) => !ranked || counts[kind] !== 0);
   if (ranked) kinds.sort((a, b) => (counts[b] as number) - (counts[a] as number) || a - b);
   const own = kinds.slice(0, MAX_COLOURS);
   const others = kinds.slice(MAX_COLOURS);
   const colorIndexOf = new Uint8Array(labels.length).fill(own.length);
-  own.forEach((kind, colorIndex) => {
+  const entries = own.map((kind, colorIndex): LegendEntry => {
     colorIndexOf[kind] = colorIndex;
+    const color = palette.heads[colorIndex] as string;
+    return { label: labels[kind] as string, color, count: counts[kind] as number, shape: "patch" };
   });
-  const entries = own.map(
-    (kind, colorIndex): LegendEntry => ({
-      label: labels[kind] as string,
-      color: palette.heads[colorIndex] as string,
-      count: counts[kind] as number,
-      shape: "patch",
-    }),
-  );
   const colors = entries.map(({ color }) => color);
   const index = new Uint8Array(corpus.count);
   kindOfPoint.forEach((kind, point) => {
@@ -150,7 +140,7 @@ function byNumber(
   count: number,
   { theme }: ColorRoom,
   numberOf: (point: number) => number,
-  log = false,
+  log: boolean,
 ): Coloring {
   const isKnown = (value: number): boolean => Number.isFinite(value) && (!log || value > 0);
   let [low, high, unknown] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
@@ -162,7 +152,7 @@ function byNumber(
       high = Math.max(high, value);
     }
   }
-  if (low > high) [low, high] = log ? [1, 1] : [0, 0];
+  if (low > high) low = high = Number(log);
   const stops = numberColors(theme);
   const scaled = (value: number): number => (log ? Math.log(value) : value);
   const [from, to] = [scaled(low), scaled(high)];
@@ -204,33 +194,30 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
     kindOf: (point: number) => number,
     ranked = false,
   ): Coloring => byKind(name, corpus, room.palette, labels, kindOf, ranked);
+  const numbers = (numberOf: (point: number) => number, log = false): Coloring =>
+    byNumber(name, count, room, numberOf, log);
   // A column takes precedence over a built-in colouring of the same name.
   const column = corpus.columns.find((candidate) => candidate.name === name);
   const numberOf = (point: number): number => column?.values[point] ?? Number.NaN;
   if (column?.categories) return kinds(column.categories, numberOf, true);
-  if (column) return byNumber(name, count, room, numberOf);
+  if (column) return numbers(numberOf);
   const tokenOf = (point: number): number => tokens[point] as number;
   switch (name) {
     case "position":
-      return byNumber(name, count, room, (point) => positions[point] as number);
+      return numbers((point) => positions[point] as number);
     case "position mod 5":
       return kinds(["0", "1", "2", "3", "4"], (point) => (positions[point] as number) % 5);
     case "norm": {
       if (!norms) return { ...coloring(corpus, "type", room), note: "Loading vector lengths." };
       // A norm was sent as a 16-bit code, which has the precision of five digits.
-      const rounded = (point: number): number => Number((norms[point] as number).toPrecision(5));
-      const colors = byNumber(name, count, room, (point) => norms[point] as number);
-      const note = `Lengths of the vectors of ${room.head}. ${colors.note}`.trim();
+      const normOf = (point: number): number => norms.lengths[point] as number;
+      const rounded = (point: number): number => Number(normOf(point).toPrecision(5));
+      const colors = numbers(normOf);
+      const note = `Lengths of the vectors of ${norms.head}. ${colors.note}`.trim();
       return { ...colors, note, labelOf: rounded };
     }
     case "frequency":
-      return byNumber(
-        name,
-        count,
-        room,
-        (point) => facts.frequency[tokenOf(point)] ?? Number.NaN,
-        true,
-      );
+      return numbers((point) => facts.frequency[tokenOf(point)] ?? Number.NaN, true);
     case "punctuation":
       return kinds(["words and parts of words", "punctuation", "special tokens"], (point) =>
         special[tokenOf(point)] === 1 ? 2 : (punctuation[tokenOf(point)] as number),

@@ -14,7 +14,7 @@ import { type LegendEntry, legendEntries } from "./colors";
 import { meanMarks, meanScale } from "./mean/marks";
 import type { OverviewStore } from "./overview/store";
 import type { PlotStore } from "./plot/store";
-import { type Context, headKey } from "./state";
+import { type Context, headKey, pictureOf } from "./state";
 import type { EmbeddingStore } from "./store";
 import { keyInWords } from "./trust";
 
@@ -55,7 +55,7 @@ function embeddingFigure(
   plot: PlotStore,
 ): Figure {
   const palette = context.palette.peek();
-  const content = contentOf(context);
+  const content = pictureOf(context.state);
   const map =
     content === "mean"
       ? drawnYet(store.mean.mapAt(Math.min(MEAN_WIDTH, context.width.peek())))
@@ -84,11 +84,6 @@ function embeddingFigure(
   });
 }
 
-function contentOf({ state }: Context): "overview" | "plot" | "mean" {
-  if (!state.enlarged.value) return "overview";
-  return state.content.value === "aggregate" ? "mean" : "plot";
-}
-
 /**
  * Round a value that was sent as a 16-bit code to five digits, which is the precision of the code.
  * Return null if it is not a finite number.
@@ -115,28 +110,28 @@ function pointsCsv({ state }: Context, store: EmbeddingStore): string {
   const colorOf = (own || !IN_OTHER_COLUMNS.includes(color)) && colors?.labelOf;
   const [matches, selected] = [store.matches.peek(), new Set(state.selected.peek())];
   const { dimensions, coordinates } = plot;
-  const points = Array.from({ length: corpus.count }, (_, point) => point).filter(store.shown);
-  const rows = points.map((point) => {
-    const [kind, text] = [corpus.kindOf(point), corpus.textOf(point)];
-    const name = corpus.facts.names[text] ?? "";
-    const token = [text, name, corpus.positionOf(point), corpus.tokenOf(point)];
-    return [
-      ...[stack, layer, head, method, point, kind, ...token],
-      ...Array.from(coordinates.subarray(point * dimensions, (point + 1) * dimensions), rounded),
-      ...(colorOf ? [colorOf(point)] : []),
-      ...(matches ? [matches.points[point] ?? 0] : []),
-      ...(selected.size > 0 ? [selected.has(point) ? 1 : 0] : []),
-    ];
-  });
-  const columns = [
-    ...["stack", "layer", "head", "method", "point", "kind", "text", "text_name"],
-    ...["position", "token", "x", "y"],
-    ...(dimensions === 3 ? ["z"] : []),
-    ...(colorOf ? [color] : []),
-    ...(matches ? ["found"] : []),
-    ...(selected.size > 0 ? ["in_lasso"] : []),
+  const columns: [name: string, cellOf: (point: number) => string | number | null][] = [
+    ["stack", () => stack],
+    ["layer", () => layer],
+    ["head", () => head],
+    ["method", () => method],
+    ["point", (point) => point],
+    ["kind", (point) => corpus.kindOf(point)],
+    ["text", (point) => corpus.textOf(point)],
+    ["text_name", (point) => corpus.facts.names[corpus.textOf(point)] ?? ""],
+    ["position", (point) => corpus.positionOf(point)],
+    ["token", (point) => corpus.tokenOf(point)],
   ];
-  return csvText(columns, rows);
+  for (const [axis, name] of ["x", "y", "z"].slice(0, dimensions).entries())
+    columns.push([name, (point) => rounded(coordinates[point * dimensions + axis] as number)]);
+  if (colorOf) columns.push([color, colorOf]);
+  if (matches) columns.push(["found", (point) => matches.points[point] ?? 0]);
+  if (selected.size > 0) columns.push(["in_lasso", (point) => Number(selected.has(point))]);
+  const points = Array.from({ length: corpus.count }, (_, point) => point).filter(store.shown);
+  return csvText(
+    columns.map(([name]) => name),
+    points.map((point) => columns.map(([, cellOf]) => cellOf(point))),
+  );
 }
 
 /** Return the trust figures of all heads as CSV, one row per head. */
@@ -186,7 +181,7 @@ export function embeddingExports(
   return {
     name: "embedding-view",
     figure: () => embeddingFigure(context, store, overview, plot),
-    csv: async () => tables[contentOf(context)].csv(),
-    csvLabel: tables[contentOf(context)].label,
+    csv: async () => tables[pictureOf(context.state)].csv(),
+    csvLabel: tables[pictureOf(context.state)].label,
   };
 }

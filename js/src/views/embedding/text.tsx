@@ -18,7 +18,7 @@ import {
 } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
 import { linesCoverageInWords, textInWords, unitOf } from "./captions";
-import type { Corpus, Kind, Lines } from "./client/requests";
+import type { Corpus, Kind } from "./client/requests";
 import type { EmbeddingProps, EmbeddingStore } from "./store";
 
 /** Maximum number of entries in the list of the strongest keys or queries. */
@@ -170,7 +170,12 @@ function Running(props: RunningProps) {
     chosen !== null && isShown(chosen)
       ? all.findIndex(({ position }) => position === corpus.positionOf(chosen))
       : -1;
-  const weights = weightsOf(corpus, isShown, store.lines.value);
+  const lines = store.lines.value;
+  /** Weights of the lines by the positions of the shown points at their other ends. */
+  const weights = new Map<number, number>();
+  lines?.points.forEach((point, i) => {
+    if (isShown(point)) weights.set(corpus.positionOf(point), lines.weights[i] as number);
+  });
   const end = Math.max(0, ...weights.values());
   const color = rgbOf(context.palette.value.positive).join(" ");
 
@@ -286,19 +291,5 @@ function Running(props: RunningProps) {
         </button>
       )}
     </fieldset>
-  );
-}
-
-/** Return the weights of lines by the positions of the shown points at their other ends. */
-function weightsOf(
-  corpus: Corpus,
-  isShown: (point: number) => boolean,
-  lines: Lines | null,
-): Map<number, number> {
-  const ends = (lines?.points ?? []).map((point, i) => [point, lines?.weights[i] ?? 0] as const);
-  return new Map(
-    ends
-      .filter(([point]) => isShown(point))
-      .map(([point, weight]) => [corpus.positionOf(point), weight]),
   );
 }

@@ -16,7 +16,7 @@ import { ANSWER, corpusWith } from "./kernel";
 const THEMES = Object.keys(PALETTES) as ThemeName[];
 
 function roomOf(theme: ThemeName, changed: Partial<ColorRoom> = {}): ColorRoom {
-  return { palette: PALETTES[theme], theme, norms: null, head: "", ...changed };
+  return { palette: PALETTES[theme], theme, norms: null, ...changed };
 }
 
 const LIGHT = roomOf("light");
@@ -88,8 +88,11 @@ describe("colourings", () => {
   });
 
   it("colour by norm, and by kind until norms are loaded", () => {
-    const norms = Float32Array.from({ length: 12 }, (_, point) => 2 + point);
-    const colored = coloring(corpus, "norm", { ...LIGHT, norms, head: "layer 5, head 2" });
+    const lengths = Float32Array.from({ length: 12 }, (_, point) => 2 + point);
+    const colored = coloring(corpus, "norm", {
+      ...LIGHT,
+      norms: { lengths, head: "layer 5, head 2" },
+    });
     const { labels, stops } = scaleOf(colored);
     expect(labels).toEqual(["2", "norm", "13"]);
     expect([colorsOf(colored)[0], colorsOf(colored)[11]]).toEqual([stops[0], stops.at(-1)]);
@@ -152,7 +155,10 @@ describe("colourings", () => {
 
   it("exist if all norms are equal or unknown, and for no points", () => {
     const withNorms = (value: number) =>
-      coloring(corpus, "norm", { ...LIGHT, norms: new Float32Array(12).fill(value) });
+      coloring(corpus, "norm", {
+        ...LIGHT,
+        norms: { lengths: new Float32Array(12).fill(value), head: "" },
+      });
     expect(scaleOf(withNorms(3))).toMatchObject({ labels: ["3", "norm", "3"] });
     expect(scaleOf(withNorms(Number.NaN))).toMatchObject({
       labels: ["0", "norm", "0"],

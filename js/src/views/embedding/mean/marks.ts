@@ -27,15 +27,9 @@ const TOP = 42;
 const MAX_WIDTH = 560;
 const MIN_WIDTH = 160;
 
-/** Return the first position of the first bin, and the end of the last bin (exclusive). */
-function extentOf(edges: readonly number[]): Range {
-  return [edges[0] ?? 0, edges.at(-1) ?? 0];
-}
-
 /** Return the number of positions on an axis, at least 1. */
 function lengthOf(edges: readonly number[]): number {
-  const [first, stop] = extentOf(edges);
-  return Math.max(1, stop - first);
+  return Math.max(1, (edges.at(-1) ?? 0) - (edges[0] ?? 0));
 }
 
 /**
@@ -49,7 +43,7 @@ export function meanMapOf(
   const { query_edges: queryEdges, key_edges: keyEdges } = aggregate;
   const { width, ...look } = options;
   const font = fontOf({ size: TICK_SIZE, font: "text" });
-  const left = Math.ceil(measureText(String(extentOf(queryEdges)[1]), font) + 14);
+  const left = Math.ceil(measureText(String(queryEdges.at(-1) ?? 0), font) + 14);
   const cellsWidth = Math.max(MIN_WIDTH, Math.min(MAX_WIDTH, Math.floor(width - left - 8)));
   const share = Math.max(0.35, Math.min(1.6, lengthOf(queryEdges) / lengthOf(keyEdges)));
   const cellsHeight = Math.round(cellsWidth * share);
@@ -102,18 +96,16 @@ function positionsOf(edges: readonly number[], at: number): Range {
  * @param length length of the axis in pixels.
  * @param apart minimum distance between two labels in pixels.
  */
-function ticksOf(
-  edges: readonly number[],
-  length: number,
-  apart: number,
-): { position: number; along: number }[] {
+function ticksOf(edges: readonly number[], length: number, apart: number) {
   const bins = edges.length - 1;
-  return ticks(extentOf(edges), length / lengthOf(edges), apart).map((position) => {
-    const bin = edges.filter((edge) => edge <= position).length - 1;
-    const [first, stop] = positionsOf(edges, bin);
-    const share = (bin + (position - first) / Math.max(1, stop - first)) / bins;
-    return { position, along: share * length };
-  });
+  return ticks([edges[0] ?? 0, edges.at(-1) ?? 0], length / lengthOf(edges), apart).map(
+    (position) => {
+      const bin = edges.filter((edge) => edge <= position).length - 1;
+      const [first, stop] = positionsOf(edges, bin);
+      const share = (bin + (position - first) / Math.max(1, stop - first)) / bins;
+      return { position, along: share * length };
+    },
+  );
 }
 
 /** Value that stands for a mean weight of 0 in the picture, where 0 itself stands for no colour. */
@@ -130,27 +122,29 @@ export function meanMarks(map: MeanMap): Mark[] {
   const bounds = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const outline = { width: cellsWidth + 1, height: cellsHeight + 1, stroke: palette.rule };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
-  const marks: Mark[] = [
+  const stroke = palette.muted;
+  return [
     { kind: "image", ...bounds, pixels, columns, rows },
     { kind: "rect", x: left - 0.5, y: top - 0.5, ...outline },
-    textMark(DOWN, 0, 10, palette.muted, NAME_SIZE),
-    textMark(ACROSS, Math.max(left, named + 18), 10, palette.muted, NAME_SIZE),
+    textMark(DOWN, 0, 10, stroke, NAME_SIZE),
+    textMark(ACROSS, Math.max(left, named + 18), 10, stroke, NAME_SIZE),
+    ...ticksOf(keyEdges, cellsWidth, TICKS_ACROSS).flatMap(({ position, along }): Mark[] => {
+      const x = left + along;
+      return [
+        { kind: "line", x0: x, y0: top - 5, x1: x, y1: top, stroke },
+        textMark(String(position), x, top - 12, stroke, TICK_SIZE, { align: "middle" }),
+      ];
+    }),
+    ...ticksOf(queryEdges, cellsHeight, TICKS_DOWN).flatMap(({ position, along }): Mark[] => {
+      const y = top + along;
+      // Keep the first label below the top edge, so that it does not overlap the name of the axis.
+      const middle = Math.max(y, top + 5);
+      return [
+        { kind: "line", x0: left - 5, y0: y, x1: left, y1: y, stroke },
+        textMark(String(position), left - 9, middle, stroke, TICK_SIZE, { align: "end" }),
+      ];
+    }),
   ];
-  for (const { position, along } of ticksOf(keyEdges, cellsWidth, TICKS_ACROSS)) {
-    const x = left + along;
-    const style = { align: "middle" } as const;
-    marks.push({ kind: "line", x0: x, y0: top - 5, x1: x, y1: top, stroke: palette.muted });
-    marks.push(textMark(String(position), x, top - 12, palette.muted, TICK_SIZE, style));
-  }
-  for (const { position, along } of ticksOf(queryEdges, cellsHeight, TICKS_DOWN)) {
-    const y = top + along;
-    // Keep the first label below the top edge, so that it does not overlap the name of the axis.
-    const middle = Math.max(y, top + 5);
-    const style = { align: "end" } as const;
-    marks.push({ kind: "line", x0: left - 5, y0: y, x1: left, y1: y, stroke: palette.muted });
-    marks.push(textMark(String(position), left - 9, middle, palette.muted, TICK_SIZE, style));
-  }
-  return marks;
 }
 
 /** Return the bounds of a bin in the picture. */
