@@ -7,15 +7,14 @@ import { SearchField } from "../../ui/text/token-search";
 import { assign, follow, valuesOf } from "../../ui/view/state";
 import { methodInWords, placingInWords, remarkInWords } from "./captions";
 import type { Corpus, Projecting } from "./client/requests";
-import { COLORINGS, projectingOf } from "./state";
+import { COLORINGS, pictureOf, projectingOf } from "./state";
 import type { EmbeddingProps } from "./store";
 
 export function EmbeddingControls({ context, store }: EmbeddingProps) {
   const { state } = context;
   const live = context.source.transport.live;
   const corpus = store.corpus.value;
-  const enlarged = state.enlarged.value;
-  const plotted = !enlarged || state.content.value === "plot";
+  const picture = pictureOf(state);
   // The initial state of a page selects the plot that the page contains in addition to the
   // principal components. Without such a plot it selects the principal components.
   const embedded = useMemo(() => projectingOf(valuesOf(state)), []);
@@ -24,22 +23,22 @@ export function EmbeddingControls({ context, store }: EmbeddingProps) {
   return (
     <>
       <div class="av-row av-options">
-        {enlarged && (
+        {picture !== "overview" && (
           <Choice
             label="Show"
             options={{ plot: "points", aggregate: "mean weight by position" }}
             {...bound(state.content)}
           />
         )}
-        {plotted && <Looks context={context} store={store} corpus={corpus} />}
+        {picture !== "mean" && <Looks context={context} store={store} corpus={corpus} />}
       </div>
-      {plotted && live && (
+      {picture !== "mean" && live && (
         <div class="av-row av-options">
-          {enlarged && <ProjectingControls context={context} />}
+          {picture === "plot" && <ProjectingControls context={context} />}
           <Placing context={context} store={store} />
         </div>
       )}
-      {plotted && !live && enlarged && other && (
+      {picture === "plot" && !live && other && (
         <div class="av-row av-options">
           <Embedded context={context} embedded={embedded} />
         </div>
@@ -96,11 +95,9 @@ export function LassoChip({ context: { state } }: Pick<EmbeddingProps, "context"
 /** Search field for tokens. */
 function Search({ context: { state }, store }: EmbeddingProps) {
   const matches = store.matches.value;
-  const result = !matches
-    ? ""
-    : matches.count === 0
-      ? "none"
-      : `${several(matches.count, "point")} · ${counted(matches.occurrences)} in the texts`;
+  const result = matches?.count
+    ? `${several(matches.count, "point")} · ${counted(matches.occurrences)} in the texts`
+    : "none";
   return (
     <SearchField
       class="av-find-points"
@@ -113,7 +110,7 @@ function Search({ context: { state }, store }: EmbeddingProps) {
     >
       <Switch label="match case" {...bound(state.match_case)} />
       <output class="av-number" aria-live="polite">
-        {result}
+        {matches && result}
       </output>
     </SearchField>
   );
@@ -258,11 +255,9 @@ function Placing({ context: { state }, store }: EmbeddingProps) {
 
 /** Progress of the overview or of a projection. A button cancels or restarts the projection. */
 export function Progress({ context, store }: EmbeddingProps) {
-  const { enlarged, content, method } = context.state;
   const { live } = context.source.transport;
-  if (enlarged.value && content.value !== "plot") return null;
-  if (!enlarged.value) {
-    if (!store.overviewProgress.value) return null;
+  const picture = pictureOf(context.state);
+  if (picture === "overview" && store.overviewProgress.value) {
     const [done, all] = store.overviewProgress.value;
     return (
       <div class="av-work" role="status">
@@ -273,11 +268,12 @@ export function Progress({ context, store }: EmbeddingProps) {
       </div>
     );
   }
+  if (picture !== "plot") return null;
   const plot = store.projection.value;
   const work = plot?.work ?? null;
   if (!work || work.state === "done") {
     // A page runs no projections, and its detail caption already describes the plot.
-    if (!live || method.value === "pca") return null;
+    if (!live || context.state.method.value === "pca") return null;
     // This line is as high as the progress bar, so that the plot does not jump when a projection
     // starts or ends. It describes the loaded plot, because the plot of the chosen method may still
     // be loading.

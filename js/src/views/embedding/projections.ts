@@ -19,6 +19,7 @@ import {
   headKey,
   OVERVIEW_PROJECTING,
   overviewGroups,
+  pictureOf,
   placingOf,
   projectingOf,
 } from "./state";
@@ -31,9 +32,9 @@ const POLL_MS = 700;
  * Return the latest answer about the current stack. After a change of other settings, it stays until
  * the new answer is loaded.
  */
-export function answerOfStack<Q extends { stack: string }, A>(
+export function answerOfStack<A>(
   corpus: ReadonlySignal<Corpus | null>,
-  answered: ReadonlySignal<Answer<Q, A> | null>,
+  answered: ReadonlySignal<Answer<{ stack: string }, A> | null>,
 ): ReadonlySignal<A | null> {
   return computed(() => {
     const last = answered.value;
@@ -98,7 +99,7 @@ export function createOverview(
     overview: answerOfStack(corpus, answered),
     /** Number of loaded heads and number of all heads, or null if nothing is loading. */
     overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
-    overviewSettled: settled,
+    settled,
     /** Trust figures of the overview's plots. */
     trust,
   };
@@ -115,18 +116,14 @@ export function createProjection(
     const [points, at] = [corpus.value, head.value];
     if (!points || !at || points.count === 0) return null;
     const settings = follow(state);
-    return {
-      stack: points.stack,
-      ...at,
-      placing: placingOf(settings),
-      ...projectingOf(settings),
-    };
+    const placing = placingOf(settings);
+    return { stack: points.stack, ...at, placing, ...projectingOf(settings) };
   });
   /** Projection that the reader has cancelled or restarted. */
   const chosen = signal<{ request: HeadPlot | null; action: "restart" | "cancel" } | null>(null);
   const asked = computed(() => {
     const [plot, reader] = [request.value, chosen.value];
-    if (!plot || !state.enlarged.value || state.content.value !== "plot") return null;
+    if (!plot || pictureOf(state) !== "plot") return null;
     return {
       request: plot,
       action: reader && same(reader.request, plot) ? reader.action : ("show" as const),
@@ -172,7 +169,7 @@ export function createProjection(
     ),
     /** Trust figures of the enlarged head, or null while the plot changes or is being measured. */
     headTrust: computed(() => figures.value?.[0] ?? null),
-    projectionSettled: settled,
+    settled,
     /** Cancel a running t-SNE or UMAP. */
     cancel: choose("cancel"),
     /** Restart a cancelled or failed projection. */

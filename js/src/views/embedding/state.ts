@@ -76,18 +76,29 @@ function oneOf<T extends string>(...words: T[]): (text: string) => T | undefined
   return (text) => words.find((word) => word === text);
 }
 
+const readText = (text: string): string => text;
+const isTrue = (text: string): boolean => text === "true";
+
 /** Fields in the URL of a page. The lasso is omitted, because it may contain very many points. */
 export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   ...RECORD_HASH,
   text: readIndex,
-  enlarged: (text) => text === "true",
+  enlarged: isTrue,
   content: oneOf("plot", "aggregate"),
-  color: (text) => text,
-  order: (text) => text,
+  color: readText,
+  order: readText,
   points: oneOf("both", "queries", "keys"),
-  search: (text) => text,
-  match_case: (text) => text === "true",
+  search: readText,
+  match_case: isTrue,
 };
+
+/** Content of the view: all heads, the points of one head, or its mean weights by position. */
+export type Picture = "overview" | "plot" | "mean";
+
+export function pictureOf({ enlarged, content }: Context["state"]): Picture {
+  if (!enlarged.value) return "overview";
+  return content.value === "aggregate" ? "mean" : "plot";
+}
 
 /** Return a string that identifies a head, for use as a key of maps. */
 export function headKey({ layer, head }: HeadIndex): string {

@@ -11,9 +11,9 @@ import { assign } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
 import { coloring } from "./colors";
 import { createMean } from "./mean/store";
-import { createOverview, createProjection } from "./projections";
+import { answerOfStack, createOverview, createProjection } from "./projections";
 import { findPoints } from "./search";
-import { type Context, neighbourOf } from "./state";
+import { type Context, neighbourOf, type Picture, pictureOf } from "./state";
 
 export function createEmbeddingStore(context: Context) {
   const { record, state, source } = context;
@@ -44,7 +44,11 @@ export function createEmbeddingStore(context: Context) {
 
   const all = createOverview(context, corpus);
   const one = createProjection(context, corpus, head);
+  const mean = createMean(context, corpus, head);
   const choice = createChosenPoint(context, corpus);
+  const settled = computed(
+    () => ({ overview: all, plot: one, mean })[pictureOf(state)].settled.value,
+  );
 
   const linesAsked = computed(() => {
     const [stack, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
@@ -68,7 +72,14 @@ export function createEmbeddingStore(context: Context) {
       ? { stack: points.stack, ...at }
       : null;
   });
-  const norms = record.answer(normsAsked, (asked, ended) => normsOf(source, asked, ended));
+  // Until the norms of another head are loaded, the colours show those of the previous head.
+  const norms = answerOfStack(
+    corpus,
+    record.answer(normsAsked, async (asked, ended) => ({
+      lengths: await normsOf(source, asked, ended),
+      head: headName(asked),
+    })),
+  );
 
   const matches = computed(
     () => corpus.value && findPoints(corpus.value, state.search.value, state.match_case.value),
@@ -81,11 +92,18 @@ export function createEmbeddingStore(context: Context) {
     ...one,
     ...choice,
     /** Mean weights of the enlarged head by position. */
-    mean: createMean(context, corpus, head),
-    /** Whether the visible plots have the settings of the current state. */
-    current: computed(() =>
-      state.enlarged.value ? one.projectionSettled.value : all.overviewSettled.value,
-    ),
+    mean,
+    /** Whether the picture has the settings of the current state. */
+    settled,
+    /**
+     * Return the identifier of a picture, or null while it is not the content of the view or newer
+     * data is loading.
+     */
+    drawnId: (picture: Picture): string | null => {
+      const [stack, at] = [corpus.value?.stack, head.value];
+      if (pictureOf(state) !== picture || !stack || !at || !settled.value) return null;
+      return `embedding:${stack}:${picture === "overview" ? "all" : at.layer}`;
+    },
     /** Lines of the chosen point in the enlarged head. */
     lines: computed(() => (typeof lines.value === "string" ? null : lines.value)),
     /** Reason why the lines are missing, or null. An exported page may not contain them. */
@@ -93,18 +111,9 @@ export function createEmbeddingStore(context: Context) {
     /** The point under the pointer. */
     hovered,
     colors: computed(() => {
-      const points = corpus.value;
-      // Until the norms of another head are loaded, the colours show those of the previous head.
-      const loaded = norms.value?.question.stack === points?.stack ? norms.value : null;
-      return (
-        points &&
-        coloring(points, state.color.value, {
-          palette: context.palette.value,
-          theme: context.theme.value,
-          norms: loaded?.answer ?? null,
-          head: loaded ? headName(loaded.question) : "",
-        })
-      );
+      const [palette, theme] = [context.palette.value, context.theme.value];
+      const look = { palette, theme, norms: norms.value };
+      return corpus.value && coloring(corpus.value, state.color.value, look);
     }),
     /** Result of the search, or null without a search. */
     matches,

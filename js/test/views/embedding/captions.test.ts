@@ -95,7 +95,7 @@ describe("the main caption", () => {
     const setup = setUp(changed, new Kernel());
     const { store } = setup;
     await until(() => expect(store.corpus.value).not.toBeNull());
-    await until(() => expect(store.current.value).toBe(true));
+    await until(() => expect(store.settled.value).toBe(true));
     if (store.chosen.value !== null) await until(() => expect(store.lines.value).not.toBeNull());
     return setup;
   }

@@ -16,7 +16,7 @@ const SCENE: Scene = {
 async function exportsOf(changed: Partial<EmbeddingState>, kernel = new Kernel()) {
   const { context, store } = setUp({ enlarged: true, ...changed }, kernel);
   await until(() => expect(store.corpus.value).not.toBeNull());
-  if (changed.content !== "aggregate") await until(() => expect(store.current.value).toBe(true));
+  if (changed.content !== "aggregate") await until(() => expect(store.settled.value).toBe(true));
   const plot = vi.fn(() => SCENE);
   const still = computed(plot);
   return { exports: embeddingExports(context, store, {} as never, { still } as never), plot };

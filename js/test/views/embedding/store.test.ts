@@ -6,7 +6,7 @@ import { Kernel, type Setup, setUp } from "./kernel";
 useFakeClock();
 
 const current = ({ store }: Setup): Promise<unknown> =>
-  until(() => expect(store.current.value).toBe(true));
+  until(() => expect(store.settled.value).toBe(true));
 
 /** Return a kernel with a t-SNE that runs until a test changes `work`. */
 function runningKernel(): Kernel {
@@ -43,7 +43,7 @@ describe("all heads", () => {
     const before = store.overview.value;
     kernel.held = (name) => name === "overview";
     assign(state, { lift: true });
-    expect([store.current.value, store.overview.value]).toEqual([false, before]);
+    expect([store.settled.value, store.overview.value]).toEqual([false, before]);
     await until(() => expect(kernel.waiting).toHaveLength(1));
     kernel.release();
     await current(setup);
@@ -86,7 +86,7 @@ describe("all heads", () => {
     kernel.held = () => true;
     await pass(1000);
     expect(store.corpus.value).toBeNull();
-    expect(store.current.value).toBe(false);
+    expect(store.settled.value).toBe(false);
     // Actions of the reader do not fail while the corpus is loading.
     store.choose(3);
     store.neighbour(1, 1);

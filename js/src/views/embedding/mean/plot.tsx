@@ -65,12 +65,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     () => map.value && sceneOf(map.value, back.value, hoverMarks(map.value, mean.hovered.value)),
   );
   // Null as soon as other content is chosen, although this component may draw again.
-  const drawnId = useComputed(() => {
-    const [corpus, { enlarged, content }] = [store.corpus.value, context.state];
-    const isShown = enlarged.value && content.value === "aggregate";
-    const now = isShown ? mean.current.value : null;
-    return corpus && now && `embedding:${corpus.stack}:${now.layer}`;
-  });
+  const drawnId = useComputed(() => store.drawnId("mean"));
   const caption = useComputed(() => {
     const [aggregate, bin] = [mean.latest.value, mean.hovered.value];
     return aggregate && bin && binCaption(aggregate, bin, mean.textsAt(bin));

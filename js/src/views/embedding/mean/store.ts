@@ -9,7 +9,7 @@ import type { HeadIndex } from "../../../ui/head-grid/grid";
 import { same } from "../../../ui/view/state";
 import { aggregateOf, type Corpus } from "../client/requests";
 import { answerOfStack } from "../projections";
-import type { Context } from "../state";
+import { type Context, pictureOf } from "../state";
 import { type Bin, type MeanMap, meanMapOf, textsAt } from "./marks";
 
 /** Maximum number of bins per axis. */
@@ -24,19 +24,20 @@ export function createMean(
   const scale = signal<ColorScale>("linear");
   const asked = computed(() => {
     const [points, at] = [corpus.value, head.value];
-    const isShown = state.enlarged.value && state.content.value === "aggregate";
-    if (!isShown || !points || !at || points.count === 0) return null;
+    if (pictureOf(state) !== "mean" || !points || !at || points.count === 0) return null;
     return { stack: points.stack, ...at, size: SIZE };
   });
   const answered = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
   const latest = answerOfStack(corpus, answered);
+  const settled = computed(
+    () => answered.value !== null && same(answered.value.question, asked.value),
+  );
   return {
     /** Mean weights of the current head, or of the previous head until they are loaded. */
     latest,
     /** Mean weights of the current head, or null until they are loaded. */
-    current: computed(() =>
-      same(answered.value?.question, asked.value) ? (answered.value?.answer ?? null) : null,
-    ),
+    current: computed(() => (settled.value ? latest.value : null)),
+    settled,
     /** Return the number of texts that have a pair in a bin, or null if unknown. */
     textsAt: (bin: Bin): number | null => {
       const [points, mean] = [corpus.value, latest.value];

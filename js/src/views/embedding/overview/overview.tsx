@@ -3,6 +3,7 @@
  * columns, unless the reader chooses another order.
  */
 
+import { untracked } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
 import { Choice } from "../../../ui/controls/fields";
@@ -113,7 +114,7 @@ function Tiles({ context, store, overview }: OverviewProps) {
         rows: linesOf(head).map((text) => ({ color: "", text, meant: false })),
       })}
       painting={{
-        follows: [store.current],
+        follows: [store.settled],
         sources: (cells) => [
           ...cells.map((cell) => (cell && plots.get(headKey(cell))) ?? null),
           ...cells.map((cell) => (cell ? strengthOf(figuresOf(cell)) : 0)),
@@ -128,9 +129,7 @@ function Tiles({ context, store, overview }: OverviewProps) {
           });
         },
         onPainted: () => {
-          if (!look) return;
-          const drawn = store.current.peek() && !context.state.enlarged.peek();
-          context.setDrawn(drawn ? `embedding:${grid.stack}:all` : null);
+          if (look) context.setDrawn(untracked(() => store.drawnId("overview")));
         },
       }}
       open={overview.open}

@@ -167,11 +167,7 @@ export function EmbeddingPlot(props: PlotProps) {
   });
   const label = useComputed(() => sentenceOf(context, store) || "Loading");
   // Null as soon as other content is chosen, although this component may draw again.
-  const drawnId = useComputed(() => {
-    const [corpus, head] = [store.corpus.value, store.head.value];
-    const isShown = state.enlarged.value && state.content.value === "plot" && store.current.value;
-    return isShown && corpus && head ? `embedding:${corpus.stack}:${head.layer}` : null;
-  });
+  const drawnId = useComputed(() => store.drawnId("plot"));
 
   return (
     <div class="av-embedding-plot">
