@@ -4,23 +4,22 @@ import { ColorLegend } from "../../ui/colors/legend";
 import { counted } from "../../ui/text/captions";
 import { type LegendEntry, legendEntries } from "./colors";
 import { meanScale } from "./mean/marks";
+import { pictureOf } from "./state";
 import type { EmbeddingProps } from "./store";
 
 export function EmbeddingLegend({ context, store }: EmbeddingProps) {
-  const { state } = context;
+  const { state, palette } = context;
   const colors = store.colors.value;
-  if (state.enlarged.value && state.content.value === "aggregate")
-    return <MeanLegend context={context} store={store} />;
+  if (pictureOf(state) === "mean") return <MeanLegend context={context} store={store} />;
   if (!colors) return null;
-  const entries = legendEntries(colors, state.points.value, context.palette.value);
+  const entries = legendEntries(colors, state.points.value, palette.value);
+  const shapes = entries.filter(({ shape }) => shape !== "patch");
+  const patches = entries.filter(({ shape }) => shape === "patch");
   return (
     <div class="av-embedding-legend">
-      <Entries label="Shapes" entries={entries.filter(({ shape }) => shape !== "patch")} />
+      <Entries label="Shapes" entries={shapes} />
       {colors.scale && <ColorLegend scale={colors.scale} />}
-      <Entries
-        label={`Colours: ${colors.name}`}
-        entries={entries.filter(({ shape }) => shape === "patch")}
-      />
+      <Entries label={`Colours: ${colors.name}`} entries={patches} />
     </div>
   );
 }

@@ -1,7 +1,6 @@
 /** State of the embedding view, and functions that derive the settings of requests from it. */
 
 import type { Method, Placing, Scaling, StackDescription } from "../../client/protocol";
-import { headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import type { ViewContext } from "../../ui/view/define-view";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
@@ -139,20 +138,4 @@ export function overviewGroups({ layers, heads_per_layer }: StackDescription, co
   const bytes = 2 * Math.min(count, MAX_SMALL_PLOT_POINTS) * Math.max(...heads_per_layer);
   const together = Math.max(1, Math.floor(BYTES_AT_ONCE / bytes));
   return layers.flatMap((_, i) => (i % together ? [] : [layers.slice(i, i + together)]));
-}
-
-/**
- * Return the head that is `layers` layers and `heads` heads after `from`. An index outside of the
- * stack is clipped.
- */
-export function neighbourOf(
-  stack: StackDescription,
-  from: HeadIndex,
-  layers: number,
-  heads: number,
-): HeadIndex {
-  const clip = (index: number, count: number): number => Math.max(0, Math.min(count - 1, index));
-  const row = clip(Math.max(0, stack.layers.indexOf(from.layer)) + layers, stack.layers.length);
-  const layer = stack.layers[row] ?? from.layer;
-  return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
 }

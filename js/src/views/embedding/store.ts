@@ -3,8 +3,9 @@
  * traits.
  */
 
-import { computed, type ReadonlySignal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
+import { headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { headName } from "../../ui/text/captions";
 import { assign } from "../../ui/view/state";
@@ -13,7 +14,7 @@ import { coloring } from "./colors";
 import { createMean } from "./mean/store";
 import { answerOfStack, createOverview, createProjection } from "./projections";
 import { findPoints } from "./search";
-import { type Context, neighbourOf, type Picture, pictureOf } from "./state";
+import { type Context, type Picture, pictureOf } from "./state";
 
 export function createEmbeddingStore(context: Context) {
   const { record, state, source } = context;
@@ -41,6 +42,16 @@ export function createEmbeddingStore(context: Context) {
     const first = selection?.heads[0];
     return selection && first !== undefined ? { layer: selection.layer, head: first } : null;
   });
+
+  /** Return the head some layers and heads after the current one, or the last in this direction. */
+  const neighbourOf = (layers: number, heads: number): HeadIndex | null => {
+    const [stack, from] = [record.selection.value?.stack, head.value];
+    if (!stack || !from) return null;
+    const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
+    const row = clip(stack.layers.indexOf(from.layer) + layers, stack.layers.length);
+    const layer = stack.layers[row] as number;
+    return { layer, head: clip(from.head + heads, headsOf(stack, layer).length) };
+  };
 
   const all = createOverview(context, corpus);
   const one = createProjection(context, corpus, head);
@@ -130,12 +141,11 @@ export function createEmbeddingStore(context: Context) {
       const which = state.points.value;
       return which === "both" || corpus.value?.isKey(point) === (which === "keys");
     },
+    neighbourOf,
     /** Choose the head that is `layers` layers and `heads` heads after the current one. */
     neighbour: (layers: number, heads: number) => {
-      const [stack, from] = [record.selection.peek()?.stack, head.peek()];
-      if (!stack || !from) return;
-      const to = neighbourOf(stack, from, layers, heads);
-      assign(state, { layer: to.layer, heads: [to.head] });
+      const to = untracked(() => neighbourOf(layers, heads));
+      if (to) assign(state, { layer: to.layer, heads: [to.head] });
     },
   };
 }

@@ -13,7 +13,7 @@ import type {
 } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
-import { Corpus } from "../../../src/views/embedding/client/requests";
+import { type Corpus, createCorpus } from "../../../src/views/embedding/client/corpus";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { stackOf as plainStackOf } from "../../builders";
@@ -55,7 +55,7 @@ export const ANSWER: CorpusPoints = {
 export const COUNT = ANSWER.num_queries + ANSWER.num_keys;
 
 export function corpusWith(changed: Partial<CorpusPoints> = {}): Corpus {
-  return new Corpus("self", { ...ANSWER, ...changed });
+  return createCorpus("self", { ...ANSWER, ...changed });
 }
 
 const HEADS = { layers: [0, 5, 6], heads_per_layer: [2, 3, 2] };

@@ -6,7 +6,6 @@ import {
   EMBEDDING_DEFAULTS,
   EMBEDDING_HASH,
   type EmbeddingState,
-  neighbourOf,
   overviewGroups,
   projectingOf,
 } from "../../../src/views/embedding/state";
@@ -56,23 +55,6 @@ describe("a search", () => {
     expect(findPoints(corpus, "", false)).toBeNull();
   });
 });
-
-it.each([
-  ["5.0", 0, 1, "5.1"],
-  // Steps are clipped at the first and last head and layer.
-  ["5.2", 0, 1, "5.2"],
-  ["0.1", -1, 0, "0.1"],
-  // Layer 6 has no head 2, so the head with the nearest number is chosen.
-  ["5.2", 1, 0, "6.1"],
-  ["6.0", -2, 0, "0.0"],
-])(
-  "the neighbour of head %s, %i down and %i to the right, is %s",
-  (head, down, right, expected) => {
-    const [layer = 0, number = 0] = head.split(".").map(Number);
-    const neighbour = neighbourOf(stackOf(), { layer, head: number }, down, right);
-    expect(`${neighbour.layer}.${neighbour.head}`).toBe(expected);
-  },
-);
 
 describe("requests for all heads", () => {
   it("contain a few layers each, and every layer once", () => {

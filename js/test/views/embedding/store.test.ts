@@ -230,6 +230,25 @@ describe("the chosen point", () => {
   });
 });
 
+it.each([
+  ["5.0", 0, 1, "5.1"],
+  // Steps are clipped at the first and last head and layer.
+  ["5.2", 0, 1, "5.2"],
+  ["0.1", -1, 0, "0.1"],
+  // Layer 6 has no head 2, so the head with the nearest number is chosen.
+  ["5.2", 1, 0, "6.1"],
+  ["6.0", -2, 0, "0.0"],
+])(
+  "the neighbour of head %s, %i down and %i to the right, is %s",
+  async (head, down, right, expected) => {
+    const [layer = 0, number = 0] = head.split(".").map(Number);
+    const { store } = setUp({ layer, heads: [number] });
+    await until(() => expect(store.head.value).not.toBeNull());
+    const neighbour = store.neighbourOf(down, right);
+    expect(`${neighbour?.layer}.${neighbour?.head}`).toBe(expected);
+  },
+);
+
 it("marks of points are removed when the stack changes", async () => {
   const { store, state } = setUp({ selected: [1, 2] });
   await until(() => expect(store.corpus.value).not.toBeNull());

@@ -15,9 +15,9 @@ import type {
 } from "../../../client/protocol";
 import type { Source } from "../../../client/source";
 import { joinParts, MAX_REPLY_BYTES, type Requests } from "../../../client/transport";
-import { Corpus } from "./corpus";
+import { createCorpus } from "./corpus";
 
-export { Corpus, type Kind } from "./corpus";
+export type { Corpus, Kind } from "./corpus";
 
 /** Method of the projection and its settings. */
 export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
@@ -92,7 +92,7 @@ function loader<N extends keyof Requests, Header, T>(
 export const corpusOf = loader(
   "points",
   async (_header: object, bytes, { stack }) =>
-    new Corpus(stack, JSON.parse(new TextDecoder().decode(await inflate(bytes)))),
+    createCorpus(stack, JSON.parse(new TextDecoder().decode(await inflate(bytes)))),
   ({ count, columns, facts }) => count * (12 + 8 * columns.length) + 40 * facts.vocabulary.length,
 );
 

@@ -78,7 +78,7 @@ export function MeanPlot({ context, store, width }: MeanPlotProps) {
     const { x, y, width, height } = boundsOf(now, bin);
     const at = pointer.value ?? { x: x + width / 2, y: y + height / 2 };
     const [title, text] = caption.value;
-    return { title, rows: [{ color: "", text, meant: false }], ...at };
+    return { title, rows: [{ text }], ...at };
   });
   const label = useComputed(() => {
     const spoken = caption.value ? ` ${caption.value.join(": ")}.` : "";

@@ -111,7 +111,7 @@ function Tiles({ context, store, overview }: OverviewProps) {
       )}
       hint={(head) => ({
         title: titleOf(head),
-        rows: linesOf(head).map((text) => ({ color: "", text, meant: false })),
+        rows: linesOf(head).map((text) => ({ text })),
       })}
       painting={{
         follows: [store.settled],

@@ -53,7 +53,7 @@ function hintOf(corpus: Corpus, point: number): Omit<Hint, "x" | "y"> {
   ];
   return {
     title: `${corpus.kindOf(point)} ${quoted(corpus.tokenOf(point))}`,
-    rows: lines.map((line) => ({ color: "", text: line, meant: false })),
+    rows: lines.map((text) => ({ text })),
   };
 }
 

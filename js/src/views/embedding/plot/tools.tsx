@@ -1,8 +1,9 @@
 /** The row above an enlarged head: its name and trust figures, and buttons. */
 
 import type { ComponentChildren } from "preact";
+import { isSameHead } from "../../../ui/head-grid/grid";
+import { capital, headName } from "../../../ui/text/captions";
 import { assign } from "../../../ui/view/state";
-import { headKey, neighbourOf } from "../state";
 import { figuresInShort, TRUST_HELP } from "../trust";
 import { type PlotProps, ZOOM } from "./plot";
 
@@ -14,11 +15,11 @@ export function PlotTools({ context, store, plot }: PlotProps) {
   if (!head || !stack) return null;
   const trust = store.headTrust.value;
   const to = (layers: number, heads: number, sign: string) => {
-    const neighbour = neighbourOf(stack, head, layers, heads);
-    const none = headKey(neighbour) === headKey(head);
+    const neighbour = store.neighbourOf(layers, heads) ?? head;
+    const none = isSameHead(neighbour, head);
     return (
       <Tool
-        label={none ? "no head" : `layer ${neighbour.layer}, head ${neighbour.head}`}
+        label={none ? "no head" : headName(neighbour)}
         disabled={none}
         onClick={() => store.neighbour(layers, heads)}
       >
@@ -49,7 +50,7 @@ export function PlotTools({ context, store, plot }: PlotProps) {
         ‹ All heads
       </button>
       <h3 class="av-pane-title">
-        Layer {head.layer}, head {head.head}
+        {capital(headName(head))}
         {plotted && (
           <span class="av-muted" title={TRUST_HELP}>
             {trust ? figuresInShort(trust, "words") : ""}
