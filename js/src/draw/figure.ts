@@ -125,32 +125,39 @@ export function textMark(
   return { kind: "text", text, x, y, fill, size, font: "text", ...more };
 }
 
+/** Lay out the entries of a legend in rows of at most `width`. */
+export function inRows(
+  entries: readonly Pick<Box, "width" | "marks">[],
+  width: number,
+  gap: number,
+): Box {
+  const marks: Mark[] = [];
+  const rowHeight = 20;
+  let [x, y] = [0, 0];
+  for (const entry of entries) {
+    if (x > 0 && x + entry.width > width) [x, y] = [0, y + rowHeight];
+    marks.push(...translate(entry.marks, x, y));
+    x += entry.width + gap;
+  }
+  return { width, height: y + rowHeight, marks };
+}
+
 /** Lay out a legend of named colours in rows of at most `width`. */
 export function namedColors(
   entries: readonly { name: string; color: string; dashed?: boolean }[],
   width: number,
   ink: string,
 ): Box {
-  const marks: Mark[] = [];
-  const rowHeight = 20;
-  let x = 0;
-  let y = 0;
-  for (const { name, color, dashed } of entries) {
-    const entryWidth = measureText(name, fontOf({ size: 12, font: "text" })) + 34;
-    if (x > 0 && x + entryWidth > width) {
-      x = 0;
-      y += rowHeight;
-    }
+  const boxes = entries.map(({ name, color, dashed }) => {
     // The sample of a dashed line consists of two pieces with a gap.
-    const pieces = dashed ? [0, 8] : [0];
-    for (const offset of pieces) {
-      const sample = { x: x + offset, y: y - 2, width: dashed ? 6 : 14, height: 4 };
-      marks.push({ kind: "rect", ...sample, fill: color, radius: 2 });
-    }
-    marks.push(textMark(name, x + 20, y, ink, 12));
-    x += entryWidth + 6;
-  }
-  return { width, height: y + rowHeight, marks };
+    const samples = (dashed ? [0, 8] : [0]).map((x): Mark => {
+      const size = { width: dashed ? 6 : 14, height: 4 };
+      return { kind: "rect", x, y: -2, ...size, fill: color, radius: 2 };
+    });
+    const text = textMark(name, 20, 0, ink, 12);
+    return { width: measureText(name, fontOf(text)) + 34, marks: [...samples, text] };
+  });
+  return inRows(boxes, width, 6);
 }
 
 /** Width of a colour scale in pixels. */

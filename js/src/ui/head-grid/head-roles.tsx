@@ -8,7 +8,7 @@
 import type { StackDescription } from "../../client/protocol";
 import { countHeads } from "../../client/source";
 import { measureText } from "../../draw/canvas";
-import { type Box, textMark } from "../../draw/figure";
+import { type Box, inRows, textMark } from "../../draw/figure";
 import { fontOf, type Mark } from "../../draw/marks";
 import { inkOn, MAX_COLOURS, type Palette } from "../colors/palette";
 import { counted, several } from "../text/captions";
@@ -140,21 +140,14 @@ export function roleMarks(
 
 /** Return the legend of roles in a figure, wrapped to `width`. */
 export function roleBox(signs: readonly RoleSign[], palette: Palette, width: number): Box {
-  const marks: Mark[] = [];
   const side = 14;
-  let [x, y] = [0, side / 2];
-  for (const role of signs) {
-    const words = `${role.name} ${role.count}`;
-    const wide = side + 6 + measureText(words, fontOf({ size: 12, font: "text" }));
-    if (x > 0 && x + wide > width) {
-      x = 0;
-      y += 20;
-    }
-    marks.push(...roleMarks(role, [x + side / 2, y], side));
-    marks.push(textMark(words, x + side + 6, y, palette.ink, 12));
-    x += wide + 16;
-  }
-  return { width, height: y + 18, marks };
+  const entries = signs.map((role) => {
+    const text = textMark(`${role.name} ${role.count}`, side + 6, side / 2, palette.ink, 12);
+    const marks = [...roleMarks(role, [side / 2, side / 2], side), text];
+    return { width: side + 6 + measureText(text.text, fontOf(text)), marks };
+  });
+  const rows = inRows(entries, width, 16);
+  return { ...rows, height: rows.height + 5 };
 }
 
 export interface HeadRole {

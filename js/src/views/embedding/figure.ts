@@ -1,7 +1,7 @@
 /** Export of the embedding view as a figure with all captions and as CSV tables. */
 
 import { measureText } from "../../draw/canvas";
-import { type Box, type Figure, textMark } from "../../draw/figure";
+import { type Box, type Figure, inRows, textMark } from "../../draw/figure";
 import { fontOf, type Mark, sceneOf } from "../../draw/marks";
 import { countDots, MAX_SHAPE_DOTS } from "../../draw/svg";
 import type { Palette } from "../../ui/colors/palette";
@@ -23,26 +23,18 @@ const MEAN_WIDTH = 640;
 
 /** Return the legend of shapes and colours, in rows of at most `width` pixels. */
 function legendBox(entries: readonly LegendEntry[], palette: Palette, width: number): Box {
-  const marks: Mark[] = [];
-  const font = fontOf({ size: 12, font: "text" });
-  const [row, side] = [20, 9];
-  let [x, y] = [0, 0];
-  for (const { label, count, color, shape } of entries) {
-    const number = count === null ? "" : counted(count);
-    const name = measureText(label, font);
-    const wide = 16 + name + (number === "" ? 0 : 6 + measureText(number, font));
-    if (x > 0 && x + wide > width) {
-      x = 0;
-      y += row;
-    }
+  const side = 9;
+  const boxes = entries.map(({ label, count, color, shape }) => {
     const radius = { dot: side / 2, square: 1, patch: 3 }[shape];
-    const bounds = { x, y: y - side / 2, width: side, height: side };
-    marks.push({ kind: "rect", ...bounds, fill: color, radius });
-    marks.push(textMark(label, x + 16, y, palette.ink, 12));
-    if (number !== "") marks.push(textMark(number, x + 22 + name, y, palette.muted, 12));
-    x += wide + 16;
-  }
-  return { width, height: y + row, marks };
+    const bounds = { x: 0, y: -side / 2, width: side, height: side };
+    const name = textMark(label, 16, 0, palette.ink, 12);
+    const end = 16 + measureText(label, fontOf(name));
+    const number = textMark(count === null ? "" : counted(count), end + 6, 0, palette.muted, 12);
+    const numberWidth = count === null ? 0 : 6 + measureText(number.text, fontOf(number));
+    const sample: Mark = { kind: "rect", ...bounds, fill: color, radius };
+    return { width: end + numberWidth, marks: [sample, name, ...(count === null ? [] : [number])] };
+  });
+  return inRows(boxes, width, 16);
 }
 
 /**
