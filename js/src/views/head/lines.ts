@@ -59,37 +59,32 @@ export function strongestLines(lines: readonly Line[], count: number): Line[] {
   return [...lines].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, count);
 }
 
-/** Collect the strongest `MAX_LINES` lines, in the order in which they are added. */
-function collectLines() {
+/** The strongest `MAX_LINES` of the added lines, in the order in which they are added. */
+class LineCollector {
   /** Lines, with their absolute weights before renormalisation. */
-  let lines: (Line & { share: number })[] = [];
-  let total = 0;
-  // Lines up to this absolute weight are not among the strongest.
-  let tooWeak = 0;
-  const cut = (): void => {
-    if (lines.length <= MAX_LINES) return;
-    const sizes = Float64Array.from(lines, ({ weight }) => Math.abs(weight)).sort();
-    tooWeak = sizes[lines.length - MAX_LINES] as number;
+  lines: (Line & { share: number })[] = [];
+  /** Lines up to this absolute weight are not among the strongest. */
+  tooWeak = 0;
+
+  add(line: Line & { share: number }): void {
+    this.lines.push(line);
+    if (this.lines.length === 2 * MAX_LINES) this.cut();
+  }
+
+  /** Drop all lines except the strongest `MAX_LINES`. */
+  cut(): void {
+    const numWeak = this.lines.length - MAX_LINES;
+    if (numWeak <= 0) return;
+    const sizes = new Float64Array(this.lines.map(({ weight }) => Math.abs(weight))).sort();
+    const smallest = sizes[numWeak] as number;
     // Among the lines with the smallest weight, the first ones stay.
-    let numEqual = MAX_LINES - sizes.filter((size) => size > tooWeak).length;
-    lines = lines.filter(({ weight }) => {
+    let numEqual = sizes.lastIndexOf(smallest) + 1 - numWeak;
+    this.lines = this.lines.filter(({ weight }) => {
       const size = Math.abs(weight);
-      return size > tooWeak || (size === tooWeak && numEqual-- > 0);
+      return size > smallest || (size === smallest && numEqual-- > 0);
     });
-  };
-  return {
-    add: (series: number, query: number, key: number, weight: number, share: number): void => {
-      total++;
-      if (Math.abs(weight) <= tooWeak) return;
-      lines.push({ series, query, key, weight, share });
-      if (lines.length === 2 * MAX_LINES) cut();
-    },
-    /** Return the strongest lines, and the number of lines that were added. */
-    finish: () => {
-      cut();
-      return { lines, total };
-    },
-  };
+    this.tooWeak = smallest;
+  }
 }
 
 /** Part of a plan that determines the lines. */
@@ -98,35 +93,38 @@ export type LinesPlan = Pick<
   "heads" | "chosen" | "rows" | "columns" | "numReached" | "queryWindow" | "keyWindow"
 > & { stack: Pick<Plan["stack"], "normalized"> };
 
-/** Groups of keys: in the window, outside of it, left out, and not in the chosen text of a pair. */
-const [IN_SIGHT, OUTSIDE, LEFT_OUT, OTHER_TEXT] = [0, 1, 2, 3] as const;
+/**
+ * Groups of the loaded keys: in the window, outside of it, left out, and not in the chosen text of a
+ * pair.
+ */
+const GROUPS = ["inSight", "outside", "leftOut", "otherPair"] as const;
 
-/** Return the group of each loaded key. */
-function groupsOf({ columns, keyWindow }: LinesPlan, options: LineOptions): Uint8Array {
-  const [start, stop] = keyWindow;
-  return Uint8Array.from({ length: columns[1] - columns[0] }, (_, column) => {
-    const key = columns[0] + column;
-    if (options.leftOut[key]) return LEFT_OUT;
-    if (!options.pairKeys[key]) return OTHER_TEXT;
-    return key >= start && key < stop ? IN_SIGHT : OUTSIDE;
-  });
+type ByGroup<T> = Record<(typeof GROUPS)[number], T>;
+
+function byGroup<T>(of: (group: (typeof GROUPS)[number]) => T): ByGroup<T> {
+  return Object.fromEntries(GROUPS.map((group) => [group, of(group)])) as ByGroup<T>;
 }
 
-/** Sums of absolute weights by group of keys. */
-type GroupSums = [inSight: number, outside: number, leftOut: number, otherText: number];
-
-function sumOf(sums: GroupSums): number {
-  return sums.reduce((total, sum) => total + sum);
-}
-
-function groupSumsOf(row: Float32Array, groups: Uint8Array): GroupSums {
-  const sums: GroupSums = [0, 0, 0, 0];
-  for (let column = 0; column < row.length; column++) {
-    const size = Math.abs(row[column] as number);
-    // Skip zeros quickly: on a page, most weights of a long text are rounded to 0.
-    if (size > 0) (sums[groups[column] as number] as number) += size;
+/** Return the columns of each group of keys in the loaded matrices. */
+function columnsByGroup({ columns, keyWindow }: LinesPlan, options: LineOptions) {
+  const groups = byGroup((): number[] => []);
+  for (let key = columns[0]; key < columns[1]; key++) {
+    const place = key >= keyWindow[0] && key < keyWindow[1] ? "inSight" : "outside";
+    const included = options.pairKeys[key] ? place : "otherPair";
+    groups[options.leftOut[key] ? "leftOut" : included].push(key - columns[0]);
   }
-  return sums;
+  return groups;
+}
+
+/** Return the sum of the absolute weights of a row in some columns. */
+function sizeOf(row: Float32Array, columns: readonly number[]): number {
+  let sum = 0;
+  for (const column of columns) sum += Math.abs(row[column] as number);
+  return sum;
+}
+
+function sumOf({ inSight, outside, leftOut, otherPair }: ByGroup<number>): number {
+  return inSight + outside + leftOut + otherPair;
 }
 
 /**
@@ -151,63 +149,75 @@ export function computeLines(
 ) {
   const { rows, columns, queryWindow } = plan;
   const { renormalize, topK, threshold } = options;
-  const shown = shownMatrices(plan, weights.matrices, options.combine);
-  const groups = groupsOf(plan, options);
-  const isInSight = (column: number): boolean => groups[column] === IN_SIGHT;
-  const inSight = [...groups.keys()].filter(isInSight);
-  const numExcluded = groups.filter((group) => group > OUTSIDE).length;
+  const numColumns = columns[1] - columns[0];
+  const groups = columnsByGroup(plan, options);
+  const inSight = new Set(groups.inSight);
+  const isInSight = (column: number): boolean => inSight.has(column);
+  const included = [...groups.inSight, ...groups.outside];
+  const excluded = [...groups.leftOut, ...groups.otherPair];
   // Whether all keys that may have a weight are loaded.
   const wholeRows = columns[0] === 0 && columns[1] >= plan.numReached;
+  const shown = shownMatrices(plan, weights.matrices, options.combine);
   const maxima = options.combine === "max" && shown.some(({ head }) => head === null);
   const sumToOne = plan.stack.normalized && !maxima;
   const faintest = MIN_VISIBLE * weights.maximum;
-  const allSums: GroupSums = [0, 0, 0, 0];
-  const collected = collectLines();
+  const allSums = byGroup(() => 0);
+  const collected = new LineCollector();
+  let total = 0;
   let faintSum = 0;
   let emptyQueries = 0;
   let { error } = weights;
+
+  const addLines = (series: number, query: number, row: Float32Array, divisor: number): void => {
+    const selected = topK === null ? groups.inSight : topKeys(row, topK, isInSight);
+    for (const column of selected) {
+      const share = Math.abs(row[column] as number);
+      const size = share / divisor;
+      // A weight of 0 has no line. If the largest weight is 0, `faintest` is 0 as well and would
+      // not exclude it.
+      if (size === 0 || size < threshold) continue;
+      if (size < faintest) {
+        faintSum += share;
+        continue;
+      }
+      total++;
+      if (size <= collected.tooWeak) continue;
+      const weight = (row[column] as number) / divisor;
+      collected.add({ series, query, key: columns[0] + column, weight, share });
+    }
+  };
 
   const series = shown.map((item, index) => {
     const matrix = renormalize ? item.matrix.slice() : item.matrix;
     for (let query = queryWindow[0]; query < queryWindow[1]; query++) {
       if (!options.pairQueries[query]) continue;
-      const start = (query - rows[0]) * groups.length;
-      const row = item.matrix.subarray(start, start + groups.length);
-      const sums = groupSumsOf(row, groups);
+      const start = (query - rows[0]) * numColumns;
+      const row = item.matrix.subarray(start, start + numColumns);
+      const sums = byGroup((group) => sizeOf(row, groups[group]));
       // If the loaded keys sum to less than 1, the keys that are not loaded have the missing weight.
-      if (!wholeRows && sumToOne) sums[OUTSIDE] += Math.max(0, 1 - sumOf(sums));
-      for (const group of sums.keys()) (allSums[group] as number) += sums[group] as number;
+      if (!wholeRows && sumToOne) sums.outside += Math.max(0, 1 - sumOf(sums));
+      for (const group of GROUPS) allSums[group] += sums[group];
       // An incomplete row may have weight on keys that are not loaded, so it is not empty.
       if (sumOf(sums) === 0 && wholeRows) emptyQueries++;
-      const remaining = sums[IN_SIGHT] + sums[OUTSIDE];
+      const remaining = sums.inSight + sums.outside;
       const divisor = renormalize && remaining > 0 ? remaining : 1;
       if (renormalize) {
-        for (let column = 0; column < row.length; column++) {
-          const excluded = (groups[column] as number) > OUTSIDE;
-          matrix[start + column] = excluded ? 0 : (row[column] as number) / divisor;
-        }
+        for (const column of included) matrix[start + column] = (row[column] as number) / divisor;
+        for (const column of excluded) matrix[start + column] = 0;
         // `remaining` is the sum of the row minus the excluded keys. If rows sum to 1, its error is
         // the error of the row's sum plus the errors of the excluded keys.
         const sumError = sumToOne
-          ? Math.abs(1 - sumOf(sums)) + numExcluded * weights.error
-          : (groups.length - numExcluded) * weights.error;
+          ? Math.abs(1 - sumOf(sums)) + excluded.length * weights.error
+          : included.length * weights.error;
         if (remaining > 0)
           error = Math.max(error, quotientError(remaining, weights.error, sumError));
       }
-      for (const column of topK === null ? inSight : topKeys(row, topK, isInSight)) {
-        const share = Math.abs(row[column] as number);
-        const size = share / divisor;
-        // A weight of 0 has no line. If the largest weight is 0, `faintest` is 0 as well and would
-        // not exclude it.
-        if (size === 0 || size < threshold) continue;
-        const weight = (row[column] as number) / divisor;
-        if (size < faintest) faintSum += share;
-        else collected.add(index, query, columns[0] + column, weight, share);
-      }
+      addLines(index, query, row, divisor);
     }
     return { ...item, matrix };
   });
-  const { lines, total } = collected.finish();
+  collected.cut();
+  const { lines } = collected;
   const share = (sum: number): number =>
     sumOf(allSums) > 0 ? Math.min(1, Math.max(0, sum / sumOf(allSums))) : 0;
   return {
@@ -223,9 +233,9 @@ export function computeLines(
      */
     shares: {
       drawn: share(lines.reduce((sum, line) => sum + line.share, 0)),
-      leftOut: share(allSums[LEFT_OUT]),
-      otherPair: share(allSums[OTHER_TEXT]),
-      outside: share(allSums[OUTSIDE]),
+      leftOut: share(allSums.leftOut),
+      otherPair: share(allSums.otherPair),
+      outside: share(allSums.outside),
     },
     /** Number of lines, including those that are not drawn because of `MAX_LINES`. */
     total,
