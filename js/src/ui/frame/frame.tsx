@@ -70,105 +70,85 @@ export interface ViewFrameProps<S extends RecordState> {
 
 /** Render a view in its frame. A pane has neither messages nor controls for layers and heads. */
 export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
-  const { context } = props;
-  const { record, common } = context;
+  const { context, options, choose } = props;
+  const { record, common, embedded } = context;
   const helping = useSignal(false);
   useRevealed(context, props.onReveal);
-  const description = record.description.value;
   const selection = record.selection.value;
   const form = context.controls.value;
   const compact = form === "compact";
   const name = context.paneTitle?.value ?? props.name;
-  // With this key, Preact keeps the elements of the plot when the controls above it change.
-  const body = (
-    <Fragment key="body">
-      {/* Screen readers read the summary when it changes, except while tokens are generated. */}
-      <p class="av-unseen av-summary" aria-live={isGenerating(common) ? "off" : "polite"}>
-        {props.summary}
-      </p>
-      {selection && !context.embedded && <p class="av-printed">{selectionInWords(selection)}</p>}
-      <OfferedFilePlace offered={context.offered} />
-      {props.children}
-    </Fragment>
-  );
-  if (context.embedded) {
-    return (
-      <section
-        class={`av-frame${compact ? " av-compact" : ""}`}
-        aria-label={name}
-        {...helpKeys(helping)}
-      >
-        <header class="av-header">
-          <h2 class="av-pane-title">{name}</h2>
-          <Actions {...props} helping={helping} more={selection && compact && props.options} />
-        </header>
-        {helping.value && <Keys keys={props.keys} />}
-        {selection && form === "full" && <div class="av-controls">{props.options}</div>}
-        {body}
-        {props.footer}
-      </section>
-    );
-  }
-  const title = description?.model || "attention";
-  const first = description?.stacks[0];
-  const embedded = first?.embedded ? embeddedInWords(first.embedded, first) : null;
-  const notes = (
+  const { model, notes: texts = [], stacks: [first] = [] } = record.description.value ?? {};
+  const title = model || "attention";
+  const share = first?.embedded ? embeddedInWords(first.embedded, first) : null;
+  const notes = !embedded && (
     <>
       {/* The compact form has no space above the plot, so the subtitle is below the plot, too. */}
       {compact && <p class="av-note av-subtitle-below">{props.subtitle}</p>}
-      {[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])].map((note) => (
+      {(share === null ? texts : [...texts, share]).map((note) => (
         <p class="av-note" key={note}>
           {note}
         </p>
       ))}
     </>
   );
-  const opening = selection ? openingInWords(common.opening.value, selection) : "";
-  const stackChoice = selection && <StackChoice {...props} selection={selection} />;
-  const choice = selection && form !== "none" && props.choose !== "none" && (
-    <SelectionControls {...props} selection={selection} />
+  // Selection whose controls the frame has. Those of panes are in the frame around the panes.
+  const own = embedded ? null : selection;
+  const stackChoice = own && <StackChoice {...props} selection={own} />;
+  const choice = own && form !== "none" && choose !== "none" && (
+    <SelectionControls {...props} selection={own} />
   );
-  const cursor = <GeneratedTokenCursor context={context} />;
-  return (
-    <div class={`av-frame${compact ? " av-compact" : ""}`} {...helpKeys(helping)}>
-      <header class="av-header">
-        <div class="av-headline" {...(compact && { title })}>
-          <span class="av-title">{title}</span> <span class="av-subtitle">{props.subtitle}</span>
+  const cursor = own && <GeneratedTokenCursor context={context} />;
+  const inPanel = selection && compact && (own || options) && (
+    <>
+      {stackChoice}
+      {choice && choose !== "head" && (
+        <div class="av-row">
+          <span class="av-label">Heads</span>
+          <HeadTools context={context} chosen={selection.chosen} />
         </div>
-        <Passing record={record} />
-        <Actions
-          {...props}
-          helping={helping}
-          history={context.history}
-          more={
-            selection &&
-            compact && (
-              <>
-                {stackChoice}
-                {choice && props.choose !== "head" && (
-                  <div class="av-row">
-                    <span class="av-label">Heads</span>
-                    <HeadTools context={context} chosen={selection.chosen} />
-                  </div>
-                )}
-                {props.options}
-                {cursor}
-              </>
-            )
-          }
-        />
+      )}
+      {options}
+      {cursor}
+    </>
+  );
+  const opening = own ? openingInWords(common.opening.value, own) : "";
+  const Root = embedded ? "section" : "div";
+  return (
+    <Root
+      class={`av-frame${compact ? " av-compact" : ""}`}
+      aria-label={embedded ? name : undefined}
+      {...helpKeys(helping)}
+    >
+      <header class="av-header">
+        {embedded ? (
+          <h2 class="av-pane-title">{name}</h2>
+        ) : (
+          <>
+            <div class="av-headline" {...(compact && { title })}>
+              <span class="av-title">{title}</span>{" "}
+              <span class="av-subtitle">{props.subtitle}</span>
+            </div>
+            <Passing record={record} />
+          </>
+        )}
+        <Actions {...props} helping={helping} more={inPanel} />
       </header>
-      {helping.value && <Keys keys={[...props.keys, ["Ctrl-Z", "undo, with Shift: redo"]]} />}
-      {!compact && notes}
-      <Standing record={record} />
-      {record.job.value && <Waiting job={record.job.value} />}
-      {BUNDLE_FOR !== "page" && <Generation generating={common._generating} />}
+      {helping.value && <Keys keys={embedded ? props.keys : [...props.keys, UNDO_KEY]} />}
+      {!embedded && (
+        <>
+          {!compact && notes}
+          <Standing record={record} />
+          {record.job.value && <Waiting job={record.job.value} />}
+          {BUNDLE_FOR !== "page" && <Generation generating={common._generating} />}
+        </>
+      )}
       {selection &&
         (form === "full" ? (
           <div class="av-controls">
             {stackChoice}
             {choice}
-            {props.options}
+            {options}
             {props.work}
             {cursor}
           </div>
@@ -178,13 +158,24 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
             {props.work}
           </>
         ))}
-      {body}
+      {/* With this key, Preact keeps the elements of the plot when the controls above it change. */}
+      <Fragment key="body">
+        {/* Screen readers read the summary when it changes, except while tokens are generated. */}
+        <p class="av-unseen av-summary" aria-live={isGenerating(common) ? "off" : "polite"}>
+          {props.summary}
+        </p>
+        {own && <p class="av-printed">{selectionInWords(own)}</p>}
+        <OfferedFilePlace offered={context.offered} />
+        {props.children}
+      </Fragment>
       {props.footer}
       {opening !== "" && <p class="av-muted av-opening">{opening}</p>}
       {compact && notes}
-    </div>
+    </Root>
   );
 }
+
+const UNDO_KEY: Shortcut = ["Ctrl-Z", "undo, with Shift: redo"];
 
 /** If a layer has at most this many heads, all are chosen at the start, as in Python. */
 const HEADS_AT_ONCE = 4;
@@ -373,21 +364,39 @@ const STANDS: { [connection in Connection & string]?: string } = {
     'again. For readers without a kernel, use view.snapshot() or view.save("view.html").',
 };
 
+/** Render a message with an optional button. */
+function Message(props: {
+  class?: string;
+  children: ComponentChildren;
+  button?: { text: string; title?: string; press: () => void } | false;
+}) {
+  const { button } = props;
+  return (
+    <div class={`av-standing${props.class ? ` ${props.class}` : ""}`}>
+      {props.children}
+      {button && (
+        <button type="button" title={button.title} onClick={button.press}>
+          {button.text}
+        </button>
+      )}
+    </div>
+  );
+}
+
 /** Render an error or a lost connection. The message stays while the problem lasts. */
 function Standing({ record }: { record: RecordStore }) {
   const [connection, error] = [record.connection.value, record.error.value];
   const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined);
+  const canRetry = error !== null || connection !== "detached";
   return (
     <div role="status">
       {text !== undefined && (
-        <div class={`av-standing${error !== null ? " av-error" : ""}`}>
+        <Message
+          class={error === null ? "" : "av-error"}
+          button={canRetry && { text: "Try again", press: record.retry }}
+        >
           <span>{text}</span>
-          {(error !== null || connection !== "detached") && (
-            <button type="button" onClick={record.retry}>
-              Try again
-            </button>
-          )}
-        </div>
+        </Message>
       )}
     </div>
   );
@@ -400,27 +409,21 @@ function Standing({ record }: { record: RecordStore }) {
  */
 function Passing({ record }: { record: RecordStore }) {
   const connection = record.error.value === null ? record.connection.value : "ready";
+  const title = "Cancel the computation. Other parts of the view stay.";
   return (
     <div role="status" class="av-passing-place">
       {connection === "waiting" && (
-        <div class="av-standing av-passing">
+        <Message class="av-passing">
           <span>Waiting for the kernel …</span>
-        </div>
+        </Message>
       )}
       {typeof connection === "object" && (
-        <div class="av-standing av-passing">
+        <Message class="av-passing" button={{ text: "Cancel", title, press: record.stop }}>
           {/* Screen readers read this text once. The next text changes with every percent, so it is
               hidden from them. */}
           <span class="av-unseen">The kernel computes {connection.doing}.</span>
           <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
-          <button
-            type="button"
-            title="Cancel the computation. Other parts of the view stay."
-            onClick={record.stop}
-          >
-            Cancel
-          </button>
-        </div>
+        </Message>
       )}
     </div>
   );
@@ -428,28 +431,32 @@ function Passing({ record }: { record: RecordStore }) {
 
 /** Render the progress of an export, with a button that cancels it. */
 function Waiting({ job }: { job: Job }) {
+  const title = "Cancel the page and discard its data";
   return (
-    <div class="av-standing av-job">
+    <Message class="av-job" button={{ text: "Cancel", title, press: job.cancel }}>
       <progress aria-label="Progress of the page" {...(job.done !== null && { value: job.done })} />
       <span>{job.text}</span>
-      <button type="button" title="Cancel the page and discard its data" onClick={job.cancel}>
-        Cancel
-      </button>
-    </div>
+    </Message>
   );
 }
 
 /** Render the progress of a generation, with a button that stops it. A failure has no button. */
 function Generation({ generating }: { generating: Signal<Generating | null> }) {
-  const now = generating.value;
-  if (!now) return null;
-  const { came, most, problem } = now;
+  if (!generating.value) return null;
+  const { came, most, problem } = generating.value;
   const failed = problem !== undefined;
   const text = failed
     ? `The generation failed after ${came} tokens: ${problem}`
     : `Generating: ${came} ${most === null ? "" : `of at most ${most} `}tokens`;
+  const stop = (): void => {
+    generating.value = null;
+  };
+  const title = "Stop generating. Tokens so far are kept.";
   return (
-    <div class={`av-standing av-job av-generating${failed ? " av-error" : ""}`}>
+    <Message
+      class={`av-job av-generating${failed ? " av-error" : ""}`}
+      button={!failed && { text: "Stop", title, press: stop }}
+    >
       {!failed && (
         <progress aria-label="Produced tokens" {...(most !== null && { value: came, max: most })} />
       )}
@@ -458,18 +465,7 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
       <span class="av-unseen" aria-live="polite">
         {failed ? text : "Generating."}
       </span>
-      {!failed && (
-        <button
-          type="button"
-          title="Stop generating. Tokens so far are kept."
-          onClick={() => {
-            generating.value = null;
-          }}
-        >
-          Stop
-        </button>
-      )}
-    </div>
+    </Message>
   );
 }
 
@@ -528,30 +524,26 @@ function Undo({ history }: { history: History }) {
 
 /** Render the buttons of the header: controls, undo and redo, help, and export menu. */
 function Actions(props: {
-  context: Pick<ViewContext<RecordState>, "controls">;
+  context: Pick<ViewContext<RecordState>, "controls" | "embedded" | "history">;
   helping: Signal<boolean>;
   exports: MenuEntry[];
   /** Controls in a box that a button opens, for the compact form. */
   more: ComponentChildren;
-  history?: History;
 }) {
-  const { helping, history } = props;
-  if (props.context.controls.value === "none") return null;
+  const { context, helping, more } = props;
+  if (context.controls.value === "none") return null;
+  const undo = !context.embedded && <Undo history={context.history} />;
   return (
     <div class="av-actions">
-      {props.more ? (
+      {more ? (
         <Panel label="Controls">
           <div class="av-controls">
-            {props.more}
-            {history && (
-              <div class="av-row">
-                <Undo history={history} />
-              </div>
-            )}
+            {more}
+            {undo && <div class="av-row">{undo}</div>}
           </div>
         </Panel>
       ) : (
-        history && <Undo history={history} />
+        undo
       )}
       <button
         type="button"
