@@ -12,7 +12,7 @@ import { MAX_COLOURS } from "../../ui/colors/palette";
 import { type BarScale, barEnd, barGroupMarks, NUMBER_SIZE } from "../../ui/plot/bars";
 import { quoted } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
-import { type Column, positionOf } from "./layout";
+import type { Column } from "./layout";
 import {
   drawnValue,
   focusOf,
@@ -61,7 +61,7 @@ function barColumns(linePlot: LinePlot): number[][] {
  */
 function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: number[][]) {
   const { signed } = quantity;
-  const standing = layout.orientation === "horizontal";
+  const standing = layout.horizontal;
   const room = Math.abs(column.barReach);
   const outwards = Math.sign(column.barReach);
   const named = columns.some((series) => series.length > 1);
@@ -120,21 +120,19 @@ export function barMarks(linePlot: LinePlot): Mark[] {
 function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
   const { layout, palette, quantity, lines } = linePlot;
   if (Math.abs(column.barReach) < MIN_ROOM) return [];
-  const { first, step } = layout;
+  const { step } = layout;
   const { signed, maximum } = quantity;
   const columns = barColumns(linePlot);
   const room = divideRoom(linePlot, column, columns);
   const { zero, signs, reach, standing, pitch, thick } = room;
-  const last = positionOf(layout, column.labels.length - 1, column);
-  const line = [first - step / 2, last + step / 2] as const;
+  const line = column.extent;
   const end = barEnd(maximum, linePlot.plan.keys.text.length);
   const numberRoom = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM + 4;
   const groups = room.separate ? columns.map((one) => [one]) : [columns];
   const marks = groups.flatMap((group, g) =>
     barGroupMarks({
       scale: { zero: zero + g * room.distance, reach, end, signs, standing },
-      bars: column.labels.flatMap((_, token) => {
-        const middle = positionOf(layout, token, column);
+      bars: column.labels.flatMap(({ middle }, token) => {
         return group.map((series, lane) => {
           const bar = strongestBar(linePlot, column, focus, token, series);
           const from = middle + (lane - group.length / 2) * pitch;

@@ -8,7 +8,7 @@ import { effectCells, effectColors, effectColumns } from "../../ui/effects/effec
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
 import { captionsOf, scaleInWords } from "./captions";
-import { colorsSigns, type LinePlot, legendOf, NO_HIGHLIGHTS } from "./line-plot";
+import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
 /** Return the legend of the scale of the lines' opacity. */
@@ -20,15 +20,14 @@ export function opacityScale(linePlot: LinePlot): LegendScale {
   };
 }
 
-/** Return the parts of the figure. It highlights the pins, but not pointer, cursor and search. */
+/** Return the parts of the figure. */
 export function figureParts(linePlot: LinePlot): ViewFigure {
-  const { token, key, palette, layout, effects } = linePlot;
-  const still = { ...linePlot, ...NO_HIGHLIGHTS, token, key };
-  const entries = [...legendOf(still), ...(effects ? effectColors(effects, palette) : [])];
+  const { palette, layout, effects } = linePlot;
+  const entries = [...legendOf(linePlot), ...(effects ? effectColors(effects, palette) : [])];
   return {
     captions: captionsOf(linePlot),
     legend: (width) => namedColors(entries, width, palette.ink),
-    picture: sceneOf(layout, backMarks(still), frontMarks(still), backOpacity(still)),
+    picture: sceneOf(layout, backMarks(linePlot), frontMarks(linePlot), backOpacity(linePlot)),
     scales: [opacityScale(linePlot)],
   };
 }

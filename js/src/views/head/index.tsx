@@ -36,8 +36,8 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const summary = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
   const entries = useExports(context, {
     name: "head-view",
-    figure: () => figureWithPanel(inner, panel, figureParts(drawnYet(store.exportPlot()))),
-    csv: () => linesCsv(drawnYet(store.exportPlot())),
+    figure: () => figureWithPanel(inner, panel, figureParts(drawnYet(store.pinned.peek()))),
+    csv: () => linesCsv(drawnYet(store.pinned.peek())),
     csvLabel: "Lines drawn, CSV",
   });
   const plan = store.plan.value;

@@ -14,14 +14,15 @@ import { aspectRatios } from "../../draw/patches";
 import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
-import { type Orientation, type Plan, SIDES, type Side, tokensOf, windowOf } from "./state";
+import { type Plan, SIDES, type Side, tokensOf, windowOf } from "./state";
 
 /** Arguments of `layOut`. */
 export interface LayoutInput {
   plan: Plan;
   /** Description of the record, with the sizes of its images. */
   description: Description | null;
-  orientation: Orientation;
+  /** Whether the two columns are drawn as rows. */
+  horizontal: boolean;
   /** Available width. */
   width: number;
   /** Sides with room for bars. */
@@ -70,24 +71,19 @@ function standsUpright(text: string): boolean {
  */
 export type Direction = "level" | "rotated" | "upright";
 
-/** Label of a token with its direction. The label of an image patch has a height but no text. */
+/** Label of a token. The label of an image patch has a height but no text. */
 export interface TokenLabel extends Label {
   direction: Direction;
+  /** Centre of the token along the plot. */
+  middle: number;
 }
 
-/** Return the centre of a token along the plot. `index` counts from the start of the window. */
-export function positionOf(
-  layout: Pick<Layout, "first" | "step">,
-  index: number,
-  column: Pick<Column, "answerIndex">,
-): number {
-  const isAnswer = column.answerIndex !== null && index >= column.answerIndex;
-  return layout.first + index * layout.step + (isAnswer ? ANSWER_GAP : 0);
-}
+/** Label before its token has a position. */
+type UnplacedLabel = Omit<TokenLabel, "middle">;
 
 /** Return the distance between tokens, and the size and the maximum width of their labels. */
-function tokenSizeOf({ orientation, printed, width }: LayoutInput, count: number, room: number) {
-  if (orientation === "horizontal") {
+function tokenSizeOf({ horizontal, printed, width }: LayoutInput, count: number, room: number) {
+  if (horizontal) {
     const step = clamp(room / count, printed ? PRINT_FONT_SIZE + 2 : 14, 84);
     return { step, size: printed ? PRINT_FONT_SIZE : clamp(step - 3.5, 10, 14.5), limit: 120 };
   }
@@ -100,11 +96,15 @@ function tokenSizeOf({ orientation, printed, width }: LayoutInput, count: number
 type TokenSize = ReturnType<typeof tokenSizeOf>;
 
 /** Return the labels of one side. */
-function labelsOf(input: LayoutInput, side: Side, { step, size, limit }: TokenSize): TokenLabel[] {
+function labelsOf(
+  input: LayoutInput,
+  side: Side,
+  { step, size, limit }: TokenSize,
+): UnplacedLabel[] {
   const font = fontOf({ size, font: "token" });
   const tokens = tokensOf(input.plan, side);
   const window = windowOf(input.plan, side);
-  const horizontal = input.orientation === "horizontal";
+  const { horizontal } = input;
   const shapeOf = aspectRatios(tokens, input.description);
   // Length of a patch along the plot. There are gaps between patches, unless tokens are very close.
   const along = step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
@@ -131,11 +131,19 @@ function answerIndexOf(plan: Plan, side: Side): number | null {
   return start !== null && start > first && start < stop ? start - first : null;
 }
 
-/** Return the part of a column that does not depend on the other column. */
-function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize) {
-  const { size } = tokenSize;
-  const labels = labelsOf(input, side, tokenSize);
-  const horizontal = input.orientation === "horizontal";
+/**
+ * Return the part of a column that does not depend on the other column.
+ *
+ * @param start start of the column along the plot.
+ */
+function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: number) {
+  const { step, size } = tokenSize;
+  const { horizontal } = input;
+  const answerIndex = answerIndexOf(input.plan, side);
+  const labels = labelsOf(input, side, tokenSize).map((label, index): TokenLabel => {
+    const gap = answerIndex !== null && index >= answerIndex ? ANSWER_GAP : 0;
+    return { ...label, middle: start + step / 2 + index * step + gap };
+  });
   const depths = labels.map(({ text, width, height, direction }) => {
     if (direction === "upright") return graphemes(text).length * (size + 1);
     return horizontal && direction === "level" ? (height ?? 0) : width;
@@ -152,7 +160,9 @@ function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize) {
      * Index in the window of the first token that the model generated. A gap precedes this token.
      * Null if the window shows only the prompt or only the answer.
      */
-    answerIndex: answerIndexOf(input.plan, side),
+    answerIndex,
+    /** Start and end of the tokens along the plot. */
+    extent: [start, (labels.at(-1)?.middle ?? start) + step / 2] as const,
   };
 }
 
@@ -193,31 +203,30 @@ function divideWidth({ width, printed, barSides }: LayoutInput, fixed: number) {
 
 /** Lay out two columns. In this order: bars, queries, lines, keys, effect bars, bars. */
 export function layOut(input: LayoutInput) {
-  const { plan, orientation, width, printed } = input;
-  const vertical = orientation === "vertical";
-  const small = vertical && width < SMALL;
+  const { plan, horizontal, width, printed } = input;
+  const small = !horizontal && width < SMALL;
   const gap = small ? 7 : GAP;
   const windows = SIDES.map((side) => windowOf(plan, side));
   const count = Math.max(1, ...windows.map(([start, stop]) => stop - start));
-  const margin = vertical ? HEADING : printed ? 48 : 74;
+  const margin = !horizontal ? HEADING : printed ? 48 : 74;
   const hasAnswer = SIDES.some((side) => answerIndexOf(plan, side) !== null);
   const answerGap = hasAnswer ? ANSWER_GAP : 0;
   const tokenSize = tokenSizeOf(input, count, width - margin - GAP - answerGap);
   const { step } = tokenSize;
-  const query = columnOf(input, "query", tokenSize);
-  const key = columnOf(input, "key", tokenSize);
+  const query = columnOf(input, "query", tokenSize, margin);
+  const key = columnOf(input, "key", tokenSize, margin);
   const effects = !input.effects ? 0 : small ? 30 : 56;
   const beside = effects > 0 ? effects + gap : 0;
   const fixed = query.depth + key.depth + 6 * gap + beside;
   // In a horizontal layout, bars of signed numbers extend upwards and downwards.
   const standing = (side: Side, length: number): number =>
     input.barSides.includes(side) ? length + (plan.stack.signed ? 30 : 0) : 0;
-  const { lines, bars } = vertical
-    ? divideWidth(input, fixed)
-    : { lines: 230, bars: { query: standing("query", 44), key: standing("key", 58) } };
+  const { lines, bars } = horizontal
+    ? { lines: 230, bars: { query: standing("query", 44), key: standing("key", 58) } }
+    : divideWidth(input, fixed);
   const used = fixed + lines + bars.query + bars.key;
-  const start = vertical ? Math.max(0, (width - used) / 2) + gap : 20;
-  const barGap = vertical ? gap : gap / 2;
+  const start = horizontal ? 20 : Math.max(0, (width - used) / 2) + gap;
+  const barGap = horizontal ? gap / 2 : gap;
   const queryBars = start + bars.query;
   const queryAnchor = queryBars + barGap + query.depth;
   const keyAnchor = queryAnchor + 2 * gap + lines;
@@ -226,17 +235,16 @@ export function layOut(input: LayoutInput) {
   const end = margin + count * step + answerGap;
   const axis = bars.query + bars.key > 0 ? AXIS_HEIGHT : 0;
   return {
-    orientation,
+    horizontal,
     // If effect bars or the tokens of a horizontal layout do not fit into `width`, the view
     // scrolls, and a figure is wider than requested.
-    ...(vertical
-      ? { width: effects > 0 ? Math.max(width, Math.ceil(used)) : width, height: end + 8 + axis }
-      : { width: Math.max(width, end + GAP), height: keyBars + bars.key + 24 }),
-    /** Distance between neighbouring tokens along the plot, and centre of the first token. */
+    ...(horizontal
+      ? { width: Math.max(width, end + GAP), height: keyBars + bars.key + 24 }
+      : { width: effects > 0 ? Math.max(width, Math.ceil(used)) : width, height: end + 8 + axis }),
+    /** Distance between neighbouring tokens along the plot. */
     step,
-    first: margin + step / 2,
     /** Number of tokens per label. It is more than 1 if tokens are too close to have a label each. */
-    every: vertical && step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1,
+    every: !horizontal && step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1,
     query: {
       ...query,
       /** Positions across the plot: of the labels, and of the ends of the lines. */

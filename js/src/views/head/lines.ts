@@ -255,5 +255,3 @@ export function computeLines(
 }
 
 export type Lines = ReturnType<typeof computeLines>;
-/** One head, or the mean or maximum over several heads (`head` is null). */
-export type Series = Lines["series"][number];

@@ -9,14 +9,7 @@ import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import { graphemes } from "../../ui/text/labels";
 import { barMarks } from "./bars";
 import { keyEffectMarks } from "./effects";
-import {
-  ANSWER_GAP,
-  type Column,
-  type Direction,
-  type Layout,
-  positionOf,
-  type TokenLabel,
-} from "./layout";
+import { ANSWER_GAP, type Column, type Direction, type Layout, type TokenLabel } from "./layout";
 import { focusOf, hoveredSeries, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Line } from "./lines";
 import { SIDES, tokensOf } from "./state";
@@ -51,8 +44,8 @@ function curves(linePlot: LinePlot, wider: number, isDrawn: (line: Line) => bool
     const own = drawn.filter((line) => line.series === series && Math.sign(line.weight) === sign);
     if (own.length === 0) return [];
     const numbers = (of: (line: Line) => number) => Float32Array.from(own, of);
-    const endOf = (index: number, column: Column): number =>
-      positionOf(layout, index - column.window[0], column) + (series - (count - 1) / 2) * spread;
+    const endOf = (index: number, { labels, window }: Column): number =>
+      (labels[index - window[0]] as TokenLabel).middle + (series - (count - 1) / 2) * spread;
     const positions = {
       x0: numbers(() => layout.query.edge),
       y0: numbers(({ query }) => endOf(query, layout.query)),
@@ -61,11 +54,11 @@ function curves(linePlot: LinePlot, wider: number, isDrawn: (line: Line) => bool
     };
     const mark: CurvesMark = {
       kind: "curves",
-      columns: layout.orientation,
+      columns: layout.horizontal ? "horizontal" : "vertical",
       color: valueColor(linePlot, series, sign),
       dashed: sign === -1,
       count: own.length,
-      ...transposed(positions, isHorizontal(layout)),
+      ...transposed(positions, layout.horizontal),
       opacity: numbers((line) => strength(linePlot, line).opacity),
       width: numbers((line) => strength(linePlot, line).width + wider),
       meaning: (i) => {
@@ -114,10 +107,6 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   return [...marks, ...pointed];
 }
 
-function isHorizontal({ orientation }: Layout): boolean {
-  return orientation === "horizontal";
-}
-
 /** Return a box beside the edge of a column, which extends from the lines outwards. */
 function boxBeside(
   layout: Layout,
@@ -129,15 +118,14 @@ function boxBeside(
   const { padding, across, along } = size;
   const x = column.side === "query" ? column.anchor + padding - across : column.anchor - padding;
   const box = { x, y: middle - along / 2, width: across, height: along };
-  return transposed(box, isHorizontal(layout));
+  return transposed(box, layout.horizontal);
 }
 
 /** Return the box around a label. */
-function labelBox(layout: Layout, column: Column, label: TokenLabel, middle: number) {
+function labelBox(layout: Layout, column: Column, { middle, width, direction }: TokenLabel) {
   const { step } = layout;
   const { size } = column;
-  const { width, direction } = label;
-  if (!isHorizontal(layout)) {
+  if (!layout.horizontal) {
     const along = Math.max(12, Math.min(step, size + 9));
     return boxBeside(layout, column, middle, { padding: 6, across: width + 12, along });
   }
@@ -158,7 +146,7 @@ function textBeside(
 ): TextMark[] {
   const isQuery = column.side === "query";
   const { anchor, size } = column;
-  if (!isHorizontal(layout))
+  if (!layout.horizontal)
     return [{ ...text, x: anchor, y: middle, align: isQuery ? "end" : "start" }];
   if (direction === "rotated")
     return [{ ...text, x: middle, y: anchor, align: isQuery ? "start" : "end", rotate: -90 }];
@@ -187,14 +175,14 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const front: Mark[] = [];
   column.labels.forEach((label, offset) => {
     const index = column.window[0] + offset;
-    const middle = positionOf(layout, offset, column);
+    const { middle } = label;
     const isPinned = pinned === index;
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
     const bold = isPinned || focus === index || ends.includes(index);
     const lit = bold || isMatch;
     const struck = !isQuery && options.leftOut[index] === 1;
     const faded = (struck || members[index] === 0) && !lit;
-    const box = labelBox(layout, column, label, middle);
+    const box = labelBox(layout, column, label);
     if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.searchMatch, radius: 4 });
     if ((isPinned || focus === index) && !label.height) {
       const border = isPinned && { stroke: palette.ink, strokeWidth: 1.4 };
@@ -205,9 +193,9 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const row = { y: middle - layout.step / 2, height: layout.step };
     const area = { x: Math.min(edge, end), width: Math.abs(edge - end), ...row };
     const meaning = { token: { side, index } };
-    marks.push({ kind: "rect", ...transposed(area, isHorizontal(layout)), meaning });
+    marks.push({ kind: "rect", ...transposed(area, layout.horizontal), meaning });
     if (label.height) {
-      const drawn = patchMarks(linePlot, column, index, { label, middle, lit, faded, struck });
+      const drawn = patchMarks(linePlot, column, index, { label, lit, faded, struck });
       (lit ? front : marks).push(...drawn);
     } else if (offset % layout.every === 0 || lit) {
       const isMuted = faded || (special.has(index) && !lit);
@@ -226,7 +214,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
 function headingMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
   const look = { text: column.side, fill: palette.muted, size: 12.5 };
   const text = { kind: "text", font: "text", ...look } as const;
-  if (!isHorizontal(layout)) return textBeside(layout, column, 30, text, "level");
+  if (!layout.horizontal) return textBeside(layout, column, 30, text, "level");
   return textBeside(layout, column, 8, text, "level").map((mark) => ({ ...mark, align: "start" }));
 }
 
@@ -235,11 +223,12 @@ function answerMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
   const { answerIndex, edge, barStart } = column;
   if (answerIndex === null) return [];
   const { muted } = palette;
-  const y = positionOf(layout, answerIndex, column) - layout.step / 2 - ANSWER_GAP + 5;
+  const { middle } = column.labels[answerIndex] as TokenLabel;
+  const y = middle - layout.step / 2 - ANSWER_GAP + 5;
   const line = { kind: "line", x0: edge, y0: y, x1: barStart, y1: y, stroke: muted } as const;
   const word = { kind: "text", text: "answer", fill: muted, font: "text", size: 11.5 } as const;
   return [
-    transposed(line, isHorizontal(layout)),
+    transposed(line, layout.horizontal),
     ...textBeside(layout, column, y + 11, word, "rotated"),
   ];
 }
@@ -266,16 +255,16 @@ function patchMarks(
   linePlot: LinePlot,
   column: Column,
   index: number,
-  look: { label: TokenLabel; middle: number; lit: boolean; faded: boolean; struck: boolean },
+  look: { label: TokenLabel; lit: boolean; faded: boolean; struck: boolean },
 ): Mark[] {
   const { layout, palette, images, plan } = linePlot;
-  const { label, middle, lit, faded, struck } = look;
+  const { label, lit, faded, struck } = look;
   const patch = patchOf(tokensOf(plan, column.side), index);
   if (!patch || !label.height) return [];
   const grow = lit ? Math.max(1, MIN_LIT / label.height) : 1;
   const [width, height] = [label.width * grow, label.height * grow];
-  const [across, along] = isHorizontal(layout) ? [height, width] : [width, height];
-  const box = boxBeside(layout, column, middle, { padding: 0, across, along });
+  const [across, along] = layout.horizontal ? [height, width] : [width, height];
+  const box = boxBeside(layout, column, label.middle, { padding: 0, across, along });
   const image = images[patch.grid.image];
   const marks: Mark[] = [
     image

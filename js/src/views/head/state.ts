@@ -112,11 +112,6 @@ export function tokensOf<Tokens>(of: { queries: Tokens; keys: Tokens }, side: Si
   return side === "query" ? of.queries : of.keys;
 }
 
-/** Return whether the window shows only a part of the keys. */
-export function isWindowed({ keyWindow, keys }: Pick<Plan, "keyWindow" | "keys">): boolean {
-  return keyWindow[1] - keyWindow[0] < keys.text.length;
-}
-
 /** Return a window of `size` tokens that begins at `start`, or as near as `count` tokens allow. */
 export function windowAt(start: number, size: number, count: number): Range {
   const fitting = Math.min(size, count);

@@ -120,7 +120,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       layout: layOut({
         ...{ plan: drawn, barSides: barSides.value, measure: measureText },
         description: record.description.value,
-        orientation: state.orientation.value,
+        horizontal: state.orientation.value === "horizontal",
         width: context.width.value,
         effects: record.tokenEffects.value !== null,
         printed: isPrinted(context.figure),
@@ -134,27 +134,33 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     };
   });
 
-  /** Plot with pins, search matches and the keyboard cursor, as far as the windows contain them. */
+  /** Plot with the pins that are in the windows, as exports show it. */
   const pinned = computed<LinePlot | null>(() => {
     const plot = basePlot.value;
     if (!plot) return null;
     const ifInSight = (side: Side, index: number | null): number | null =>
       index !== null && isInSight(plot.plan, side, index) ? index : null;
-    const at = cursor.value;
     return {
       ...plot,
       plan: { ...plot.plan, token: token.value, key: key.value, asQuery: asQuery.value },
       token: ifInSight("query", token.value),
       key: ifInSight("key", key.value),
-      cursor: at && isInSight(plot.plan, at.side, at.index) ? at : null,
-      isFound: tokenMatcher(search.value),
     };
+  });
+
+  /** Plot with pins and the keyboard cursor. It does not depend on the pointer. */
+  const spoken = computed<LinePlot | null>(() => {
+    const at = cursor.value;
+    if (!pinned.value || !at || !isInSight(pinned.value.plan, at.side, at.index))
+      return pinned.value;
+    return { ...pinned.value, cursor: at };
   });
 
   const linePlot = computed<LinePlot | null>(
     () =>
-      pinned.value && {
-        ...pinned.value,
+      spoken.value && {
+        ...spoken.value,
+        isFound: tokenMatcher(search.value),
         hovered: hovered.value,
         hoveredLine: hoveredLine.value,
         hoveredHeads: hoveredHeads.value,
@@ -171,10 +177,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     lines,
     strongest,
     basePlot,
+    pinned,
     linePlot,
-    /** Return the plot for an export. It has the pins, but no highlights of pointer and cursor. */
-    exportPlot: (): LinePlot | null =>
-      pinned.peek() && { ...(pinned.peek() as LinePlot), cursor: null },
     scene: computed(() => {
       const plot = linePlot.value;
       return plot && sceneOf(plot.layout, back.value, frontMarks(plot), backOpacity(plot));
@@ -184,7 +188,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       return plot && { sentence: sentence(plot), coverage: coverage(plot, true) };
     }),
     /** Text for screen readers. It does not depend on the pointer. */
-    summary: computed(() => (pinned.value ? summaryOf(pinned.value) : "")),
+    summary: computed(() => (spoken.value ? summaryOf(spoken.value) : "")),
     /** Whether the drawn plot and its images belong to the current traits. */
     current: computed(
       () =>

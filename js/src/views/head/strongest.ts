@@ -5,7 +5,6 @@ import type { StrongestRequest } from "../../client/protocol";
 import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import { pairOf } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
-import { same } from "../../ui/view/state";
 import type { Line } from "./lines";
 import type { HeadState, Plan } from "./state";
 
@@ -45,13 +44,13 @@ export function createStrongest(
       pair: pairOf(plan.value, state.pair.value),
     };
   });
-  const reply = record.answer(request, (current, ended) => {
+  const answer = record.currentAnswer(request, (current, ended) => {
     const numKeys = plan.peek()?.keys.text.length ?? 0;
     return requestStrongest(source, current, numKeys, ended);
   });
   return computed(() => {
-    if (!reply.value || !same(reply.value.question, request.value)) return null;
-    const { rows, matrices } = reply.value.answer;
+    if (!answer.value) return null;
+    const { rows, matrices } = answer.value;
     const query = rows[0];
     const renormalize = state.renormalize.value && !plan.value?.stack.signed;
     const lists = matrices.map((matrix, series) => {

@@ -87,7 +87,13 @@ export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot
   return {
     ...{ plan, weights, options, lines: computeLines(plan, weights, options) },
     layout: layOut({
-      ...{ plan, orientation, width: 1000, barSides: ["query", "key"], description: null },
+      ...{
+        plan,
+        horizontal: orientation === "horizontal",
+        width: 1000,
+        barSides: ["query", "key"],
+        description: null,
+      },
       ...{ effects: false, printed: false },
       measure: (text) => 7 * text.length,
     }),
