@@ -31,6 +31,14 @@ export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array<ArrayBu
 }
 
 /**
+ * Return a copy of the bytes of `data`, from which typed arrays can be made. They must start at a
+ * multiple of 4 bytes, and a view of a message may start anywhere.
+ */
+export function copiedBuffer(data: ArrayBufferView | ArrayBuffer): ArrayBuffer {
+  return asBytes(data).slice().buffer;
+}
+
+/**
  * Return the bytes of float32 numbers, number by number.
  *
  * @param planes the first bytes of all numbers, then the second bytes of all numbers, and so on.
@@ -75,10 +83,7 @@ export function decode(header: EncodedHeader, data: ArrayBufferView | ArrayBuffe
   }
   if (!isCoded) {
     // A page computes this array for this reply only, so no copy is needed.
-    if (data instanceof Float32Array) return data;
-    // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a
-    // message may start anywhere.
-    return new Float32Array(bytes.slice().buffer);
+    return data instanceof Float32Array ? data : new Float32Array(copiedBuffer(data));
   }
   const values = codeValues(header.maximum, encoding === "int8-sqrt");
   const out = new Float32Array(count);

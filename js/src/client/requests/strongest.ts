@@ -10,7 +10,7 @@
  * exported page finds them with `strongestOf`.
  */
 
-import { asBytes } from "../codec";
+import { copiedBuffer } from "../codec";
 import type { Range, StrongestHeader, StrongestRequest, TokenList } from "../protocol";
 import { type Source, splitRequest } from "../source";
 import { MAX_REPLY_BYTES, type Reply } from "../transport";
@@ -67,9 +67,7 @@ export function readStrongest(reply: Reply): StrongestKeys[] {
   if (!reply.data) return (reply.header as { matrices: StrongestKeys[] }).matrices;
   const { shape } = reply.header as StrongestHeader;
   const [matrices, rows, k] = shape;
-  // Copy the bytes, because a typed array must start at a multiple of 4 bytes. A view of a message
-  // may start anywhere.
-  const { buffer } = asBytes(reply.data as ArrayBuffer).slice();
+  const buffer = copiedBuffer(reply.data);
   const expected = 4 * matrices * (2 * rows * k + 3 * rows);
   if (buffer.byteLength !== expected) {
     throw new Error(`The reply has ${buffer.byteLength} bytes, but its shape needs ${expected}.`);

@@ -1,6 +1,6 @@
 /** Requests for a query vector and key vectors, with the query's logits and weights. */
 
-import { asBytes } from "../codec";
+import { copiedBuffer } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
 import type { Source } from "../source";
 import type { Reply } from "../transport";
@@ -32,9 +32,7 @@ export function readVectors(reply: Reply, keys: Range): Vectors {
   // A reply from a page contains the result itself.
   if (!reply.data) return reply.header as Vectors;
   const header = reply.header as VectorsHeader;
-  // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a message
-  // may start anywhere.
-  const floats = new Float32Array(asBytes(reply.data).slice().buffer);
+  const floats = new Float32Array(copiedBuffer(reply.data));
   const numKeys = keys[1] - keys[0];
   const headDim = (floats.length - NUMBERS_PER_KEY * numKeys) / (1 + numKeys);
   if (!Number.isInteger(headDim)) {

@@ -5,7 +5,7 @@
  * The fields have the same names as the traits in Python.
  */
 
-import { batch, effect, type Signal, signal } from "@preact/signals";
+import { batch, effect, type Signal, signal, untracked } from "@preact/signals";
 import type { WidgetModel } from "../../client/kernel";
 
 /** One signal per field. */
@@ -23,8 +23,7 @@ export function same(a: unknown, b: unknown): boolean {
 
 /** Return the values of all signals without subscribing to them. */
 export function valuesOf<S extends object>(signals: Signals<S>): S {
-  const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
-  return Object.fromEntries(entries.map(([name, field]) => [name, field.peek()])) as S;
+  return untracked(() => follow(signals));
 }
 
 /**
