@@ -109,9 +109,9 @@ function byGroup<T>(of: (group: (typeof GROUPS)[number]) => T): ByGroup<T> {
 function columnsByGroup({ columns, keyWindow }: LinesPlan, options: LineOptions) {
   const groups = byGroup((): number[] => []);
   for (let key = columns[0]; key < columns[1]; key++) {
-    const place = key >= keyWindow[0] && key < keyWindow[1] ? "inSight" : "outside";
-    const included = options.pairKeys[key] ? place : "otherPair";
-    groups[options.leftOut[key] ? "leftOut" : included].push(key - columns[0]);
+    const included = key >= keyWindow[0] && key < keyWindow[1] ? "inSight" : "outside";
+    const group = options.pairKeys[key] ? included : "otherPair";
+    groups[options.leftOut[key] ? "leftOut" : group].push(key - columns[0]);
   }
   return groups;
 }
