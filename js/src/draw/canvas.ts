@@ -135,20 +135,16 @@ function gradientOf(
 /** Paint marks in order, with all opacities multiplied by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
-    // The opacity of dots is not set here. Their painter applies it to each dot, so that
-    // overlapping dots are more opaque.
-    const hasOneOpacity =
-      mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";
-    context.globalAlpha = (hasOneOpacity ? (mark.opacity as number) : 1) * dim;
+    // The opacity of dots and curves is not set here. It is applied to each dot or curve, so that
+    // overlapping ones are more opaque.
+    const isMany = mark.kind === "dots" || mark.kind === "curves";
+    context.globalAlpha = (isMany ? 1 : (mark.opacity ?? 1)) * dim;
     switch (mark.kind) {
       case "rect":
         context.beginPath();
         context.roundRect(mark.x, mark.y, mark.width, mark.height, mark.radius ?? 0);
-        if (mark.ramp) {
-          context.fillStyle = gradientOf(context, mark, mark.ramp);
-          context.fill();
-        } else if (mark.fill) {
-          context.fillStyle = mark.fill;
+        if (mark.ramp || mark.fill) {
+          context.fillStyle = mark.ramp ? gradientOf(context, mark, mark.ramp) : (mark.fill ?? "");
           context.fill();
         }
         if (mark.stroke) {

@@ -254,16 +254,17 @@ function inOneSize(marks: Mark[]): Mark[] {
   return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_FONT_SIZE } : mark));
 }
 
-/** Draw color scales below each other. */
-function stackedRamps(palette: FigureColors, scales: readonly LegendScale[]): Box {
-  const marks: Mark[] = [];
-  let height = 0;
-  for (const ramp of scales.map((scale) => rampBox(palette, scale))) {
-    const top = height === 0 ? 0 : height + 8;
-    marks.push(...translate(ramp.marks, 0, top));
-    height = top + ramp.height;
-  }
-  return { width: RAMP_WIDTH, height, marks };
+/** Place boxes beside each other or, if `beside` is false, below each other. */
+export function joined(boxes: readonly Box[], gap: number, beside = false): Box {
+  const all: Box = { width: 0, height: 0, marks: [] };
+  boxes.forEach(({ width, height, marks }, i) => {
+    const x = beside && i > 0 ? all.width + gap : 0;
+    const y = !beside && i > 0 ? all.height + gap : 0;
+    all.width = Math.max(all.width, x + width);
+    all.height = Math.max(all.height, y + height);
+    all.marks.push(...translate(marks, x, y));
+  });
+  return all;
 }
 
 /**
@@ -324,7 +325,11 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
 
   const hasCaption = request?.caption ?? true;
   const subtitleBelow = title === "" ? `${captions.subtitle}. ` : "";
-  const scale = stackedRamps(palette, hasLegend ? (parts.scales ?? []) : []);
+  const scales = hasLegend ? (parts.scales ?? []) : [];
+  const scale = joined(
+    scales.map((ramp) => rampBox(palette, ramp)),
+    8,
+  );
   if (hasCaption) {
     y += gap;
     marks.push({

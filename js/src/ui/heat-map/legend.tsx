@@ -1,31 +1,25 @@
 /** Legend of the colour scale of weights, in HTML and in figures. */
 
 import type { LegendScale } from "../../draw/figure";
-import {
-  type ColorScale,
-  colorAt,
-  rampOf,
-  type SignColors,
-  weightAt,
-} from "../colors/color-scales";
+import { colorAt, rampOf, type SignColors, weightAt } from "../colors/color-scales";
 import { ColorLegend, fitSwitch } from "../colors/legend";
-import type { ThemeName } from "../colors/palette";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
 import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
-/** Colour scale: its type, its end, and whether some visible weights exceed the end. */
-interface WeightScale {
-  theme: ThemeName;
-  scale: ColorScale;
-  end: number;
+/** Colour scale, its colours of signed numbers, and whether visible numbers exceed its end. */
+type WeightScale = Pick<HeatMap, "theme" | "scale" | "end"> & {
   beyond?: boolean;
   signs?: SignColors | undefined;
-}
+};
 
 /** Return the labels for the lower end, the middle and the upper end of a scale. */
-export function scaleLabels(weights: Omit<WeightScale, "theme">): [string, string, string] {
-  const { scale, end, beyond, signs } = weights;
+export function scaleLabels({
+  scale,
+  end,
+  beyond,
+  signs,
+}: Omit<WeightScale, "theme">): [string, string, string] {
   const label = (share: number): string => plainNumber(weightAt(share, end, scale));
   if (!signs) {
     const low = scale === "log" ? `≤${label(0)}` : label(0);

@@ -62,17 +62,21 @@ export function heatPixels(
   return pixels;
 }
 
+/** Return the area of a patch on an image, by its index in the grid. */
+export function patchBox({ rows, columns }: PatchGrid, tile: Area, patch: number): Area {
+  const [width, height] = [tile.width / columns, tile.height / rows];
+  const [row, column] = [Math.floor(patch / columns), patch % columns];
+  return { x: tile.x + column * width, y: tile.y + row * height, width, height };
+}
+
 /**
  * Return the frame of a highlighted patch. A second frame in the background colour makes the first
  * visible on every image.
  */
 function frameMarks({ grid, palette }: PanelContent, tile: Area, frame: Frame): Mark[] {
   const { token, stroke, strokeWidth } = frame;
-  const patch = patchIn(grid, token);
-  if (!patch) return [];
-  const [width, height] = [tile.width / grid.columns, tile.height / grid.rows];
-  const [x, y] = [tile.x + patch.column * width, tile.y + patch.row * height];
-  const box = { kind: "rect", x, y, width, height } as const;
+  if (token === null || !patchIn(grid, token)) return [];
+  const box = { kind: "rect", ...patchBox(grid, tile, token - grid.start) } as const;
   return [
     { ...box, stroke: palette.background, strokeWidth: strokeWidth + 2 },
     { ...box, stroke, strokeWidth },

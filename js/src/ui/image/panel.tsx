@@ -3,6 +3,7 @@
 import { useComputed } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
+import type { TokenList } from "../../client/protocol";
 import { sceneOf } from "../../draw/marks";
 import { Choice } from "../controls/fields";
 import { type KeyActions, runKey, type Shortcut } from "../controls/keys";
@@ -11,7 +12,7 @@ import { formatWeight, quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState } from "../view/record";
 import { assign } from "../view/state";
-import { patchUnder } from "./marks";
+import { patchBox, patchUnder } from "./marks";
 import { onGrid } from "./state";
 import type { HoveredPatch, ImagePanel } from "./store";
 
@@ -49,27 +50,22 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   });
   const sign = useComputed(() => (panel.current.value ? "image" : null));
   const hint = useComputed<Hint | null>(() => {
-    const [at, now, selection] = [
-      panel.hovered.value,
-      panel.content.value,
-      context.record.selection.value,
-    ];
+    const [at, now] = [panel.hovered.value, panel.content.value];
     const tile = at && panel.drawn.value?.tiles[at.tile];
-    if (!at || !tile || !now || !selection) return null;
+    if (!at || !tile || !now) return null;
     const { query, key } = panel.tokensAt(at.patch);
-    const name = (text: readonly string[], token: number | null): string[] =>
+    const { queries, keys } = now.selection;
+    const name = ({ text }: TokenList, token: number | null): string[] =>
       token === null ? [] : [`${quoted(text[token] ?? "")} (${token})`];
-    const names = [...name(selection.queries.text, query), ...name(selection.keys.text, key)];
+    const names = [...name(queries, query), ...name(keys, key)];
     const rows = now.heats.map((heat, index) => ({
       color: heat.series.color,
       text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.patch] ?? 0, 3)}`,
       meant: index === at.tile && now.heats.length > 1,
     }));
-    const { columns, rows: numRows } = now.grid;
-    const [row, column] = [Math.floor(at.patch / columns), at.patch % columns];
     // The tooltip is at the lower right corner of the patch.
-    const x = tile.x + ((column + 1) * tile.width) / columns;
-    const y = tile.y + ((row + 1) * tile.height) / numRows;
+    const patch = patchBox(now.grid, tile, at.patch);
+    const [x, y] = [patch.x + patch.width, patch.y + patch.height];
     return { title: names.join(" → "), rows, x, y };
   });
 
@@ -96,6 +92,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     if (to) panel.choose(to.patch);
   };
   const chooseHovered = (): void => choose(panel.hovered.peek());
+  const width = context.image?.panelWidth.value ?? 0;
   const actions: KeyActions = {
     ArrowUp: move(-1, 0),
     ArrowDown: move(1, 0),
@@ -116,7 +113,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const at = hint.value;
   const spoken = at ? [`${at.title}: ${at.rows.map((row) => row.text).join(", ")}.`] : [];
   return (
-    <div class="av-image" style={{ width: `${context.image?.panelWidth.value ?? 0}px` }}>
+    <div class="av-image" style={{ width: `${width}px` }}>
       {grids.length > 1 && (
         <Choice
           label="Image"
@@ -137,7 +134,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
         label={[panel.caption.value || "Image", ...spoken].join(" ")}
         plot={plot}
         hint={at}
-        width={context.image?.panelWidth.value ?? 0}
+        width={width}
         events={{
           onPointerMove: (event: PointerEvent) => panel.point(patchAt(event)),
           onPointerLeave: leave,

@@ -3,8 +3,7 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
-import type { Figure } from "../../draw/figure";
-import { translate } from "../../draw/marks";
+import { type Figure, joined } from "../../draw/figure";
 import { patchIn } from "../../draw/patches";
 import { type ViewFigure, viewFigure } from "../exports/exports";
 import type { ViewContext } from "../view/define-view";
@@ -207,15 +206,9 @@ export function figureWithPanel<S extends RecordState>(
   const content = panel.content.peek();
   if (!content) return viewFigure(context, parts);
   const { picture } = parts;
-  const box = panelMarks(content);
-  const beside = context.image?.beside.peek() ?? false;
-  const [dx, dy] = beside ? [picture.width + PANEL_GAP, 0] : [0, picture.height + PANEL_GAP];
-  const joined = {
-    ...picture,
-    width: Math.max(picture.width, dx + box.width),
-    height: Math.max(picture.height, dy + box.height),
-    front: [...picture.front, ...translate(box.marks, dx, dy)],
-  };
-  const { scene, title } = viewFigure(context, { ...parts, picture: joined });
+  const boxes = [{ ...picture, marks: picture.front }, panelMarks(content)];
+  const { marks, ...size } = joined(boxes, PANEL_GAP, context.image?.beside.peek());
+  const withPanel = { ...picture, ...size, front: marks };
+  const { scene, title } = viewFigure(context, { ...parts, picture: withPanel });
   return { scene, title: `${title} ${panel.caption.peek()}`.trim() };
 }

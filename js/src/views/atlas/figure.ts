@@ -2,7 +2,7 @@
 
 import type { AtlasRole, AtlasStatistic } from "../../client/protocol";
 import { measureText } from "../../draw/canvas";
-import { type Box, type Figure, textMark, wrap } from "../../draw/figure";
+import { type Box, type Figure, joined, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, sceneOf, translate } from "../../draw/marks";
 import { csvText } from "../../ui/exports/csv";
 import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
@@ -100,14 +100,10 @@ export function atlasFigure(context: Context, store: AtlasStore): Figure {
   const left = room - grid.width - GAP;
   const beside = left >= MIN_HEAD;
   const chosen = headBox(context, store, Math.min(HEAD_WIDTH, beside ? left : room));
-  const [x, y] = beside ? [grid.width + GAP, 0] : [0, grid.height + GAP];
-  const size = {
-    width: Math.max(grid.width, x + chosen.width),
-    height: Math.max(grid.height, y + chosen.height),
-  };
+  const { marks, ...size } = joined([grid, chosen], GAP, beside);
   return viewFigure(context, {
     captions: { ...captions, coverage: `${captions.coverage} ${OMISSIONS}` },
-    picture: sceneOf(size, [], [...grid.marks, ...translate(chosen.marks, x, y)]),
+    picture: sceneOf(size, [], marks),
     ...(legend.kind === "roles"
       ? { legend: (width) => roleBox(legend.entries, context.palette.peek(), width) }
       : { scales: [legendScale(legend)] }),
