@@ -56,16 +56,18 @@ export function EdgeList({ context, store }: AtlasProps) {
       <ol>
         {shown.map(({ i, edge, isOpen }) => (
           <li key={i}>
-            <EdgeButton
-              texts={texts}
-              stack={stack}
-              edge={edge}
-              isOpen={isOpen}
+            <button
+              type="button"
+              aria-expanded={isOpen}
+              title={isOpen ? "Close the text" : `Open text ${edge.text}`}
               onClick={() => {
                 const { text, query, key } = edge;
-                assign(state, isOpen ? { text: null, edge: null } : { text, edge: [query, key] });
+                if (isOpen) store.closeText();
+                else assign(state, { text, edge: [query, key] });
               }}
-            />
+            >
+              <EdgeContent texts={texts} stack={stack} edge={edge} />
+            </button>
             {isOpen && pane}
           </li>
         ))}
@@ -79,26 +81,12 @@ export function EdgeList({ context, store }: AtlasProps) {
   );
 }
 
-/**
- * Button that shows an edge and the tokens around it. A click opens or closes the text of the edge.
- */
-function EdgeButton(props: {
-  texts: Texts;
-  stack: AtlasStack;
-  edge: Edge;
-  isOpen: boolean;
-  onClick: () => void;
-}) {
-  const { texts, stack, edge, isOpen, onClick } = props;
+/** The tokens around an edge, its weight and its offset. */
+function EdgeContent({ texts, stack, edge }: { texts: Texts; stack: AtlasStack; edge: Edge }) {
   const offset = offsetInWords(edge.key - edge.query);
   const weight = formatSmall(edge.weight);
   return (
-    <button
-      type="button"
-      aria-expanded={isOpen}
-      title={isOpen ? "Close the text" : `Open text ${edge.text}`}
-      onClick={onClick}
-    >
+    <>
       <span class="av-unseen">
         {namesOf(texts, edge).join(" attends to ")}, offset {offset}, weight {weight}, text{" "}
         {edge.text}:{" "}
@@ -117,6 +105,6 @@ function EdgeButton(props: {
           {offset} · text {edge.text}
         </span>
       </span>
-    </button>
+    </>
   );
 }

@@ -27,6 +27,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
     coloring.legend.kind === "roles" &&
     (table.roles(head)[0]?.role ?? null) !== role;
   const few = hasCaptions(grid.shown);
+  const hasText = few && !grid.columns;
   const first = grid.score === "role" ? "those of the rarest role" : `the highest ${grid.score}`;
   return (
     <VirtualHeadGrid
@@ -39,19 +40,18 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
         label: `${headTitle(head)}: ${coloring.words(head)}`,
         selected: isSameHead(head, current),
       })}
-      {...(!grid.columns &&
-        few && {
-          below: (cell: ScoredHead, x: number) => (
-            <div
-              class="av-atlas-caption"
-              aria-hidden="true"
-              style={`left:${x + layout.cell / 2}px;top:${layout.cell + 2}px`}
-            >
-              {cell.layer}.{cell.head}
-              <b>{sortedValue(cell)}</b>
-            </div>
-          ),
-        })}
+      below={(cell, x) =>
+        hasText && (
+          <div
+            class="av-atlas-caption"
+            aria-hidden="true"
+            style={`left:${x + layout.cell / 2}px;top:${layout.cell + 2}px`}
+          >
+            {cell.layer}.{cell.head}
+            <b>{sortedValue(cell)}</b>
+          </div>
+        )
+      }
       hint={(head) => ({ title: headTitle(head), rows: [{ text: coloring.words(head) }] })}
       painting={{
         follows: [store.coloring, store.role, context.palette],

@@ -6,11 +6,11 @@
 import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { recordedTransport } from "../../client/page/recorded";
+import { runKey } from "../../ui/controls/keys";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
-import { assign } from "../../ui/view/state";
 import css from "./atlas.css";
 import { ClassTable } from "./classes";
 import { AtlasControls, MatchedHeads, SearchWork } from "./controls";
@@ -47,13 +47,12 @@ const LOW_GRID = 320;
 const WIDE_GRID = 40;
 
 export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
-  const { state, record } = context;
+  const { record } = context;
   const gridDrawn = useSignal<string | null>(null);
-  const columns = useComputed(() => {
-    const stack = record.selection.value?.stack;
-    return stack ? Math.max(1, ...stack.heads_per_layer) : 1;
+  const beside = useComputed(() => {
+    const columns = Math.max(...(record.selection.value?.stack.heads_per_layer ?? []));
+    return context.width.value >= BESIDE_FROM && columns < WIDE_GRID;
   });
-  const beside = useComputed(() => context.width.value >= BESIDE_FROM && columns.value < WIDE_GRID);
   const gridWidth = useComputed(() => {
     const all = context.width.value;
     return beside.value ? Math.min(all - MIN_HEAD - GAP, Math.floor(all * 0.54)) : all;
@@ -83,10 +82,11 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const searched = store.result.value !== null;
   // Show the head's statistics below the grid if there is room, unless search results are there.
   const below = beside.value && (store.layout.value?.boxHeight ?? 0) < LOW_GRID && !searched;
+  const props = { context, store };
   const figures = (
     <>
-      <Figures context={context} store={store} />
-      <ClassTable context={context} store={store} />
+      <Figures {...props} />
+      <ClassTable {...props} />
     </>
   );
   return (
@@ -99,38 +99,32 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       keys={KEYS}
       choose="none"
       onStack={() => ({ heads: [], text: null, edge: null })}
-      options={<AtlasControls context={context} store={store} />}
-      work={<SearchWork context={context} store={store} />}
+      options={<AtlasControls {...props} />}
+      work={<SearchWork {...props} />}
       footer={captions?.sentence && <Footer {...captions} />}
     >
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape for all controls inside. */}
       <div
         class={`av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
-        onKeyDown={(event) => {
-          if (event.key !== "Escape" || state.text.peek() === null) return;
-          assign(state, { text: null, edge: null });
-          event.preventDefault();
-          event.stopPropagation();
-        }}
+        onKeyDown={(event) => runKey(event, { Escape: store.closeText })}
       >
         <div class="av-atlas-main" style={{ width: `${mainWidth}px` }}>
-          <AtlasGrid context={context} store={store} drawn={gridDrawn} />
-          <AtlasLegend context={context} store={store} />
-          {searched && <MatchedHeads context={context} store={store} />}
+          <AtlasGrid {...props} drawn={gridDrawn} />
+          <AtlasLegend {...props} />
+          {searched && <MatchedHeads {...props} />}
           {below && figures}
         </div>
         <div class="av-atlas-side" style={{ width: `${headWidth}px` }}>
           <div class="av-atlas-column">
-            <ChosenHead context={context} store={store} />
+            <ChosenHead {...props} />
             {!below && figures}
           </div>
           <div class="av-atlas-column">
             <OffsetProfile
-              context={context}
-              store={store}
+              {...props}
               width={halves ? Math.floor((headWidth - GAP) / 2) : headWidth}
             />
-            <EdgeList context={context} store={store} />
+            <EdgeList {...props} />
           </div>
         </div>
       </div>

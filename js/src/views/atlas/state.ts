@@ -12,34 +12,26 @@ import { type HashFields, readIndex } from "../../ui/view/state";
 /** Name of a list of edges: a random sample, or the edges with the largest weights. */
 export type EdgeList = "sampled" | "strongest";
 
-/** Traits of the atlas, named as in Python. The atlas does not use `token` and `key`. */
-export interface AtlasState extends RecordState {
-  /** Quantity that colours the heads: "role" or the name of a statistic. */
-  color: string;
-  /** List of edges that is shown. */
-  edges: EdgeList;
-  /** Smallest and largest offset of the listed edges, or null for all offsets. */
-  offsets: [number, number] | null;
-  /** Search text for queries: a part of a token, or "system:class". */
-  query_search: string;
-  /** Search text for keys. */
-  key_search: string;
-  /** Number of the open text in the corpus, or null. */
-  text: number | null;
-  /** Positions of the selected edge's query and key in the open text, or null. */
-  edge: [number, number] | null;
-}
-
-export const ATLAS_DEFAULTS: AtlasState = {
+/** Defaults of the traits, which are named as in Python. The atlas ignores `token` and `key`. */
+export const ATLAS_DEFAULTS = {
   ...RECORD_DEFAULTS,
+  /** Quantity that colours the heads: "role" or the name of a statistic. */
   color: "role",
-  edges: "sampled",
-  offsets: null,
+  /** List of edges that is shown. */
+  edges: "sampled" as EdgeList,
+  /** Smallest and largest offset of the listed edges, or null for all offsets. */
+  offsets: null as [number, number] | null,
+  /** Search text for queries: a part of a token, or "system:class". */
   query_search: "",
+  /** Search text for keys. */
   key_search: "",
-  text: null,
-  edge: null,
+  /** Number of the open text in the corpus, or null. */
+  text: null as number | null,
+  /** Positions of the selected edge's query and key in the open text, or null. */
+  edge: null as [number, number] | null,
 };
+
+export type AtlasState = typeof ATLAS_DEFAULTS;
 
 /** Parse two integers with a comma between them. Return undefined for any other text. */
 function readPair(text: string): [number, number] | undefined {

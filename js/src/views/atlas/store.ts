@@ -220,6 +220,12 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
         heads.cursor.value = { layer, head };
         assign(state, { layer, heads: [head] });
       }),
+    /** Close the open text. Return whether a text was open. */
+    closeText: (): boolean => {
+      const isOpen = state.text.peek() !== null;
+      assign(state, { text: null, edge: null });
+      return isOpen;
+    },
   };
 }
 

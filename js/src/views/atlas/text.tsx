@@ -83,7 +83,7 @@ export function TextPane({ context, store }: AtlasProps) {
           class="av-plain"
           aria-label="Close the text"
           title="Close the text"
-          onClick={() => assign(state, { text: null, edge: null })}
+          onClick={store.closeText}
         >
           ×
         </button>
