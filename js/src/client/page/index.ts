@@ -27,7 +27,7 @@ import { larger } from "../signs";
 import type { Scores } from "../source";
 import type { Reply, Transport } from "../transport";
 import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./rows";
-import { inflatedText } from "./texts";
+import { checkFormat, inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import {
   computedWeights,
@@ -96,13 +96,8 @@ export class PageTransport implements Transport {
     image: (args) => this.#image(args),
   };
 
-  /** @throws Error if this bundle does not support the format of the data. */
   constructor(data: PageData) {
-    if (data.format !== 2) {
-      throw new Error(
-        `The page’s data have format ${String(data.format)}, but only format 2 is supported.`,
-      );
-    }
+    checkFormat(data);
     this.#data = data;
     this.#saved = data.saved ?? { header: "", arrays: {} };
   }

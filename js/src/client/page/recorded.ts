@@ -5,6 +5,7 @@
 
 import { fromBase64, inflate } from "../codec";
 import type { Reply, Transport } from "../transport";
+import { checkFormat } from "./texts";
 
 /**
  * Reply to all requests with the name `request` whose arguments include `arguments`. If `header` is
@@ -46,13 +47,8 @@ export class RecordedTransport implements Transport {
   /** Cache of inflated data. */
   readonly #inflated = new Map<RecordedReply, Promise<Uint8Array>>();
 
-  /** @throws Error if the format of the data is not supported. */
   constructor(page: RecordedPage) {
-    if (page.format !== 2) {
-      throw new Error(
-        `The page’s data have format ${String(page.format)}, but only format 2 is supported.`,
-      );
-    }
+    checkFormat(page);
     this.#page = page;
   }
 

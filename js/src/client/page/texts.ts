@@ -1,6 +1,13 @@
-/** Deflated bytes of an exported page, stored in the page's data or in separate elements. */
+/** Format of an exported page, and its deflated bytes in the page's data or in separate elements. */
 
 import { fromBase64, inflate } from "../codec";
+
+/** @throws Error if this bundle does not support the format of a page's data. */
+export function checkFormat({ format }: { format: number }): void {
+  if (format !== 2) {
+    throw new Error(`The page’s data have format ${format}, but only format 2 is supported.`);
+  }
+}
 
 /**
  * Inflate a string of the page's data: base64, or "#id" of an element that contains base64.

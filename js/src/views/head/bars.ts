@@ -2,13 +2,15 @@
  * Bars with numbers. Beside the keys, they show the weights of the highlighted query. Beside the
  * queries, they show the weights on the highlighted key. Each head has a column of bars. If there
  * are more than `MAX_COLOURS` heads, a single column shows the strongest weight of each token. A
- * series is the set of lines of one head, or of the mean or maximum of several heads.
+ * series is the set of lines of one head, or of the mean or maximum of several heads. Effect bars of
+ * the keys are between the labels of the keys and their bars of weights.
  */
 
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
-import { fontOf, type Mark } from "../../draw/marks";
+import { fontOf, type Mark, transposed } from "../../draw/marks";
 import { MAX_COLOURS } from "../../ui/colors/palette";
+import { effectMarks, endText } from "../../ui/effects/effects";
 import { type BarScale, barEnd, barGroupMarks, NUMBER_SIZE } from "../../ui/plot/bars";
 import { quoted } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
@@ -218,4 +220,40 @@ function headingMarks(
       return textMark(name, room.zero + c * room.distance, 30, color, 11.5, look);
     }),
   ];
+}
+
+const EFFECT_HEADING_SIZE = 11.5;
+const EFFECT_AXIS_SIZE = 10;
+const EFFECT_THICK = 9;
+
+/** Draw the effect bars of the keys in the window, with their heading and scale. */
+export function keyEffectMarks(linePlot: LinePlot): Mark[] {
+  const { layout, palette, effects } = linePlot;
+  const column = layout.key;
+  if (!effects || !layout.effects) return [];
+  const { start, size } = layout.effects;
+  const standing = layout.horizontal;
+  const thick = Math.max(1, Math.min(EFFECT_THICK, layout.step - 3));
+  const font = fontOf({ size: EFFECT_HEADING_SIZE, font: "text" });
+  const name = fitLabel(effects.name, standing ? 62 : size + 16, font, measureText).text;
+  const base = { kind: "text", text: name, fill: palette.muted, font: "text" } as const;
+  const end = { ...base, text: `±${endText(effects)}`, size: EFFECT_AXIS_SIZE };
+  const middle = start + size / 2;
+  const below = column.extent[1] + 8;
+  const marks: Mark[] = standing
+    ? [
+        { ...base, size: EFFECT_HEADING_SIZE, x: 8, y: middle - 7 },
+        { ...end, x: 8, y: middle + 7 },
+      ]
+    : [
+        { ...base, size: EFFECT_HEADING_SIZE, x: middle, y: 30, align: "middle" },
+        { ...end, x: middle, y: below, align: "middle" },
+      ];
+  for (const [index, { middle }] of column.labels.entries()) {
+    const lying = { x: start, y: middle - thick / 2, width: size, height: thick };
+    const box = { ...transposed(lying, standing), standing };
+    const value = effects.values[column.window[0] + index] ?? null;
+    marks.push(...effectMarks(box, value, effects.end, palette));
+  }
+  return marks;
 }

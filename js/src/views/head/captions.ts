@@ -5,7 +5,6 @@
  * highlight is the query or key under the pointer or cursor, otherwise the pinned query and key.
  */
 
-import type { Captions } from "../../draw/figure";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { keysInWords } from "../../ui/pairs";
@@ -136,17 +135,16 @@ function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
   const { queryWindow, queries, keys } = plan;
   const { weights, anywhere } = strongestWeights(plot, 1);
   const [best] = weights;
-  const token = side === "query" ? queryInWords(plot, index) : quotedAt(keys.text, index);
+  const isQuery = side === "query";
+  const token = isQuery ? queryInWords(plot, index) : quotedAt(keys.text, index);
   if (!best) return strongestInWords(quantity, side, token, null);
-  const weight = weightInWords(plot, best, anywhere ? writtenSmall : written);
-  if (side === "query") {
-    const outside = isInSight(plan, "key", best.key) ? "" : " outside the window";
-    const key = quotedAt(keys.text, best.key) + outside;
-    return strongestInWords(quantity, side, token, { token: key, weight });
-  }
   const isPart = queryWindow[1] - queryWindow[0] < queries.text.length;
-  const query = quotedAt(queries.text, best.query) + (isPart ? " among the queries in sight" : "");
-  return strongestInWords(quantity, side, token, { token: query, weight });
+  const other = isQuery
+    ? quotedAt(keys.text, best.key) +
+      (isInSight(plan, "key", best.key) ? "" : " outside the window")
+    : quotedAt(queries.text, best.query) + (isPart ? " among the queries in sight" : "");
+  const weight = weightInWords(plot, best, anywhere ? writtenSmall : written);
+  return strongestInWords(quantity, side, token, { token: other, weight });
 }
 
 /**
@@ -294,15 +292,6 @@ export function subtitleOf(plan: Plan, plot: LinePlot | null): string {
     parts.push(precision(error, plan.stack) + (isDivided ? " before renormalising" : ""));
   }
   return parts.join(" · ");
-}
-
-/** Return the captions of a figure, without its title. */
-export function captionsOf(plot: LinePlot): Omit<Captions, "title"> {
-  return {
-    subtitle: subtitleOf(plot.plan, plot),
-    sentence: sentence(plot),
-    coverage: coverage(plot, false),
-  };
 }
 
 /** Return the labels of the opacity scale, at its start, middle and end, and its explanation. */

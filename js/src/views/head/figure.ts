@@ -7,7 +7,7 @@ import { rampOf } from "../../ui/colors/color-scales";
 import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
-import { captionsOf, scaleInWords } from "./captions";
+import { coverage, scaleInWords, sentence, subtitleOf } from "./captions";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
@@ -25,7 +25,11 @@ export function figureParts(linePlot: LinePlot): ViewFigure {
   const { palette, layout, effects } = linePlot;
   const entries = [...legendOf(linePlot), ...(effects ? effectColors(effects, palette) : [])];
   return {
-    captions: captionsOf(linePlot),
+    captions: {
+      subtitle: subtitleOf(linePlot.plan, linePlot),
+      sentence: sentence(linePlot),
+      coverage: coverage(linePlot, false),
+    },
     legend: (width) => namedColors(entries, width, palette.ink),
     picture: sceneOf(layout, backMarks(linePlot), frontMarks(linePlot), backOpacity(linePlot)),
     scales: [opacityScale(linePlot)],

@@ -78,9 +78,6 @@ export interface TokenLabel extends Label {
   middle: number;
 }
 
-/** Label before its token has a position. */
-type UnplacedLabel = Omit<TokenLabel, "middle">;
-
 /** Return the distance between tokens, and the size and the maximum width of their labels. */
 function tokenSizeOf({ horizontal, printed, width }: LayoutInput, count: number, room: number) {
   if (horizontal) {
@@ -95,12 +92,13 @@ function tokenSizeOf({ horizontal, printed, width }: LayoutInput, count: number,
 
 type TokenSize = ReturnType<typeof tokenSizeOf>;
 
-/** Return the labels of one side. */
+/** Return the labels of one side. `middleOf` returns the centre of a token of the window. */
 function labelsOf(
   input: LayoutInput,
   side: Side,
   { step, size, limit }: TokenSize,
-): UnplacedLabel[] {
+  middleOf: (index: number) => number,
+): TokenLabel[] {
   const font = fontOf({ size, font: "token" });
   const tokens = tokensOf(input.plan, side);
   const window = windowOf(input.plan, side);
@@ -117,10 +115,11 @@ function labelsOf(
   });
   // If one label of a horizontal layout is too wide, all labels are turned, except very short ones.
   const turned = horizontal && labels.some(({ width, height }) => !height && width > step - 5);
-  return labels.map((label) => {
+  return labels.map((label, index) => {
     const isLevel = !turned || label.height || label.width <= Math.min(24, step - 4);
     const turnedDirection = standsUpright(label.text) ? "upright" : "rotated";
-    return { ...label, direction: isLevel ? "level" : turnedDirection };
+    const direction = isLevel ? "level" : turnedDirection;
+    return { ...label, direction, middle: middleOf(index) };
   });
 }
 
@@ -140,9 +139,9 @@ function columnOf(input: LayoutInput, side: Side, tokenSize: TokenSize, start: n
   const { step, size } = tokenSize;
   const { horizontal } = input;
   const answerIndex = answerIndexOf(input.plan, side);
-  const labels = labelsOf(input, side, tokenSize).map((label, index): TokenLabel => {
+  const labels = labelsOf(input, side, tokenSize, (index) => {
     const gap = answerIndex !== null && index >= answerIndex ? ANSWER_GAP : 0;
-    return { ...label, middle: start + step / 2 + index * step + gap };
+    return start + step / 2 + index * step + gap;
   });
   const depths = labels.map(({ text, width, height, direction }) => {
     if (direction === "upright") return graphemes(text).length * (size + 1);

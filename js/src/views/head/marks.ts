@@ -7,8 +7,7 @@
 import { type CurvesMark, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import { graphemes } from "../../ui/text/labels";
-import { barMarks } from "./bars";
-import { keyEffectMarks } from "./effects";
+import { barMarks, keyEffectMarks } from "./bars";
 import { ANSWER_GAP, type Column, type Direction, type Layout, type TokenLabel } from "./layout";
 import { focusOf, hoveredSeries, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Line } from "./lines";

@@ -119,19 +119,16 @@ export function windowAt(start: number, size: number, count: number): Range {
   return [first, first + fitting];
 }
 
-function isInside([start, stop]: Range, index: number): boolean {
-  return index >= start && index < stop;
-}
-
 /** Return whether a token is in the window of its side. */
 export function isInSight(plan: Plan, side: Side, index: number): boolean {
-  return isInside(windowOf(plan, side), index);
+  const [start, stop] = windowOf(plan, side);
+  return index >= start && index < stop;
 }
 
 /** Return the window of one side, moved as a whole to have a token in its middle if necessary. */
 export function windowAround(plan: Plan, side: Side, index: number): Range {
   const window = windowOf(plan, side);
-  if (isInside(window, index)) return window;
+  if (isInSight(plan, side, index)) return window;
   const size = window[1] - window[0];
   return windowAt(index - Math.floor(size / 2), size, tokensOf(plan, side).text.length);
 }
