@@ -8,7 +8,7 @@
 
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
-import { fontOf, type Mark, transposed } from "../../draw/marks";
+import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { MAX_COLOURS } from "../../ui/colors/palette";
 import { effectMarks, endText } from "../../ui/effects/effects";
 import { type BarScale, barEnd, barGroupMarks, NUMBER_SIZE } from "../../ui/plot/bars";
@@ -45,28 +45,34 @@ const TITLE_SIZE = 12.5;
 const TITLE_FONT = fontOf({ size: TITLE_SIZE, font: "text" });
 
 /**
- * Return the columns of bars, each as indices of its series. Each bar of a column shows the strongest
- * weight among its series.
+ * Return the columns of bars. Each bar of a column shows the strongest weight among the series whose
+ * indices the column has.
  */
-function barColumns(linePlot: LinePlot): number[][] {
-  const all = [...linePlot.lines.series.keys()];
-  const hovered = hoveredSeries(linePlot);
-  const isOneEach = (series: number[]): boolean =>
-    series.length > 0 && series.length <= MAX_COLOURS;
-  const shown = [all, hovered].find(isOneEach);
-  return shown ? shown.map((series) => [series]) : [all];
+function barColumns(linePlot: LinePlot) {
+  const { lines, palette } = linePlot;
+  const all = [...lines.series.keys()];
+  const isOneEach = ({ length }: number[]): boolean => length > 0 && length <= MAX_COLOURS;
+  const shown = [all, hoveredSeries(linePlot)].find(isOneEach);
+  if (!shown)
+    return [{ series: all, name: `strongest of ${all.length} heads`, color: palette.ink }];
+  return shown.map((index) => {
+    const name = lines.series[index]?.name ?? "";
+    return { series: [index], name, color: seriesTextColor(linePlot, index) };
+  });
 }
+
+type BarColumns = ReturnType<typeof barColumns>;
 
 /**
  * Divide the room beside a column of tokens among the columns of bars. Bars are lying in a vertical
  * layout and standing in a horizontal layout.
  */
-function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: number[][]) {
+function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: BarColumns) {
   const { signed } = quantity;
   const standing = layout.horizontal;
   const room = Math.abs(column.barReach);
   const outwards = Math.sign(column.barReach);
-  const named = columns.some((series) => series.length > 1);
+  const named = columns.some(({ series }) => series.length > 1);
   const minWidth = signed ? MIN_SIGNED_COLUMN : MIN_COLUMN;
   // Whether each column has its own zero line. Otherwise all columns have the same zero line, and
   // the bars of a token share the room of the token.
@@ -135,7 +141,7 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
     barGroupMarks({
       scale: { zero: zero + g * room.distance, reach, end, signs, standing },
       bars: column.labels.flatMap(({ middle }, token) => {
-        return group.map((series, lane) => {
+        return group.map(({ series }, lane) => {
           const bar = strongestBar(linePlot, column, focus, token, series);
           const from = middle + (lane - group.length / 2) * pitch;
           const name = lines.series[bar.series]?.name ?? "";
@@ -180,11 +186,11 @@ function fitText(texts: readonly string[], room: number): string {
 function headingMarks(
   linePlot: LinePlot,
   column: Column,
-  columns: number[][],
+  columns: BarColumns,
   room: Room,
   focus: number,
 ): Mark[] {
-  const { plan, layout, palette, quantity, lines } = linePlot;
+  const { plan, layout, palette, quantity } = linePlot;
   const { barStart, barReach } = column;
   const besideKeys = column.side === "key";
   const token = quoted(tokensOf(plan, besideKeys ? "query" : "key").text[focus] ?? "");
@@ -198,27 +204,20 @@ function headingMarks(
   const align = besideKeys ? "start" : "end";
   const title = fitLabel(fitText(titles, width), width, TITLE_FONT, measureText).text;
   const shared = [`${columns.length} heads; number: the strongest`, "number: the strongest"];
-  const nameOf = ([first = 0, ...others]: number[]): string => {
-    if (others.length > 0) return `strongest of ${others.length + 1} heads`;
-    return lines.series[first]?.name ?? "";
-  };
+  // If "mean of 12 heads" does not fit, the heading is "mean".
+  const shortened = (name: string): string =>
+    columns.length === 1
+      ? fitText([name, name.replace(/ of .*/, "")], width)
+      : name.replace("head ", room.width < 62 ? "h " : "head ");
   const names = room.separate
-    ? columns.map((series) => {
-        const name = nameOf(series);
-        // If "mean of 12 heads" does not fit, the heading is "mean".
-        if (columns.length === 1) return fitText([name, name.replace(/ of .*/, "")], width);
-        return room.width < 62 ? name.replace("head ", "h ") : name;
-      })
-    : [fitText([...shared, "strongest"], width)];
-  const colorOf = ([first = 0, ...others]: number[] = []): string =>
-    others.length > 0 ? palette.ink : seriesTextColor(linePlot, first);
+    ? columns.map(({ name, color }) => ({ name: shortened(name), color }))
+    : [{ name: fitText([...shared, "strongest"], width), color: palette.muted }];
   const look = { align: room.signs === "both" ? "middle" : align, bold: room.separate } as const;
   return [
     textMark(title, barStart, 11, palette.muted, TITLE_SIZE, { align }),
-    ...names.map((name, c) => {
-      const color = room.separate ? colorOf(columns[c]) : palette.muted;
-      return textMark(name, room.zero + c * room.distance, 30, color, 11.5, look);
-    }),
+    ...names.map(({ name, color }, c) =>
+      textMark(name, room.zero + c * room.distance, 30, color, 11.5, look),
+    ),
   ];
 }
 
@@ -236,24 +235,19 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const thick = Math.max(1, Math.min(EFFECT_THICK, layout.step - 3));
   const font = fontOf({ size: EFFECT_HEADING_SIZE, font: "text" });
   const name = fitLabel(effects.name, standing ? 62 : size + 16, font, measureText).text;
-  const base = { kind: "text", text: name, fill: palette.muted, font: "text" } as const;
-  const end = { ...base, text: `±${endText(effects)}`, size: EFFECT_AXIS_SIZE };
-  const middle = start + size / 2;
-  const below = column.extent[1] + 8;
-  const marks: Mark[] = standing
-    ? [
-        { ...base, size: EFFECT_HEADING_SIZE, x: 8, y: middle - 7 },
-        { ...end, x: 8, y: middle + 7 },
-      ]
-    : [
-        { ...base, size: EFFECT_HEADING_SIZE, x: middle, y: 30, align: "middle" },
-        { ...end, x: middle, y: below, align: "middle" },
-      ];
-  for (const [index, { middle }] of column.labels.entries()) {
-    const lying = { x: start, y: middle - thick / 2, width: size, height: thick };
-    const box = { ...transposed(lying, standing), standing };
-    const value = effects.values[column.window[0] + index] ?? null;
-    marks.push(...effectMarks(box, value, effects.end, palette));
-  }
-  return marks;
+  const centre = start + size / 2;
+  const [x, top, bottom] = standing
+    ? [8, centre - 7, centre + 7]
+    : [centre, 30, column.extent[1] + 8];
+  const look: Partial<TextMark> = standing ? {} : { align: "middle" };
+  return [
+    textMark(name, x, top, palette.muted, EFFECT_HEADING_SIZE, look),
+    textMark(`±${endText(effects)}`, x, bottom, palette.muted, EFFECT_AXIS_SIZE, look),
+    ...column.labels.flatMap(({ middle }, index) => {
+      const lying = { x: start, y: middle - thick / 2, width: size, height: thick };
+      const box = { ...transposed(lying, standing), standing };
+      const value = effects.values[column.window[0] + index] ?? null;
+      return effectMarks(box, value, effects.end, palette);
+    }),
+  ];
 }
