@@ -1,8 +1,7 @@
 /** Sentence that names the heads with the most weight from the pinned query to the pinned key. */
 
 import { headName, quantityOf, quotedAt, written } from "../text/captions";
-import type { ViewContext } from "../view/define-view";
-import type { RecordState } from "../view/record";
+import type { RecordContext } from "../view/define-view";
 import { assign } from "../view/state";
 
 /** Maximum number of heads in the sentence. */
@@ -27,8 +26,8 @@ export function strongestHeads(
  * Render the sentence. A click on a head shows this head. Render nothing unless both a query and a
  * key are pinned.
  */
-export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) {
-  const { record, state } = context;
+export function PinnedHeads({ context }: { context: RecordContext }) {
+  const { record, common } = context;
   const selection = record.selection.value;
   const scores = record.pinnedScores.value;
   if (!selection || selection.token === null || selection.key === null || !scores) return null;
@@ -51,7 +50,7 @@ export function PinnedHeads({ context }: { context: ViewContext<RecordState> }) 
           <button
             type="button"
             class="av-head-link"
-            onClick={() => assign(state, { layer, heads: [head] })}
+            onClick={() => assign(common, { layer, heads: [head] })}
           >
             {headName({ layer, head })}
           </button>

@@ -35,12 +35,11 @@ import {
   type Signals,
 } from "./state";
 
-/** Everything that the components of an open view need. */
-export interface ViewContext<S extends RecordState> {
+/** Everything that the components of an open view need and that does not depend on the view. */
+export interface RecordContext {
   root: AttnvizElement;
   source: Source;
-  state: Signals<S>;
-  /** Same signals as `state`, with the type that all views have in common. */
+  /** Traits that all views have in common. */
   common: Signals<RecordState>;
   palette: ReadonlySignal<Palette>;
   theme: ReadonlySignal<ThemeName>;
@@ -69,6 +68,11 @@ export interface ViewContext<S extends RecordState> {
   setDrawn: (drawnId: string | null) => void;
   /** Signal that is aborted when the view is removed. */
   ended: AbortSignal;
+}
+
+export interface ViewContext<S extends RecordState> extends RecordContext {
+  /** Traits of the view: the same signals as `common`, and those of this view alone. */
+  state: Signals<S>;
 }
 
 /** Export functions on the root element of a view. */

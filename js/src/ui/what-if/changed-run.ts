@@ -3,7 +3,7 @@
  * weights of a changed run. The view can show these weights instead of those of the unchanged run.
  */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
 import type {
   ChangedHeader,
@@ -16,14 +16,16 @@ import type {
 } from "../../client/protocol";
 import { withNumber, withoutNumber } from "../../client/record-number";
 import type { Source } from "../../client/source";
-import type { Reply } from "../../client/transport";
-import { assign, type Signals, same } from "../view/state";
+import { capital } from "../text/captions";
+import { assign, readIndex, type Signals, same } from "../view/state";
 
 /**
- * Run whose weights are shown: the unchanged run ("before"), the changed run ("after") or the
+ * Runs whose weights can be shown: the unchanged run ("before"), the changed run ("after") and the
  * difference of both.
  */
-export type ShownRun = "before" | "after" | "difference";
+export const RUNS = ["before", "after", "difference"] as const;
+
+type ShownRun = (typeof RUNS)[number];
 
 interface ChangeOfHeads {
   stack: string;
@@ -53,13 +55,6 @@ export type Change =
   | (ChangeOfHeads & { kind: "HideTokens"; tokens: number })
   | CutChange;
 
-/** Result of a list of changes, as a page stores it. */
-export interface CarriedOutcome {
-  changes: Change[];
-  described: string[];
-  sentence: string;
-}
-
 /** Token or class, by number or by text. */
 type AnswerToken = number | string;
 
@@ -70,43 +65,36 @@ interface AnswerFunction {
 }
 
 /**
- * Traits of changed runs. They have the same names in Python. The last three are data of a page. A
- * live view requests these data from the kernel instead.
+ * Defaults of the traits of changed runs. They have the same names in Python. The last three are
+ * data of a page. A live view requests these data from the kernel instead.
  */
-export interface ChangedRunState {
+export const CHANGED_RUN_DEFAULTS = {
   /**
    * Whether the kernel has the model, so the view can run it with changes. Only Python sets this
    * trait.
    */
-  runs_model: boolean;
+  runs_model: false,
   /**
    * Answer that is measured: a token, two tokens whose difference is measured, or a function. null
    * means the default of the kernel.
    */
-  answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
-  changes: Change[];
-  run: ShownRun;
-  outcomes: CarriedOutcome[];
-  known_edges: (EdgeRequest & EdgeHeader)[];
+  answer: null as AnswerToken | AnswerToken[] | AnswerFunction | null,
+  changes: [] as Change[],
+  run: "before" as ShownRun,
+  /** Results of lists of changes. */
+  outcomes: [] as { changes: Change[]; described: string[]; sentence: string }[],
+  known_edges: [] as (EdgeRequest & EdgeHeader)[],
   /**
    * Changed run that a page contains, or null. `stacks` has the names of its stacks, by the name of
    * the unchanged stack.
    */
-  changed_run: {
+  changed_run: null as {
     changes: Change[];
     stacks: Record<string, { after: string; difference: string }>;
-  } | null;
-}
-
-export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
-  runs_model: false,
-  answer: null,
-  changes: [],
-  run: "before",
-  outcomes: [],
-  known_edges: [],
-  changed_run: null,
+  } | null,
 };
+
+type ChangedRunState = typeof CHANGED_RUN_DEFAULTS;
 
 /** Fields of each kind of change after its stack, layers and heads, in their order. */
 const FIELDS: Record<Change["kind"], readonly string[]> = {
@@ -115,27 +103,20 @@ const FIELDS: Record<Change["kind"], readonly string[]> = {
   Knockout: ["queries", "keys", "renormalize"],
 };
 
-/** Parse the changes in a URL fragment. Return undefined for invalid text. */
-export const readChanges = Object.assign(
-  (text: string): Change[] | undefined => {
-    if (text === "") return [];
-    const changes = text.split(",").map((item): Change | null => {
-      const [kind = "", stack = "", ...values] = item.split(".");
-      if (!Object.hasOwn(FIELDS, kind)) return null;
-      const names = ["layers", "heads", ...FIELDS[kind as Change["kind"]]];
-      const entries = names.map((name, i): [string, unknown] => {
-        const value = values[i] ?? "-";
-        if (name === "renormalize") return [name, value === "true"];
-        return [name, /^\d{0,9}$/.test(value) ? (value === "" ? null : Number(value)) : undefined];
-      });
-      const valid = values.length === names.length && entries.every(([, one]) => one !== undefined);
-      if (!valid) return null;
-      return { kind, stack: decoded(stack), ...Object.fromEntries(entries) } as Change;
-    });
-    return changes.includes(null) ? undefined : (changes as Change[]);
-  },
-  { off: [] as Change[] },
-);
+/** Parse one change in a URL fragment. Return undefined for invalid text. */
+function readChange(item: string): Change | undefined {
+  const [kind = "", stack = "", ...values] = item.split(".");
+  if (!Object.hasOwn(FIELDS, kind)) return undefined;
+  const names = ["layers", "heads", ...FIELDS[kind as Change["kind"]]];
+  const fields = names.map((name, i) => {
+    const value = values[i] ?? "-";
+    if (name === "renormalize") return value === "true";
+    return value === "" ? null : readIndex(value);
+  });
+  if (values.length !== names.length || fields.includes(undefined)) return undefined;
+  const entries = names.map((name, i) => [name, fields[i]]);
+  return { kind, stack: decoded(stack), ...Object.fromEntries(entries) };
+}
 
 function decoded(text: string): string {
   try {
@@ -145,19 +126,19 @@ function decoded(text: string): string {
   }
 }
 
-export const readShownRun = Object.assign(
-  (text: string): ShownRun | undefined =>
-    (["before", "after", "difference"] as const).find((run) => run === text),
-  { off: "before" as const },
+/** Parse the changes in a URL fragment. Return undefined for invalid text. */
+export const readChanges = Object.assign(
+  (text: string): Change[] | undefined => {
+    const changes = text === "" ? [] : text.split(",").map(readChange);
+    return changes.every((change) => change !== undefined) ? changes : undefined;
+  },
+  { off: [] as Change[] },
 );
 
-/** Latest reply of the kernel, with the changes and the measured answer of the request. */
-export interface ChangeResult {
-  changes: Change[];
-  measured: AnswerToken[] | null;
-  outcome: OutcomeHeader | null;
-  problem: string | null;
-}
+export const readShownRun = Object.assign(
+  (text: string): ShownRun | undefined => RUNS.find((run) => run === text),
+  { off: "before" as const },
+);
 
 /** Return whether the measured answer is a function of the model's output. */
 export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerFunction {
@@ -174,28 +155,6 @@ export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | n
   return Array.isArray(answer) ? answer : [answer];
 }
 
-/** Stacks of the changed run and of the difference, by the name of the unchanged stack. */
-type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
-
-export interface ChangedRun {
-  /** Whether the panel "What if" is open. Answers are requested while it is open. */
-  panelOpen: Signal<boolean>;
-  latest: ReadonlySignal<ChangeResult | null>;
-  /** Measure another answer. Resolve to null after success, otherwise to an error message. */
-  measure: (answer: string) => Promise<string | null>;
-  /** Number of answers and errors received so far. */
-  answers: ReadonlySignal<number>;
-  /** Run that is drawn. It remains "before" until the weights of the changed run have arrived. */
-  shown: ReadonlySignal<ShownRun>;
-  /** Whether the view can show a changed run: it has one, or the kernel can compute one. */
-  drawable: ReadonlySignal<boolean>;
-  /** Reason why the weights of the changed run cannot be shown, or null. */
-  problem: ReadonlySignal<string | null>;
-  /** Description of the record. Its stacks are those of the shown run. */
-  description: ReadonlySignal<Description | null>;
-  retry: () => void;
-}
-
 interface ShownStack extends StackDescription {
   of?: string;
 }
@@ -210,23 +169,18 @@ export function changedInWords({ name }: Pick<StackDescription, "name">): string
   const plain = withoutNumber(name);
   const [, words] = / · ((?:after|difference after): .*)$/s.exec(plain) ?? [];
   if (!words) return "";
-  const dot = words.endsWith(".") ? "" : ".";
-  return `${words.charAt(0).toUpperCase()}${words.slice(1)}${dot}`;
+  return capital(words) + (words.endsWith(".") ? "" : ".");
 }
 
-/**
- * Return a stack of a changed run. Its tokens are those of the unchanged stack, with new
- * predictions if the run has any.
- */
-function withTokens(
-  stack: StackDescription,
-  numbers: StackNumbers,
-  predictions: ChangedHeader["stacks"][number]["predictions"],
-): StackDescription {
-  const { query_tokens, key_tokens } = stack;
-  const queries = predictions.length > 0 ? { ...query_tokens, predictions } : query_tokens;
-  return { ...numbers, query_tokens: queries, key_tokens };
+/** Question to the kernel, and its answer or an error message. */
+interface Asked<Q, A> {
+  question: Q;
+  answer: A | null;
+  problem: string | null;
 }
+
+/** Stacks of the changed run and of the difference, by the name of the unchanged stack. */
+type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
 
 export function createChangedRun(
   source: Source,
@@ -234,128 +188,120 @@ export function createChangedRun(
   described: ReadonlySignal<Description | null>,
   number: ReadonlySignal<number>,
   live: (run: () => (() => void) | undefined) => void,
-): ChangedRun {
+) {
   const panelOpen = signal(false);
-  const latest = signal<ChangeResult | null>(null);
-  const answers = signal(0);
   const attempt = signal(0);
-  const problem = signal<string | null>(null);
-  const arrived = signal<{ changes: Change[]; stacks: Stacks } | null>(null);
-  const text = computed(() => JSON.stringify(state.changes.value));
-  const asks = computed(
-    () => panelOpen.value || (state.changes.value.length > 0 && state.run.value !== "before"),
-  );
   const reasonOf = (reason: unknown): string =>
     reason instanceof Error ? reason.message : String(reason);
-  const ask = (
-    changes: Change[],
-    measured: AnswerToken[] | null,
-    signal?: AbortSignal,
-  ): Promise<OutcomeHeader> => {
-    const read = ({ header }: Reply): OutcomeHeader => header as OutcomeHeader;
-    // A request does not contain the measured function. A cached reply could belong to another
-    // function, so do not use the cache.
-    if (measured === null)
-      return source.transport.request("intervene", { changes }, signal).then(read);
-    const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
-    return source.fetch("intervene", { changes, measured }, read, bytesOf, signal);
-  };
 
-  if (source.transport.live && BUNDLE_FOR !== "page") {
+  /** Return a signal with the latest reply to a question. Nothing is requested while it is null. */
+  const latestReply = <Q, A>(
+    question: ReadonlySignal<Q | null>,
+    ask: (question: Q, ended: AbortSignal) => Promise<A>,
+  ): ReadonlySignal<Asked<Q, A> | null> => {
+    const latest = signal<Asked<Q, A> | null>(null);
+    if (!source.transport.live || BUNDLE_FOR === "page") return latest;
     // When the record changes, drop the answers about the earlier record.
     live(() => {
       number.value;
       latest.value = null;
-      arrived.value = null;
       return undefined;
     });
+    const text = computed(() => JSON.stringify(question.value));
     live(() => {
       attempt.value;
       number.value;
       text.value;
-      if (!asks.value) return undefined;
-      const changes = state.changes.peek();
-      const measured = measuredOf(state.answer.value);
+      const asked = question.peek();
+      if (asked === null) return undefined;
       const ended = new AbortController();
-      const say = (result: Partial<ChangeResult>): void => {
+      const reply = (result: Partial<Asked<Q, A>>): void => {
         if (ended.signal.aborted) return;
-        latest.value = { changes, measured, outcome: null, problem: null, ...result };
-        answers.value += 1;
+        latest.value = { question: asked, answer: null, problem: null, ...result };
       };
-      ask(changes, measured, ended.signal).then(
-        (outcome) => say({ outcome }),
+      ask(asked, ended.signal).then(
+        (answer) => reply({ answer }),
         (reason) => {
-          if (!isAbort(reason)) say({ problem: reasonOf(reason) });
+          if (!isAbort(reason)) reply({ problem: reasonOf(reason) });
         },
       );
       return () => ended.abort();
     });
-    // Request the weights only after the answer has arrived. The request for the answer runs the
-    // model.
-    const draws = computed(() => {
-      const now = latest.value;
-      const changes = state.changes.value;
-      const answered = now?.outcome && changes.length > 0 && same(now.changes, changes);
-      return answered && described.value !== null && state.run.value !== "before";
-    });
-    live(() => {
-      text.value;
-      problem.value = null;
-      if (!draws.value) return undefined;
-      const changes = state.changes.peek();
-      const ended = new AbortController();
-      source.transport.request("changed", { changes }, ended.signal).then(
-        ({ header }) => {
-          if (ended.signal.aborted) return;
-          const stacks: Stacks = {};
-          for (const changedStack of (header as ChangedHeader).stacks) {
-            const all = described.peek()?.stacks ?? [];
-            const unchangedStack = all.find(
-              ({ name }) => withoutNumber(name) === changedStack.stack,
-            );
-            if (!unchangedStack) continue;
-            const of = (numbers: StackNumbers): StackDescription => ({
-              ...withTokens(unchangedStack, numbers, changedStack.predictions),
-              name: withNumber(numbers.name, number.peek()),
-            });
-            stacks[changedStack.stack] = {
-              after: of(changedStack.after),
-              difference: of(changedStack.difference),
-            };
-          }
-          arrived.value = { changes, stacks };
-        },
-        (reason) => {
-          if (!isAbort(reason)) problem.value = reasonOf(reason);
-        },
-      );
-      return () => ended.abort();
-    });
-  }
+    return latest;
+  };
+
+  const intervene = (
+    changes: Change[],
+    measured: AnswerToken[] | null,
+    ended?: AbortSignal,
+  ): Promise<OutcomeHeader> => {
+    const read = ({ header }: { header: unknown }): OutcomeHeader => header as OutcomeHeader;
+    // A request does not contain the measured function. A cached reply could belong to another
+    // function, so do not use the cache.
+    if (measured === null)
+      return source.transport.request("intervene", { changes }, ended).then(read);
+    const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
+    return source.fetch("intervene", { changes, measured }, read, bytesOf, ended);
+  };
+  const question = computed(() => ({ changes: state.changes.value, answer: state.answer.value }));
+  const draws = computed(() => state.changes.value.length > 0 && state.run.value !== "before");
+  const latest = latestReply(
+    computed(() => (panelOpen.value || draws.value ? question.value : null)),
+    ({ changes, answer }, ended) => intervene(changes, measuredOf(answer), ended),
+  );
+
+  // Request the weights only after the answer has arrived. The request for the answer runs the
+  // model.
+  const weightsQuestion = computed(() => {
+    const now = latest.value;
+    const changes = state.changes.value;
+    const answered = now?.answer && described.value && same(now.question.changes, changes);
+    return answered && draws.value ? { changes } : null;
+  });
+  const weights = latestReply(weightsQuestion, async (changed, ended) => {
+    const { header } = await source.transport.request("changed", changed, ended);
+    return (header as ChangedHeader).stacks;
+  });
+  const problem = computed(() => {
+    const [asked, reply] = [weightsQuestion.value, weights.value];
+    return asked && same(reply?.question, asked) ? (reply?.problem ?? null) : null;
+  });
 
   /**
-   * Changed run for the current changes. Until it arrives, this is the previous changed run. null
-   * without changes, after an error, or if a page has no run with these changes.
+   * Stacks of the changed run. Until its weights arrive, these are the stacks of the previous
+   * changed run. null without changes, after an error, or if a page has no run with these changes.
    */
-  const run = computed<{ changes: Change[]; stacks: Stacks } | null>(() => {
-    const carried = state.changed_run.value;
+  const changedStacks = computed<Stacks | null>(() => {
     const changes = state.changes.value;
     if (changes.length === 0) return null;
-    if (!carried) {
-      const failed = latest.value?.problem != null || problem.value !== null;
-      return failed && !same(arrived.value?.changes, changes) ? null : arrived.value;
-    }
     const all = described.value?.stacks ?? [];
-    const named = (stackName: string): StackDescription | undefined =>
-      all.find(({ name }) => name === stackName);
+    const carried = state.changed_run.value;
     const stacks: Stacks = {};
-    for (const [name, { after, difference }] of Object.entries(carried.stacks)) {
-      const [one, other] = [named(after), named(difference)];
-      if (one && other) stacks[name] = { after: one, difference: other };
+    if (carried) {
+      const named = (stackName: string) => all.find(({ name }) => name === stackName);
+      for (const [name, names] of Object.entries(carried.stacks)) {
+        const [after, difference] = [named(names.after), named(names.difference)];
+        if (after && difference) stacks[name] = { after, difference };
+      }
+      return same(carried.changes, changes) ? stacks : null;
     }
-    return same(carried.changes, changes) ? { changes, stacks } : null;
+    const arrived = weights.value;
+    const failed = latest.value?.problem != null || problem.value !== null;
+    if (!arrived?.answer || (failed && !same(arrived.question.changes, changes))) return null;
+    for (const { stack, after, difference, predictions } of arrived.answer) {
+      const unchanged = all.find(({ name }) => withoutNumber(name) === stack);
+      if (!unchanged) continue;
+      const { query_tokens, key_tokens } = unchanged;
+      const queries = predictions.length > 0 ? { ...query_tokens, predictions } : query_tokens;
+      const described = (numbers: StackNumbers): StackDescription => ({
+        ...{ ...numbers, query_tokens: queries, key_tokens },
+        name: withNumber(numbers.name, number.value),
+      });
+      stacks[stack] = { after: described(after), difference: described(difference) };
+    }
+    return stacks;
   });
-  const shown = computed<ShownRun>(() => (run.value ? state.run.value : "before"));
+  const shown = computed<ShownRun>(() => (changedStacks.value ? state.run.value : "before"));
   const description = computed<Description | null>(() => {
     const whole = described.value;
     if (!whole) return null;
@@ -364,27 +310,31 @@ export function createChangedRun(
     );
     const shownRun = shown.value;
     const unchangedStacks = whole.stacks.filter(({ name }) => !changed.has(name));
-    if (shownRun === "before")
-      return changed.size === 0 ? whole : { ...whole, stacks: unchangedStacks };
     const stacks = unchangedStacks.map((stack): ShownStack => {
       const of = withoutNumber(stack.name);
-      const instead = run.value?.stacks[of]?.[shownRun];
+      const instead = shownRun === "before" ? null : changedStacks.value?.[of]?.[shownRun];
       return instead ? { ...instead, of } : stack;
     });
     return { ...whole, stacks };
   });
   return {
+    /** Whether the panel "What if" is open. Answers are requested while it is open. */
     panelOpen,
+    /** Latest reply of the kernel. Its changes and its measured answer may be earlier ones. */
     latest,
-    answers,
+    /** Reply to the current changes and measured answer, or null until it arrives. */
+    current: computed(() => (same(latest.value?.question, question.value) ? latest.value : null)),
+    /** Run that is drawn. It remains "before" until the weights of the changed run have arrived. */
     shown,
-    drawable: computed(() =>
-      source.transport.live ? state.changes.value.length > 0 : !!run.value,
-    ),
+    /** Whether the weights of a changed run are available. */
+    drawable: computed(() => changedStacks.value !== null),
+    /** Reason why the weights of the changed run cannot be shown, or null. */
     problem,
+    /** Description of the record. Its stacks are those of the shown run. */
     description,
-    measure: (answer) =>
-      ask(state.changes.peek(), [answer]).then(() => {
+    /** Measure another answer. Resolve to null after success, otherwise to an error message. */
+    measure: (answer: string): Promise<string | null> =>
+      intervene(state.changes.peek(), [answer]).then(() => {
         assign(state, { answer });
         return null;
       }, reasonOf),

@@ -12,19 +12,10 @@ import { baseName, type Change, type CutChange } from "./changed-run";
 export type Reach = "head" | "layer" | "all";
 
 /**
- * Changes that the reader can choose at the current selection. A field is null if its change is not
- * possible.
+ * Return the changes that the reader can choose with the pins and the chosen heads. A change that is
+ * not possible is null.
  */
-export interface Offered {
-  edge: ((reach: Reach, renormalize: boolean) => CutChange) | null;
-  /** Choices of heads in which an edge can be cut. The smallest choice comes first. */
-  reaches: Reach[];
-  head: Change | null;
-  token: Change | null;
-}
-
-/** Return the changes that are possible with the pins and the chosen heads. */
-export function offeredAt(selection: Selection): Offered {
+export function offeredAt(selection: Selection) {
   const { layer, token, key, heads } = selection;
   const head = heads.length === 1 ? (heads[0] as number) : null;
   const stack = baseName(selection.stack);
@@ -38,12 +29,13 @@ export function offeredAt(selection: Selection): Offered {
     keys: key,
     renormalize,
   });
+  const everywhere = { stack, layers: null, heads: null };
   return {
     edge: token === null || key === null ? null : edge,
-    reaches: head === null ? ["layer", "all"] : ["head", "layer", "all"],
-    head: head === null ? null : { kind: "Ablate", stack, layers: layer, heads: head },
-    token:
-      key === null ? null : { kind: "HideTokens", stack, layers: null, heads: null, tokens: key },
+    /** Heads in which an edge can be cut. The smallest choice comes first. */
+    reaches: (head === null ? ["layer", "all"] : ["head", "layer", "all"]) as Reach[],
+    head: head === null ? null : ({ kind: "Ablate", stack, layers: layer, heads: head } as const),
+    token: key === null ? null : ({ kind: "HideTokens", ...everywhere, tokens: key } as const),
   };
 }
 
@@ -90,10 +82,8 @@ export function changeInWords(change: Change, selection: Selection): string {
     return sameStack ? `${quoted(texts[token] ?? "")} (${token})` : String(token);
   };
   const of = sameStack ? "" : ` of ${change.stack}`;
-  const where =
-    layer === null
-      ? `all layers${head === null ? "" : `, head ${head}`}`
-      : `layer ${layer}${head === null ? "" : `, head ${head}`}`;
+  const inHead = head === null ? "" : `, head ${head}`;
+  const where = (layer === null ? "all layers" : `layer ${layer}`) + inHead;
   if (change.kind === "Ablate") {
     const named = layer !== null && head !== null;
     return `Without ${named ? `head ${layer}.${head}` : where}${of}`;

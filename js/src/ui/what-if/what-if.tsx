@@ -8,10 +8,10 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { OutcomeHeader } from "../../client/protocol";
 import { bound, Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
-import type { ViewContext } from "../view/define-view";
-import type { RecordState, Selection } from "../view/record";
-import { assign, type Signals, same } from "../view/state";
-import { type Change, isFunction, measuredOf, type ShownRun } from "./changed-run";
+import type { RecordContext } from "../view/define-view";
+import type { Selection } from "../view/record";
+import { assign, same } from "../view/state";
+import { type Change, isFunction, measuredOf, RUNS } from "./changed-run";
 import { changeInWords, offeredAt, type Reach, whyUnchanged, withChange } from "./state";
 
 export const CAVEAT =
@@ -20,57 +20,54 @@ export const CAVEAT =
 
 const SUMMARY = "What if the attention were changed?";
 
-/** Render the panel, with the possible changes in a live view or the stored results of a page. */
-export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
-  const selection = context.record.selection.value;
-  const form = context.controls.value;
-  if (!selection) return null;
-  const page = BUNDLE_FOR === "page" || !context.source.transport.live;
-  if (!page && (form === "none" || !context.common.runs_model.value)) return null;
-  const common = context as unknown as ViewContext<RecordState>;
-  return page ? <Tried context={common} /> : <Live context={common} selection={selection} />;
+interface PanelProps {
+  context: RecordContext;
+  selection: Selection;
 }
 
-const RUNS: readonly (readonly [ShownRun, string])[] = [
-  ["before", "before"],
-  ["after", "after"],
-  ["difference", "difference"],
-];
+/** Render the panel, with the possible changes in a live view or the stored results of a page. */
+export function WhatIf({ context }: { context: RecordContext }) {
+  const selection = context.record.selection.value;
+  if (!selection) return null;
+  if (BUNDLE_FOR === "page" || !context.source.transport.live)
+    return <Tried context={context} selection={selection} />;
+  if (context.controls.value === "none" || !context.common.runs_model.value) return null;
+  return <Live context={context} selection={selection} />;
+}
 
 /** Render the buttons that choose the run whose weights are shown. */
-function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
-  const { changedRun } = context.record;
-  const requested = context.state.run.value;
-  const waits = requested !== changedRun.shown.value && changedRun.problem.value === null;
-  const selection = context.record.selection.value;
-  const why =
-    selection && requested !== "before" ? whyUnchanged(context.state.changes.value, selection) : "";
+function ShownRuns({ context, selection }: PanelProps) {
+  const { common, source } = context;
+  const { problem, shown } = context.record.changedRun;
+  const requested = common.run.value;
+  const waits = source.transport.live && requested !== shown.value;
+  const why = requested === "before" ? "" : whyUnchanged(common.changes.value, selection);
   return (
     <div class="av-row av-options">
       <fieldset class="av-row av-shown-run" aria-label="The picture shows">
         <span class="av-muted">The picture shows</span>
-        {RUNS.map(([run, words]) => (
+        {RUNS.map((run) => (
           <button
             key={run}
             type="button"
             class="av-step"
             aria-pressed={run === requested}
-            onClick={() => assign(context.state, { run })}
+            onClick={() => assign(common, { run })}
           >
-            {words}
+            {run}
           </button>
         ))}
       </fieldset>
       <span class="av-muted" role="status">
-        {changedRun.problem.value ?? (waits && context.source.transport.live ? "Loading …" : why)}
+        {problem.value ?? (waits ? "Loading …" : why)}
       </span>
     </div>
   );
 }
 
 /** Render the stored results of a page. The URL of the page stores which result is chosen. */
-function Tried({ context }: { context: ViewContext<RecordState> }) {
-  const { state, record } = context;
+function Tried({ context, selection }: PanelProps) {
+  const { common: state, record } = context;
   const outcomes = state.outcomes.value;
   if (outcomes.length === 0) return null;
   const changes = state.changes.value;
@@ -95,46 +92,37 @@ function Tried({ context }: { context: ViewContext<RecordState> }) {
           );
         })}
       </ul>
-      {record.changedRun.drawable.value && <ShownRuns context={context} />}
+      {record.changedRun.drawable.value && <ShownRuns context={context} selection={selection} />}
       <p class="av-muted">{CAVEAT}</p>
     </details>
   );
 }
 
-function Live(props: { context: ViewContext<RecordState>; selection: Selection }) {
-  const { context, selection } = props;
-  const { state } = context;
-  const { latest, panelOpen, retry } = context.record.changedRun;
+function Live({ context, selection }: PanelProps) {
+  const { common: state } = context;
+  const { latest, current, panelOpen, retry } = context.record.changedRun;
   const changes = state.changes.value;
-  const opened = useSignal(changes.length > 0);
-  const open = opened.value;
+  const open = panelOpen.value;
   // Open the panel when Python sets changes.
-  useEffect(() => {
-    if (changes.length > 0) opened.value = true;
+  useLayoutEffect(() => {
+    if (changes.length > 0) panelOpen.value = true;
   }, [JSON.stringify(changes)]);
-  useEffect(() => {
-    panelOpen.value = open;
-    return () => {
-      panelOpen.value = false;
-    };
-  }, [open]);
+  useEffect(() => () => (panelOpen.value = false), []);
 
-  const measured = measuredOf(state.answer.value);
   const last = latest.value;
-  const fits = last && same(last.changes, changes) && same(last.measured, measured);
-  const now = fits ? last : null;
+  const now = current.value;
   // If the kernel has no answer even without changes, offer no changes.
   const problem = now?.problem ?? null;
-  const answers = last?.outcome !== null || problem === null || changes.length > 0;
+  const answers = last?.answer !== null || problem === null || changes.length > 0;
   return (
     <details class="av-what-if" open={open}>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: a summary takes Enter and Space */}
       <summary
         onClick={(event) => {
-          // Only `opened` sets the attribute `open`. If the browser set it, too, a rendering before
-          // its event `toggle` would close the panel again.
+          // Only `panelOpen` sets the attribute `open`. If the browser set it, too, a rendering
+          // before its event `toggle` would close the panel again.
           event.preventDefault();
-          opened.value = !opened.peek();
+          panelOpen.value = !panelOpen.peek();
         }}
       >
         {SUMMARY}
@@ -142,19 +130,21 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
       {open && (
         // Answers have different lengths. Buttons come first, so answers do not move them.
         <>
-          {answers && <Offers state={state} selection={selection} />}
-          {last?.outcome && <MeasuredAnswer context={context} outcome={last.outcome} />}
+          {answers && <Offers context={context} selection={selection} />}
+          {last?.answer && <MeasuredAnswer context={context} outcome={last.answer} />}
           <p class="av-what-if-answer" role="status" aria-busy={now === null}>
-            {now === null ? "The kernel runs the model …" : (now.outcome?.sentence ?? now.problem)}
+            {now === null ? "The kernel runs the model …" : (now.answer?.sentence ?? now.problem)}
           </p>
           {problem !== null && changes.length > 0 && (
             <button type="button" class="av-plain" onClick={retry}>
               Try again
             </button>
           )}
-          {last?.outcome && changes.length > 0 && <ShownRuns context={context} />}
+          {last?.answer && changes.length > 0 && (
+            <ShownRuns context={context} selection={selection} />
+          )}
           {changes.length > 0 && <Chips context={context} selection={selection} />}
-          {now?.outcome && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
+          {now?.answer && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
         </>
       )}
     </details>
@@ -167,9 +157,9 @@ const DEFAULT_ANSWER = "most likely before minus most likely other after";
  * Render the choice of the measured answer: the default, one of the most likely tokens, or text
  * that the reader types.
  */
-function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: OutcomeHeader }) {
+function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader }) {
   const { context, outcome } = props;
-  const { state } = context;
+  const { common: state } = context;
   const typing = useSignal(false);
   const problem = useSignal("");
   const field = useRef<HTMLInputElement>(null);
@@ -234,14 +224,8 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
 }
 
 /** Render the chosen changes, each as a button that removes the change. */
-function Chips({
-  context,
-  selection,
-}: {
-  context: ViewContext<RecordState>;
-  selection: Selection;
-}) {
-  const { state } = context;
+function Chips({ context, selection }: PanelProps) {
+  const { common: state } = context;
   const list = useRef<HTMLUListElement>(null);
   const changes = state.changes.value;
   const remove = (at: number): void => {
@@ -279,7 +263,8 @@ const REACHES: Record<Reach, string> = {
 };
 
 /** Render the buttons for the changes that are possible at the pins and the chosen head. */
-function Offers({ state, selection }: { state: Signals<RecordState>; selection: Selection }) {
+function Offers({ context, selection }: PanelProps) {
+  const { common: state } = context;
   const reachChoice = useSignal<Reach>("head");
   const before = useSignal(true);
   const { edge, reaches, head, token } = offeredAt(selection);
@@ -303,9 +288,7 @@ function Offers({ state, selection }: { state: Signals<RecordState>; selection: 
             label="Cut"
             value={before.value ? "before" : "after"}
             options={{ before: "before the softmax", after: "after the softmax" }}
-            onChange={(value) => {
-              before.value = value === "before";
-            }}
+            onChange={(value) => (before.value = value === "before")}
           />
           <Choice
             label="Where"
