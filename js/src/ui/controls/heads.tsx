@@ -8,19 +8,20 @@ import { useEffect, useRef } from "preact/hooks";
 import type { HeadMap } from "../../client/source";
 import type { Ink } from "../colors/color-scales";
 import { headColor } from "../colors/palette";
-import { EffectBar, EffectNote } from "../effects/bar";
-import { effectText, errorText, headEffect, headError, shortEffectText } from "../effects/effects";
+import { EffectBar } from "../effects/bar";
+import {
+  effectsInWords,
+  endText,
+  errorText,
+  headEffectInWords,
+  shortEffectText,
+} from "../effects/effects";
 import { heatPixels } from "../head-grid/heat-pixels";
 import { formatNumber, formatWeight } from "../text/captions";
-import type { ViewContext } from "../view/define-view";
-import type { RecordState, Selection } from "../view/record";
+import type { RecordContext } from "../view/define-view";
+import type { Selection } from "../view/record";
 import { assign } from "../view/state";
 import { runKey } from "./keys";
-
-type StripContext = Pick<
-  ViewContext<RecordState>,
-  "record" | "common" | "palette" | "width" | "controls"
->;
 
 /** Smallest side of a map, in pixels, that leaves room for the name of a role under the map. */
 const MIN_NAMED_SIZE = 44;
@@ -32,7 +33,7 @@ const COMPACT_SIZE = 26;
  * Return the side of a map in pixels, at most 54. All maps fit on one line, unless the side would
  * then be less than 26.
  */
-export function mapSize(count: number, width: number): number {
+function mapSize(count: number, width: number): number {
   const room = Math.max(200, width - 66);
   const oneLine = Math.floor(room / Math.max(1, count)) - 10;
   return Math.max(26, Math.min(54, oneLine));
@@ -62,13 +63,17 @@ export function scoreText(score: number | null): string {
   return Math.abs(score) < 10 ? formatWeight(score) : formatNumber(score);
 }
 
-/** Return the chosen heads with `head` added or removed. */
-export function toggleHead(chosen: readonly number[], head: number): number[] {
-  return chosen.includes(head) ? chosen.filter((other) => other !== head) : [...chosen, head];
+/** Choose one head if `single`. Otherwise add the head to the chosen heads, or remove it. */
+export function chooseHead({ common }: RecordContext, head: number, single: boolean): void {
+  // Read the state instead of the rendered heads. A double click is two clicks, and the second may
+  // come before the next rendering.
+  const now = common.heads.peek();
+  const toggled = now.includes(head) ? now.filter((other) => other !== head) : [...now, head];
+  assign(common, { heads: single ? [head] : toggled });
 }
 
 /** Render the buttons that choose all heads or none. */
-export function HeadTools({ context, chosen }: { context: StripContext; chosen: number[] }) {
+export function HeadTools({ context, chosen }: { context: RecordContext; chosen: number[] }) {
   const { heads } = context.record.order.value;
   // A disabled button would lose the focus of the reader who has just pressed it.
   const button = (label: string, useless: boolean, choice: number[]) => (
@@ -93,8 +98,10 @@ export function HeadTools({ context, chosen }: { context: StripContext; chosen: 
   );
 }
 
+const CHOOSE = ". Click to choose it, double-click to choose only it.";
+
 export function HeadStrip(props: {
-  context: StripContext;
+  context: RecordContext;
   selection: Selection;
   /** Whether the reader chooses exactly one head instead of any number. */
   single: boolean;
@@ -109,16 +116,11 @@ export function HeadStrip(props: {
   const chosen = single ? selection.heads.slice(0, 1) : selection.chosen;
   const order = record.order.value;
   const scale = record.headEffects.value;
-  const effectOf = (head: number) => scale && headEffect(scale, stack, { layer, head });
-  const errorOf = (head: number) => scale && headError(scale, stack, { layer, head });
-  const bySize = scale?.name === common.order.value;
+  const note = scale ? effectsInWords(scale, "below heads") : "";
+  const bySize = scale?.name === common.order.value ? scale : null;
   // Show chosen heads even if `order` lacks them because their scores are below the minimum.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = compact ? COMPACT_SIZE : mapSize(heads.length, props.context.width.value);
-  // Read the state instead of the rendered heads. A double click is two clicks, and the second may
-  // come before the next rendering.
-  const toggle = (head: number): void =>
-    assign(common, { heads: single ? [head] : toggleHead(common.heads.peek(), head) });
   const beforeSolo = useRef<number[]>([]);
   /** Choose only this head or, if only this head is chosen, restore the earlier choice. */
   const solo = (head: number): void => {
@@ -138,11 +140,8 @@ export function HeadStrip(props: {
     row.scrollLeft = first.offsetLeft - row.offsetLeft - row.clientWidth / 2;
   }, [compact]);
   const onKeyDown = (event: KeyboardEvent): void => {
-    const buttons = Array.from(
-      strip.current?.querySelectorAll<HTMLButtonElement>(".av-head") ?? [],
-    );
-    const root = strip.current?.getRootNode() as Document | ShadowRoot;
-    const focused = buttons.indexOf(root.activeElement as HTMLButtonElement);
+    const buttons = [...(strip.current?.querySelectorAll<HTMLElement>(".av-head") ?? [])];
+    const focused = buttons.findIndex((button) => button.matches(":focus"));
     const focus = (at: number) => () => buttons[at]?.focus();
     // Handle Home and End, too. By default, they scroll the page away from the heads.
     runKey(event, {
@@ -169,11 +168,12 @@ export function HeadStrip(props: {
       >
         {heads.map((head, i) => {
           const score = record.byRole.value ? undefined : order.scores?.[i];
+          const scoreWords =
+            score !== undefined && (bySize ? shortEffectText(bySize, score) : scoreText(score));
           const role = record.roleOf({ layer, head });
           const does = role ? `, ${role.label}` : "";
-          const effect = scale
-            ? `, ${scale.name} ${effectText(scale, effectOf(head), errorOf(head))}`
-            : "";
+          const effect = scale?.of({ layer, head });
+          const facts = does + (scale ? `, ${headEffectInWords(scale, { layer, head })}` : "");
           const choiceIndex = chosen.indexOf(head);
           const map = record.maps.value?.get(head);
           const from = map?.sampled ? ` (map from a sample of ${map.sampled.length} queries)` : "";
@@ -190,45 +190,33 @@ export function HeadStrip(props: {
               key={head}
               aria-pressed={choiceIndex >= 0}
               aria-label={
-                score === undefined
-                  ? `Head ${head}${does}${effect}`
-                  : scale && bySize
+                !scoreWords
+                  ? `Head ${head}${facts}`
+                  : bySize
                     ? // The label contains the score exactly as the button shows it.
-                      `Head ${head}, ${score === null ? "none" : shortEffectText(scale, score) + errorText(errorOf(head))} (${scale.name})${does}`
-                    : `Head ${head}, score ${scoreText(score)}${does}${effect}`
+                      `Head ${head}, ${score === null ? "none" : scoreWords + errorText(effect?.error)} (${bySize.name})${does}`
+                    : `Head ${head}, score ${scoreWords}${facts}`
               }
-              title={
-                single
-                  ? `Head ${head}${does}${effect}${from}`
-                  : `Head ${head}${does}${effect}${from}. Click to choose it, double-click to choose only it.`
-              }
+              title={`Head ${head}${facts}${from}${single ? "" : CHOOSE}`}
               style={{ "--av-head": color, width: `${size + 6}px` }}
-              onClick={() => toggle(head)}
+              onClick={() => chooseHead(props.context, head, single)}
               onDblClick={single ? undefined : () => solo(head)}
               onPointerEnter={() => onHover?.(head)}
               onFocus={() => onHover?.(head)}
               onBlur={() => onHover?.(null)}
             >
               <MapCanvas map={map} ink={stack.signed ? palette : color} size={size} />
-              {scale && (
-                <EffectBar
-                  value={effectOf(head)}
-                  error={errorOf(head)}
-                  end={scale.end}
-                  palette={palette}
-                />
-              )}
-              <span>{head}</span>{" "}
-              {score !== undefined && (
-                <span class="av-score">
-                  {scale && bySize ? shortEffectText(scale, score) : scoreText(score)}
-                </span>
-              )}
+              {scale && effect && <EffectBar {...effect} end={scale.end} palette={palette} />}
+              <span>{head}</span> {scoreWords && <span class="av-score">{scoreWords}</span>}
               {role && size >= MIN_NAMED_SIZE && <span class="av-role">{role.name}</span>}
             </button>
           );
         })}
-        {scale && heads.length > 0 && <EffectNote scale={scale} compact={compact} />}
+        {scale && heads.length > 0 && (
+          <span class="av-muted av-effect-note" title={compact ? note : undefined}>
+            {compact ? `${scale.name} ±${endText(scale)}` : note}
+          </span>
+        )}
         {heads.length === 0 && <span class="av-muted">no head reaches this score</span>}
       </div>
     </fieldset>

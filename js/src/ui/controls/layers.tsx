@@ -2,20 +2,18 @@
 
 import { StepSlider } from "./fields";
 
-export interface LayersProps {
+const BUTTON = 38;
+const MAX_BUTTONS = 24;
+
+export function Layers(props: {
   layers: readonly number[];
   layer: number;
   /** Available width in pixels. */
   width: number;
   onChange: (layer: number) => void;
-}
-
-const BUTTON = 38;
-const MAX_BUTTONS = 24;
-
-export function Layers({ layers, layer, width, onChange }: LayersProps) {
+}) {
+  const { layers, layer, width, onChange } = props;
   const fit = layers.length <= MAX_BUTTONS && layers.length * BUTTON <= width * 2;
-  const layerIndex = layers.indexOf(layer);
   return (
     <fieldset class="av-row av-layers" aria-label="Layer">
       <span class="av-label">Layer</span>
@@ -42,12 +40,12 @@ export function Layers({ layers, layer, width, onChange }: LayersProps) {
             back="Previous layer"
             on="Next layer"
             max={layers.length - 1}
-            value={layerIndex}
+            value={layers.indexOf(layer)}
             onChange={(at) => onChange(layers[at] ?? layer)}
           />
           <output class="av-step av-now">{layer}</output>
           <span class="av-muted">
-            of {layers[0]} to {layers[layers.length - 1]}
+            of {layers[0]} to {layers.at(-1)}
           </span>
         </div>
       )}

@@ -1,70 +1,100 @@
-/** Button that opens a menu of actions or a box of controls. */
+/** Buttons that open a box below them: a menu of actions or a panel of controls. */
 
-import type { Signal } from "@preact/signals";
-import type { ComponentChildren, Ref } from "preact";
-import { useDropdown } from "./dropdown";
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { runKey } from "./keys";
 
 export interface MenuEntry {
   label: string;
   run: () => void;
 }
 
-/** Render the button that opens and closes a menu or a box of controls. */
-function DropdownButton(props: {
+/**
+ * Render a button and the box that it opens. Esc, a click elsewhere or a loss of focus closes the
+ * box. In a menu, the arrow keys move between the entries, and Tab closes it.
+ */
+function Dropdown(props: {
   label: string;
-  button: Ref<HTMLButtonElement>;
-  open: Signal<boolean>;
   popup: "menu" | "dialog";
+  /** Return the box. `close` closes the box and focuses the button. */
+  children: (close: () => void) => ComponentChildren;
 }) {
-  const { label, button, open, popup } = props;
+  const { label, popup } = props;
+  const isMenu = popup === "menu";
+  const open = useSignal(false);
+  const box = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const controls = () => [
+    ...(box.current?.lastElementChild?.querySelectorAll<HTMLElement>(
+      ":is(select, input, button):not(:disabled)",
+    ) ?? []),
+  ];
+  // A layout effect runs before the browser paints, so a key that is pressed immediately reaches
+  // the first control.
+  useLayoutEffect(() => {
+    if (!open.value) return;
+    controls()[0]?.focus();
+    const outside = (event: Event): void => {
+      // In a shadow tree, event.target is the host of the tree. The composed path contains the
+      // clicked element.
+      if (box.current && !event.composedPath().includes(box.current)) open.value = false;
+    };
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  }, [open.value]);
+  const close = (): void => {
+    open.value = false;
+    button.current?.focus();
+  };
+  const move = (by: number) => (): void => {
+    const entries = controls();
+    const focused = entries.findIndex((entry) => entry.matches(":focus"));
+    entries.at((focused + by) % entries.length)?.focus();
+  };
+  const closeAndMoveOn = (): boolean => {
+    // Closing the menu focuses the button. The browser then moves the focus to the next element.
+    close();
+    return false;
+  };
+  const menuKeys = { ArrowDown: move(1), ArrowUp: move(-1), Tab: closeAndMoveOn };
   return (
-    <button
-      type="button"
-      class="av-plain"
-      ref={button}
-      aria-haspopup={popup}
-      aria-expanded={open.value}
-      onClick={() => {
-        open.value = !open.value;
+    // biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the controls inside.
+    <div
+      class={isMenu ? "av-menu" : "av-panel-place"}
+      ref={box}
+      onKeyDown={(event) => {
+        if (open.value) runKey(event, { Escape: close, ...(isMenu && menuKeys) });
+      }}
+      onFocusOut={({ relatedTarget }) => {
+        // Without relatedTarget, the window lost the focus or the focused element was removed. The
+        // box then stays open.
+        if (relatedTarget instanceof Node && !box.current?.contains(relatedTarget))
+          open.value = false;
       }}
     >
-      {label} <span aria-hidden="true">▾</span>
-    </button>
+      <button
+        type="button"
+        class="av-plain"
+        ref={button}
+        aria-haspopup={popup}
+        aria-expanded={open.value}
+        onClick={() => {
+          open.value = !open.value;
+        }}
+      >
+        {label} <span aria-hidden="true">▾</span>
+      </button>
+      {open.value && props.children(close)}
+    </div>
   );
 }
 
-/**
- * Render a button with a menu. A click, Enter or Space opens the menu. The arrow keys move between
- * its entries, and Esc and Tab close it.
- */
+/** Render a button with a menu. */
 export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }) {
-  const { open, box, button, close } = useDropdown("[role=menuitem]");
-
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (!open.value) return;
-    const items = Array.from(
-      box.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [],
-    );
-    const root = box.current?.getRootNode() as Document | ShadowRoot | undefined;
-    const at = items.indexOf(root?.activeElement as HTMLButtonElement);
-    if (event.key === "Escape") close();
-    else if (event.key === "ArrowDown") items[(at + 1) % items.length]?.focus();
-    else if (event.key === "ArrowUp") items[(at + items.length - 1) % items.length]?.focus();
-    else {
-      // Close the menu, which focuses the button. The browser then moves the focus to the next
-      // element.
-      if (event.key === "Tab") close();
-      return;
-    }
-    event.preventDefault();
-    event.stopPropagation();
-  };
-
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside.
-    <div class="av-menu" ref={box} onKeyDown={onKeyDown}>
-      <DropdownButton label={label} button={button} open={open} popup="menu" />
-      {open.value && (
+    <Dropdown label={label} popup="menu">
+      {(close) => (
         <div class="av-menu-list" role="menu">
           {entries.map((entry) => (
             <button
@@ -82,34 +112,19 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
           ))}
         </div>
       )}
-    </div>
+    </Dropdown>
   );
 }
 
-/**
- * Render a button that opens a box of controls. Esc, a click elsewhere or a loss of focus closes
- * the box.
- */
+/** Render a button that opens a panel of controls. */
 export function Panel({ label, children }: { label: string; children: ComponentChildren }) {
-  const { open, box, button, close } = useDropdown("select, input, button", ".av-panel");
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the controls inside.
-    <div
-      class="av-panel-place"
-      ref={box}
-      onKeyDown={(event) => {
-        if (!open.value || event.key !== "Escape") return;
-        close();
-        event.preventDefault();
-        event.stopPropagation();
-      }}
-    >
-      <DropdownButton label={label} button={button} open={open} popup="dialog" />
-      {open.value && (
+    <Dropdown label={label} popup="dialog">
+      {() => (
         <div class="av-panel" role="dialog" aria-label={label}>
           {children}
         </div>
       )}
-    </div>
+    </Dropdown>
   );
 }

@@ -4,7 +4,7 @@ import { inkColor } from "../colors/color-scales";
 import { ColorLegend } from "../colors/legend";
 import { type Palette, rgbOf } from "../colors/palette";
 import { aroundZero } from "../text/captions";
-import { barShares, type EffectScale, effectsInWords, endText, whiskerShares } from "./effects";
+import { type EffectScale, endText, positionOn } from "./effects";
 
 /**
  * Render an effect as a bar that starts at a zero line. Without a value, render an empty space of
@@ -12,22 +12,22 @@ import { barShares, type EffectScale, effectsInWords, endText, whiskerShares } f
  */
 export function EffectBar(props: {
   value: number | null;
-  /** Standard error of the effect, if it is known. */
-  error?: number | null;
+  /** Standard error of the effect, or null if it is unknown. */
+  error: number | null;
   end: number;
   palette: Palette;
 }) {
   const { value, error, end, palette } = props;
-  const whisker = value !== null && error && end > 0 ? whiskerShares(value, error, end) : null;
-  const { from, length } = barShares(value, end);
-  const color = (value ?? 0) < 0 ? palette.negative : palette.positive;
+  const at = (number: number): number => 100 * positionOn(end, number);
+  const span = (from: number, to: number, color: string): string =>
+    `left:${at(from)}%;width:${at(to) - at(from)}%;background:${color}`;
+  const signed = value ?? 0;
+  const color = signed < 0 ? palette.negative : palette.positive;
   return (
     <span class={`av-effect${value === null ? " av-none" : ""}`} aria-hidden="true">
-      <i style={`left:${100 * from}%;width:${100 * length}%;background:${color}`} />
-      {whisker && (
-        <b
-          style={`left:${100 * whisker.from}%;width:${100 * (whisker.to - whisker.from)}%;background:${palette.ink}`}
-        />
+      <i style={span(Math.min(0, signed), Math.max(0, signed), color)} />
+      {value !== null && error !== null && error > 0 && end > 0 && (
+        <b style={span(value - error, value + error, palette.ink)} />
       )}
     </span>
   );
@@ -47,19 +47,5 @@ export function EffectLegend(props: { scale: EffectScale; palette: Palette; wher
         quantity,
       }}
     />
-  );
-}
-
-/**
- * Render the sentence that explains the bars below heads. In the compact form, render only the name
- * and the value of a full bar.
- */
-export function EffectNote(props: { scale: EffectScale; compact?: boolean | undefined }) {
-  const { scale, compact } = props;
-  const words = effectsInWords(scale, "below heads");
-  return (
-    <span class="av-muted av-effect-note" title={compact ? words : undefined}>
-      {compact ? `${scale.name} ±${endText(scale)}` : words}
-    </span>
   );
 }

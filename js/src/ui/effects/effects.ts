@@ -3,21 +3,47 @@
  * bars of a stack have the same scale. All functions are pure.
  */
 
-import type { StackDescription } from "../../client/protocol";
+import type { Range, StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
-import { type Area, type Mark, printable, transposed } from "../../draw/marks";
+import { type Area, type Mark, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
 import { type BarScale, barMarks } from "../plot/bars";
 import {
   capital,
+  isTiny,
   plainNumber,
   type Quantity,
   quotedAt,
   several,
+  shortened,
   written,
   writtenSmall,
 } from "../text/captions";
 import { baseName } from "../what-if/changed-run";
+
+/** Defaults of the traits of scores and of the order of heads. Traits have the same names in Python. */
+export const SCORE_DEFAULTS = {
+  /**
+   * Order of the heads: "number", "pinned" (weight at the pinned tokens), "role", or the name of a
+   * score or pattern.
+   */
+  order: "number",
+  /** Minimum score of the shown heads, or null. Effects are compared by absolute values. */
+  min_score: null as number | null,
+  /** Scores of heads, by name and then by stack. */
+  scores: {} as Record<string, Record<string, Scores>>,
+  /** Descriptions of the scores, by name. */
+  score_notes: {} as Record<string, string>,
+  /** Standard errors of `scores`, by name and then by stack. */
+  score_errors: {} as Record<string, Record<string, Scores>>,
+  /** Scores of keys by name and then by stack, and their descriptions by name. */
+  token_scores: {} as Record<string, Record<string, (number | null)[]>>,
+  token_score_notes: {} as Record<string, string>,
+  /** Name of the token scores that are drawn as bars of the keys, or null for the first ones. */
+  token_score: null as string | null,
+};
+
+type ScoreState = typeof SCORE_DEFAULTS;
 
 /** Name, description and scale of all bars of a stack. */
 export interface EffectScale {
@@ -31,17 +57,11 @@ export interface EffectScale {
   spread?: boolean;
 }
 
-/** Effects of the heads of a stack, in one row per layer. */
-export interface HeadEffects extends EffectScale {
-  rows: Scores;
-  /** Standard errors of `rows`, or null if they are unknown. */
-  errors: Scores | null;
-}
+/** Effects of the heads of a stack. */
+export type HeadEffects = NonNullable<ReturnType<typeof headEffectsOf>>;
 
-/** Effects of the keys of a stack, in the order of the keys. */
-export interface TokenEffects extends EffectScale {
-  values: readonly (number | null)[];
-}
+/** Effects of the keys of a stack. */
+export type TokenEffects = NonNullable<ReturnType<typeof tokenEffectsOf>>;
 
 /**
  * Return the number by which a head is ordered: its score or, if `bySize`, the absolute value of
@@ -56,54 +76,34 @@ function largestOf(values: readonly (number | null)[]): number {
   return values.reduce<number>((largest, value) => Math.max(largest, Math.abs(value ?? 0)), 0);
 }
 
-/** Traits with the scores of heads and with the order of heads. */
-interface ScoreState {
-  order: string;
-  scores: Record<string, Record<string, Scores>>;
-  score_notes: Record<string, string>;
-  score_errors?: Record<string, Record<string, Scores>>;
-}
-
-/**
- * Return the scores with the given name as effects. Return null if they do not exist, or if they
- * have neither a description nor numbers of both signs.
- */
-function effectsNamed(
-  name: string,
-  stack: StackDescription,
-  { scores, score_notes, score_errors }: ScoreState,
-): HeadEffects | null {
-  const note = score_notes[name] ?? "";
-  const rows = scores[name]?.[baseName(stack)];
-  const errors = score_errors?.[name]?.[baseName(stack)] ?? null;
-  if (!rows) return null;
-  const values = rows.flat();
-  const hasSign = (sign: number): boolean => values.some((value) => sign * (value ?? 0) > 0);
-  if (note === "" && !(hasSign(1) && hasSign(-1))) return null;
-  const spread = errors?.flat() ?? [];
-  const reach = values.map((value, i) => value && Math.abs(value) + (spread[i] ?? 0));
-  return { name, note, rows, errors, end: largestOf(reach), spread: spread.some(Boolean) };
-}
-
 /**
  * Return the scores that order the heads, if they are effects. Otherwise return the first scores
- * that are effects, or null.
+ * that are effects, or null. Effects have a description or numbers of both signs.
  */
-export function headEffectsOf(stack: StackDescription, state: ScoreState): HeadEffects | null {
+export function headEffectsOf(
+  stack: StackDescription,
+  state: Pick<ScoreState, "order" | "scores" | "score_notes" | "score_errors">,
+) {
+  const stackKey = baseName(stack);
   for (const name of [state.order, ...Object.keys(state.scores)]) {
-    const effects = effectsNamed(name, stack, state);
-    if (effects) return effects;
+    const rows = state.scores[name]?.[stackKey];
+    const note = state.score_notes[name] ?? "";
+    if (!rows) continue;
+    const values = rows.flat();
+    const hasSign = (sign: number): boolean => values.some((value) => sign * (value ?? 0) > 0);
+    if (note === "" && !(hasSign(1) && hasSign(-1))) continue;
+    /** Standard errors of the effects, in one row per layer, or undefined if they are unknown. */
+    const errors = state.score_errors[name]?.[stackKey];
+    const spread = errors?.flat() ?? [];
+    const reach = values.map((value, i) => value && Math.abs(value) + (spread[i] ?? 0));
+    /** Return the effect of a head and its standard error. Each is null if it is unknown. */
+    const of = ({ layer, head }: { layer: number; head: number }) => {
+      const row = stack.layers.indexOf(layer);
+      return { value: rows[row]?.[head] ?? null, error: errors?.[row]?.[head] ?? null };
+    };
+    return { name, note, end: largestOf(reach), spread: spread.some(Boolean), errors, of };
   }
   return null;
-}
-
-/** Return the names of the token scores of a stack. */
-export function tokenScoreNames(
-  stack: StackDescription,
-  scores: Record<string, Record<string, unknown>>,
-): string[] {
-  const stackKey = baseName(stack);
-  return Object.keys(scores).filter((name) => scores[name]?.[stackKey] !== undefined);
 }
 
 /**
@@ -112,34 +112,16 @@ export function tokenScoreNames(
  */
 export function tokenEffectsOf(
   stack: StackDescription,
-  state: {
-    token_scores: Record<string, Record<string, (number | null)[]>>;
-    token_score_notes: Record<string, string>;
-    token_score?: string | null;
-  },
-): TokenEffects | null {
-  const names = tokenScoreNames(stack, state.token_scores);
-  const name = names.find((candidate) => candidate === state.token_score) ?? names[0];
-  const values = name === undefined ? undefined : state.token_scores[name]?.[baseName(stack)];
-  if (name === undefined || !values) return null;
-  return { name, note: state.token_score_notes[name] ?? "", values, end: largestOf(values) };
-}
-
-export function headEffect(
-  { rows }: HeadEffects,
-  stack: StackDescription,
-  cell: { layer: number; head: number },
-): number | null {
-  return rows[stack.layers.indexOf(cell.layer)]?.[cell.head] ?? null;
-}
-
-/** Return the standard error of a head's effect, or null if it is unknown. */
-export function headError(
-  { errors }: HeadEffects,
-  stack: StackDescription,
-  cell: { layer: number; head: number },
-): number | null {
-  return errors?.[stack.layers.indexOf(cell.layer)]?.[cell.head] ?? null;
+  state: Pick<ScoreState, "token_scores" | "token_score_notes" | "token_score">,
+) {
+  const [stackKey, scores] = [baseName(stack), state.token_scores];
+  /** Names of all scores of the stack. */
+  const names = Object.keys(scores).filter((name) => scores[name]?.[stackKey]);
+  const name = names.find((candidate) => candidate === state.token_score) ?? names[0] ?? "";
+  const values = scores[name]?.[stackKey];
+  if (!values) return null;
+  const note = state.token_score_notes[name] ?? "";
+  return { name, names, note, values, end: largestOf(values) };
 }
 
 /** Describe effects as a signed quantity with a maximum, which determines their number format. */
@@ -157,9 +139,18 @@ export function effectText(
   return writtenSmall(quantityOfEffects(scale), value) + errorText(error);
 }
 
+/** Describe the effect of a head, for example "effect −14.9 ± 0.2". */
+export function headEffectInWords(
+  effects: HeadEffects,
+  head: { layer: number; head: number },
+): string {
+  const { value, error } = effects.of(head);
+  return `${effects.name} ${effectText(effects, value, error)}`;
+}
+
 /** Format a standard error, for example " ± 0.2", or "" without one. */
-export function errorText(error: number | null): string {
-  return error === null ? "" : ` ± ${plainNumber(Number(error.toPrecision(2)))}`;
+export function errorText(error: number | null | undefined): string {
+  return error == null ? "" : ` ± ${plainNumber(Number(error.toPrecision(2)))}`;
 }
 
 /**
@@ -168,8 +159,8 @@ export function errorText(error: number | null): string {
  */
 export function shortEffectText(scale: EffectScale, value: number | null): string {
   if (value === null) return "–";
-  const text = written(quantityOfEffects(scale), value);
-  return text.includes("<") ? "0" : text;
+  const quantity = quantityOfEffects(scale);
+  return isTiny(quantity, value) ? "0" : written(quantity, value);
 }
 
 /** Format the value of a full bar, for example "14.9". */
@@ -181,17 +172,10 @@ export function endText({ end }: EffectScale): string {
  * Return the effect with the largest absolute value among the keys from `start` up to, but not
  * including, `stop`. Return null if none of them has an effect.
  */
-export function tokenEffect(
-  { values }: TokenEffects,
-  [start, stop]: readonly [number, number],
-): number | null {
-  let largest: number | null = null;
-  for (let key = start; key < stop; key++) {
-    const value = values[key] ?? null;
-    if (value !== null && (largest === null || Math.abs(value) > Math.abs(largest)))
-      largest = value;
-  }
-  return largest;
+export function tokenEffect({ values }: TokenEffects, [start, stop]: Range): number | null {
+  const larger = (one: number | null, other: number | null): number | null =>
+    other !== null && (one === null || Math.abs(other) > Math.abs(one)) ? other : one;
+  return values.slice(start, stop).reduce(larger, null);
 }
 
 /** Describe the bars of keys, and state how many keys have no number. */
@@ -214,12 +198,9 @@ export function tokenEffectsSpoken(
   texts: readonly string[],
   key: number | null,
 ): string {
-  let at = key ?? 0;
-  if (key === null)
-    effects.values.forEach((value, i) => {
-      if (Math.abs(value ?? 0) > Math.abs(effects.values[at] ?? 0)) at = i;
-    });
-  const text = effectText(effects, effects.values[at] ?? null);
+  const { values } = effects;
+  const at = key ?? values.indexOf(tokenEffect(effects, [0, values.length]));
+  const text = effectText(effects, values[at] ?? null);
   const prefix = key === null ? "largest absolute value at " : "at ";
   return `${capital(effects.name)}, ${prefix}${quotedAt(texts, at)}: ${text}.`;
 }
@@ -240,29 +221,20 @@ export function effectsInWords(scale: EffectScale, where: string, standing = fal
   return `Bars ${where}: ${scale.name}, ${sides}${none}.${note}`;
 }
 
-/**
- * Return the start and length of a bar, as shares of the full width from −`end` to +`end`. The
- * length is 0 if the value is 0 or null.
- */
-export function barShares(value: number | null, end: number): { from: number; length: number } {
-  const share = end > 0 && value !== null ? value / end : 0;
-  return { from: 0.5 + Math.min(0, share) / 2, length: Math.abs(share) / 2 };
-}
-
-/**
- * Box of a bar, whose edges are at −`end` and +`end`. If `standing`, the bar is vertical and
- * positive values point up.
- */
-export interface BarBox extends Area {
-  standing?: boolean;
+/** Return the place of a number on a bar from −`end` to +`end`, as a share of its width. */
+export function positionOn(end: number, value: number): number {
+  return 0.5 + (end > 0 ? Math.max(-1, Math.min(1, value / end)) : 0) / 2;
 }
 
 /**
  * Return the marks of one bar: a rectangle, its zero line and, if the bar is horizontal, the line
  * of its standard error. Return no marks if `value` is null.
+ *
+ * @param box area whose edges are at −`end` and +`end`. If `standing`, the bar is vertical and
+ *   positive values point up.
  */
 export function effectMarks(
-  box: BarBox,
+  box: Area & { standing?: boolean },
   value: number | null,
   end: number,
   palette: Palette,
@@ -278,28 +250,15 @@ export function effectMarks(
   const line = (x0: number, y0: number, x1: number, y1: number, stroke: string): Mark =>
     transposed({ kind: "line", x0, y0, x1, y1, stroke }, standing);
   const beyond = standing ? 0 : 1;
-  const whisker = error && end > 0 && !standing ? whiskerShares(value, error, end) : null;
+  const at = (number: number): number => x + width * positionOn(end, number);
   const middle = y + height / 2;
   return [
     ...(value === 0 ? [] : barMarks(scale, { value, from: y, thick: height, color }, palette)),
     line(zero, y - beyond, zero, y + height + beyond, palette.muted),
-    ...(whisker
-      ? [line(x + width * whisker.from, middle, x + width * whisker.to, middle, palette.ink)]
+    ...(error && end > 0 && !standing
+      ? [line(at(value - error), middle, at(value + error), middle, palette.ink)]
       : []),
   ];
-}
-
-/**
- * Return the start and end of the line of the standard error, as shares of the full width of the
- * bar. The line ends at the edges of the bar.
- */
-export function whiskerShares(
-  value: number,
-  error: number,
-  end: number,
-): { from: number; to: number } {
-  const at = (number: number): number => 0.5 + Math.max(-1, Math.min(1, number / end)) / 2;
-  return { from: at(value - error), to: at(value + error) };
 }
 
 const MAX_NAME_LENGTH = 20;
@@ -311,11 +270,7 @@ export function effectColors(
 ): { name: string; color: string }[] {
   const end = endText(scale);
   // The legend of a figure does not wrap lines, so shorten the name. The caption has the full name.
-  const letters = Array.from(printable(scale.name));
-  const name =
-    letters.length > MAX_NAME_LENGTH
-      ? `${letters.slice(0, MAX_NAME_LENGTH - 1).join("")}…`
-      : letters.join("");
+  const name = shortened(scale.name, MAX_NAME_LENGTH);
   return [
     { name: `${name} below 0, to −${end}`, color: palette.negative },
     { name: `above 0, to +${end}`, color: palette.positive },
@@ -328,7 +283,7 @@ export function scoreColumn(name: string, of = "score"): string {
 }
 
 /** Return the names of the table columns that `effectCells` fills, or none without effects. */
-export function effectColumns(effects: TokenEffects | null | undefined): string[] {
+export function effectColumns(effects: TokenEffects | null): string[] {
   if (!effects) return [];
   return [scoreColumn(effects.name, "key score"), ...(effects.note ? ["key_score_measure"] : [])];
 }
@@ -337,10 +292,7 @@ export function effectColumns(effects: TokenEffects | null | undefined): string[
  * Return the cells of one table row for the columns of `effectColumns`. The row covers the keys
  * from `keys[0]` up to, but not including, `keys[1]`.
  */
-export function effectCells(
-  effects: TokenEffects | null | undefined,
-  keys: readonly [number, number],
-): (string | number | null)[] {
+export function effectCells(effects: TokenEffects | null, keys: Range): (string | number | null)[] {
   if (!effects) return [];
   return [tokenEffect(effects, keys), ...(effects.note ? [effects.note] : [])];
 }

@@ -5,7 +5,7 @@
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
-import type { StackDescription } from "../../client/protocol";
+import type { StackDescription, TokenList } from "../../client/protocol";
 import { headsOf } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { bound, Choice } from "../controls/fields";
@@ -13,14 +13,13 @@ import { HeadStrip, HeadTools } from "../controls/heads";
 import type { Shortcut } from "../controls/keys";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
-import { tokenScoreNames } from "../effects/effects";
 import { OfferedFilePlace } from "../exports/offered-file";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { BY_ROLE, RoleLine } from "../head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../head-grid/pinned-weights";
 import { hasPair, pairChoices } from "../pairs";
-import { embeddedInWords, laterInWords, selectionInWords, stackName } from "../text/captions";
-import type { ViewContext } from "../view/define-view";
+import { embeddedInWords, laterInWords, quoted, stackName } from "../text/captions";
+import type { RecordContext, ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
 import { openingInWords } from "../view/opening";
 import {
@@ -177,6 +176,21 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
 
 const UNDO_KEY: Shortcut = ["Ctrl-Z", "undo, with Shift: redo"];
 
+/** Describe stack, layer, heads and pins for a printed page, which shows no controls. */
+function selectionInWords(selection: Selection): string {
+  const { stack, layer, chosen, queries, keys, token, key } = selection;
+  const heads = `head${chosen.length > 1 ? "s" : ""} ${chosen.join(", ")}`;
+  const pin = (side: string, { text }: TokenList, index: number | null): string[] =>
+    index === null ? [] : [`${side} ${quoted(text[index] ?? "")} (${index})`];
+  return [
+    stackName(stack.name),
+    `layer ${layer}`,
+    chosen.length === 0 ? "no head chosen" : heads,
+    ...pin("query", queries, token),
+    ...pin("key", keys, key),
+  ].join(" · ");
+}
+
 /** If a layer has at most this many heads, all are chosen at the start, as in Python. */
 const HEADS_AT_ONCE = 4;
 
@@ -253,7 +267,7 @@ function SelectionControls<S extends RecordState>(
  * Render the field that chooses from which of two texts the shown queries and keys come. Render
  * nothing if the tokens do not belong to two texts.
  */
-export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+export function PairControl({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
   // A pane does not have this control. The frame around the panes has it.
   if (!selection || context.embedded || !hasPair(selection)) return null;
@@ -267,7 +281,7 @@ export function PairControl<S extends RecordState>({ context }: { context: ViewC
 }
 
 /** Render the controls that order the heads and that hide heads below a smallest score. */
-export function OrderControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+export function OrderControl({ context }: { context: RecordContext }) {
   const state = context.common;
   const selection = context.record.selection.value;
   if (!selection || context.embedded) return null;
@@ -320,18 +334,15 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
  * Render the field that chooses the token scores, which are drawn as one bar for each key. Render
  * nothing in a pane, or if the stack has fewer than two kinds of token scores.
  */
-export function TokenScoreControl<S extends RecordState>(props: { context: ViewContext<S> }) {
-  const { common, embedded, record } = props.context;
-  const selection = record.selection.value;
-  if (!selection || embedded) return null;
-  const names = tokenScoreNames(selection.stack, common.token_scores.value);
-  if (names.length < 2) return null;
+export function TokenScoreControl({ context }: { context: RecordContext }) {
+  const effects = context.record.tokenEffects.value;
+  if (context.embedded || !effects || effects.names.length < 2) return null;
   return (
     <Choice
       label="Bars of keys"
-      value={names.find((name) => name === common.token_score.value) ?? (names[0] as string)}
-      options={names.map((name) => [name, name] as const)}
-      onChange={(token_score) => assign(common, { token_score })}
+      value={effects.name}
+      options={effects.names.map((name) => [name, name] as const)}
+      onChange={(token_score) => assign(context.common, { token_score })}
     />
   );
 }
@@ -524,7 +535,7 @@ function Undo({ history }: { history: History }) {
 
 /** Render the buttons of the header: controls, undo and redo, help, and export menu. */
 function Actions(props: {
-  context: Pick<ViewContext<RecordState>, "controls" | "embedded" | "history">;
+  context: RecordContext;
   helping: Signal<boolean>;
   exports: MenuEntry[];
   /** Controls in a box that a button opens, for the compact form. */

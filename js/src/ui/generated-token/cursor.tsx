@@ -4,11 +4,11 @@
  */
 
 import { useEffect } from "preact/hooks";
-import type { Candidate, Prediction } from "../../client/protocol";
+import type { Prediction } from "../../client/protocol";
 import { printable } from "../../draw/marks";
 import { StepSlider, Switch } from "../controls/fields";
 import { formatProbability, quotedAt } from "../text/captions";
-import type { ViewContext } from "../view/define-view";
+import type { RecordContext, ViewContext } from "../view/define-view";
 import { isGenerating, type RecordState } from "../view/record";
 import { assign } from "../view/state";
 
@@ -24,11 +24,7 @@ export function useRevealed<S extends RecordState>(
   }, [prediction, token]);
 }
 
-export function GeneratedTokenCursor<S extends RecordState>({
-  context,
-}: {
-  context: ViewContext<S>;
-}) {
+export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
   const state = context.common;
   const selection = context.record.selection.value;
   const predictions = selection?.queries.predictions ?? [];
@@ -41,6 +37,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
   // At step 0 of the slider, no token is chosen and the view shows the whole picture.
   const step = at === null ? 0 : at + 1;
   const texts = selection.queries.text;
+  const probability = prediction ? formatProbability(prediction.token.probability) : "";
   return (
     <fieldset class="av-generated" aria-label="Answer">
       <div class="av-row">
@@ -69,18 +66,9 @@ export function GeneratedTokenCursor<S extends RecordState>({
       {prediction ? (
         <>
           <p>
-            {asQuery ? (
-              <>
-                <Token text={prediction.token.text} /> as query, predicted with{" "}
-                {formatProbability(prediction.token.probability)}
-              </>
-            ) : (
-              <>
-                {quotedAt(texts, prediction.query)} predicting{" "}
-                <Token text={prediction.token.text} /> (
-                {formatProbability(prediction.token.probability)})
-              </>
-            )}
+            {asQuery ? "" : `${quotedAt(texts, prediction.query)} predicting `}
+            <b class="av-generated-token">{printable(prediction.token.text)}</b>
+            {asQuery ? ` as query, predicted with ${probability}` : ` (${probability})`}
             {prediction.row === null && (
               <span class="av-muted">
                 {isGenerating(context.common)
@@ -98,32 +86,21 @@ export function GeneratedTokenCursor<S extends RecordState>({
   );
 }
 
-function Token({ text }: { text: string }) {
-  return <b class="av-generated-token">{printable(text)}</b>;
-}
-
 /** Render the most likely tokens, and also the produced token if it is not among them. */
-function Candidates({ of }: { of: Prediction }) {
-  const { candidates, token } = of;
-  const among = candidates.some((candidate) => candidate.id === token.id);
+function Candidates({ of: { candidates, token } }: { of: Prediction }) {
+  const among = candidates.some(({ id }) => id === token.id);
   return (
     <ol class="av-candidates" aria-label="Candidates">
-      {(among ? candidates : [...candidates, token]).map((candidate) => (
-        <CandidateItem key={candidate.id} of={candidate} came={candidate.id === token.id} />
+      {(among ? candidates : [...candidates, token]).map(({ id, text, probability }) => (
+        <li key={id} aria-current={id === token.id ? "true" : undefined}>
+          <span class="av-generated-token" title={text}>
+            {id === token.id ? "✓ " : ""}
+            {printable(text)}
+          </span>{" "}
+          <span class="av-number">{formatProbability(probability)}</span>
+          <i style={{ width: `${100 * probability}%` }} />
+        </li>
       ))}
     </ol>
-  );
-}
-
-function CandidateItem({ of, came }: { of: Candidate; came: boolean }) {
-  return (
-    <li {...(came ? { "aria-current": "true" } : {})}>
-      <span class="av-generated-token" title={of.text}>
-        {came ? "✓ " : ""}
-        {printable(of.text)}
-      </span>{" "}
-      <span class="av-number">{formatProbability(of.probability)}</span>
-      <i style={{ width: `${100 * of.probability}%` }} />
-    </li>
   );
 }

@@ -61,8 +61,7 @@ export function settled(
  */
 export function answerStart({ predictions = [], special }: TokenList): number | null {
   const first = predictions[0] ? predictions[0].query + 1 : 0;
-  const before = Array.from({ length: first }, (_, index) => index);
-  return before.every((index) => special.includes(index)) ? null : first;
+  return special.filter((index) => index < first).length === first ? null : first;
 }
 
 /**

@@ -26,8 +26,7 @@ import {
   strongestInWords,
   tokensInWords,
   withWay,
-  written,
-  writtenSmall,
+  writtenAmong,
 } from "../text/captions";
 import { baseName, changedInWords } from "../what-if/changed-run";
 import type { HeatMap, Line } from "./marks";
@@ -118,16 +117,9 @@ export function pooledInWords(
   return `${how} of ${high} × ${wide} ${pluralOf(quantityOf(stack))}`;
 }
 
-/**
- * With at least this many keys, nearly all weights are below 0.01. They are then written with two
- * significant digits.
- */
-const MANY_KEYS = 1000;
-
 function weightInWords({ stack, keys }: Viewport, weight: number): string {
   const quantity = quantityOf(stack);
-  const number = (keys.text.length < MANY_KEYS ? written : writtenSmall)(quantity, weight);
-  return withWay(quantity, weight, number);
+  return withWay(quantity, weight, writtenAmong(keys.text.length, quantity, weight));
 }
 
 function whereOf(viewport: Viewport): string {
@@ -212,11 +204,12 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
  * between other tokens. Otherwise return null.
  */
 function apartFromResting(
-  { queries, keys, stack, axes }: Viewport,
+  viewport: Viewport,
   grid: Grid,
   best: WeightedCell,
 ): { cell: WeightedCell; words: string } | null {
-  const { isQuery, isKey, words } = restingTokens(queries, keys, stack.key_tokens === null);
+  const { axes } = viewport;
+  const { isQuery, isKey, words } = restingTokens(viewport);
   const isRow = (row: number): boolean => isQuery(tokensOf(axes.query, row)[0]);
   const isColumn = (column: number): boolean => isKey(tokensOf(axes.key, column)[0]);
   if (!isRow(best.row) || !isColumn(best.column)) return null;

@@ -28,29 +28,17 @@ export function laterInWords({
   return parts.join(", ");
 }
 
-/** Return the text of a token in quotation marks, shortened to 24 characters. */
-export function quoted(text: string): string {
+/** Return a text with at most `most` characters. A shortened text ends with "…". */
+export function shortened(text: string, most: number): string {
   const characters = Array.from(printable(text));
-  return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
+  return characters.length > most
+    ? `${characters.slice(0, most - 1).join("")}…`
+    : characters.join("");
 }
 
-// Cache of `repeatedIn`. Captions are computed again whenever the pointer moves, and texts may be
-// long.
-const repeated = new WeakMap<readonly string[], Set<string>>();
-
-/** Return the token texts that occur more than once. */
-function repeatedIn(texts: readonly string[]): Set<string> {
-  let duplicates = repeated.get(texts);
-  if (!duplicates) {
-    const seen = new Set<string>();
-    duplicates = new Set<string>();
-    for (const text of texts) {
-      if (seen.has(text)) duplicates.add(text);
-      seen.add(text);
-    }
-    repeated.set(texts, duplicates);
-  }
-  return duplicates;
+/** Return the text of a token in quotation marks, shortened to 24 characters. */
+export function quoted(text: string): string {
+  return `“${shortened(text, 24)}”`;
 }
 
 /**
@@ -59,66 +47,31 @@ function repeatedIn(texts: readonly string[]): Set<string> {
  */
 export function quotedAt(texts: readonly string[], index: number): string {
   const text = texts[index] ?? "";
-  return repeatedIn(texts).has(text) ? `${quoted(text)} (${index})` : quoted(text);
+  const repeated = texts.indexOf(text) < index || texts.includes(text, index + 1);
+  return repeated ? `${quoted(text)} (${index})` : quoted(text);
+}
+
+/** Tokens of a stack. Queries and keys are tokens of the same text if `key_tokens` is null. */
+interface StackTokens {
+  stack: Pick<StackDescription, "key_tokens">;
+  queries: TokenList;
+  keys: TokenList;
 }
 
 /**
- * Special tokens and the first token of a text. Heads attend to these tokens when no other key
- * fits.
+ * Return the resting tokens of a stack: special tokens and the first token of a text. Heads attend
+ * to these tokens when no other key fits.
  */
-export interface RestingTokens {
-  isQuery: (query: number) => boolean;
-  isKey: (key: number) => boolean;
-  /** Description of the tokens, for example "special tokens". */
-  words: string;
-}
-
-/**
- * Return the resting tokens of a stack.
- *
- * @param oneText whether queries and keys are tokens of the same text.
- */
-export function restingTokens(
-  queries: TokenList,
-  keys: TokenList,
-  oneText: boolean,
-): RestingTokens {
-  const [from, to] = [queries, keys].map(({ special }) => new Set(special)) as [
-    Set<number>,
-    Set<number>,
-  ];
+export function restingTokens({ stack, queries, keys }: StackTokens) {
+  const oneText = stack.key_tokens === null;
+  const [from, to] = [new Set(queries.special), new Set(keys.special)];
   const named = to.size > 0 ? "the first token and special tokens" : "the first token";
   return {
-    isQuery: (query) => from.has(query) || (oneText && query === 0),
-    isKey: (key) => to.has(key) || (oneText && key === 0),
+    isQuery: (query: number): boolean => from.has(query) || (oneText && query === 0),
+    isKey: (key: number): boolean => to.has(key) || (oneText && key === 0),
+    /** Description of the tokens, for example "special tokens". */
     words: !oneText || to.has(0) ? "special tokens" : named,
   };
-}
-
-/** Describe stack, layer, heads and pins for a printed page, which shows no controls. */
-export function selectionInWords(selection: {
-  stack: { name: string };
-  layer: number;
-  chosen: readonly number[];
-  queries: { text: readonly string[] };
-  keys: { text: readonly string[] };
-  token: number | null;
-  key: number | null;
-}): string {
-  const { stack, layer, chosen, queries, keys, token, key } = selection;
-  const heads =
-    chosen.length === 0
-      ? "no head chosen"
-      : `head${chosen.length > 1 ? "s" : ""} ${chosen.join(", ")}`;
-  const pin = (side: string, texts: readonly string[], index: number | null): string[] =>
-    index === null ? [] : [`${side} ${quoted(texts[index] ?? "")} (${index})`];
-  return [
-    stackName(stack.name),
-    `layer ${layer}`,
-    heads,
-    ...pin("query", queries.text, token),
-    ...pin("key", keys.text, key),
-  ].join(" · ");
 }
 
 /**
@@ -147,26 +100,19 @@ export function formatSmall(weight: number): string {
   return short < 1e-4 ? formatNumber(short) : plainNumber(short);
 }
 
-/** Name and number format of the numbers that a stack contains. */
-export interface Quantity {
-  /** Name in the singular, for example "weight" or "difference". */
-  name: string;
-  /**
-   * Whether the numbers have signs. Signed numbers are not shares, and their plots have 0 in the
-   * middle.
-   */
-  signed: boolean;
-  /** Largest possible absolute value. */
-  maximum: number;
+/** Return the name and the number format of the numbers that a stack contains. */
+export function quantityOf(stack: Pick<StackDescription, "measure" | "signed" | "maximum">) {
+  return {
+    /** Name in the singular, for example "weight" or "difference". */
+    name: stack.measure ?? "weight",
+    /** Whether the numbers have signs. Such numbers are not shares, and their plots centre on 0. */
+    signed: stack.signed ?? false,
+    /** Largest possible absolute value. */
+    maximum: stack.maximum,
+  };
 }
 
-export function quantityOf({
-  measure = "weight",
-  signed = false,
-  maximum,
-}: Pick<StackDescription, "measure" | "signed" | "maximum">): Quantity {
-  return { name: measure, signed, maximum };
-}
+export type Quantity = ReturnType<typeof quantityOf>;
 
 /** Return the plural of the name of a quantity: "weights", "differences", "entropies". */
 export function pluralOf({ name }: Pick<Quantity, "name">): string {
@@ -194,8 +140,7 @@ function decimalsFor({ maximum }: Quantity, decimals: number): number {
  */
 export function written(quantity: Quantity, value: number, decimals = 2): string {
   if (!quantity.signed) return formatWeight(value, decimals);
-  const size = formatWeight(Math.abs(value), decimalsFor(quantity, decimals));
-  return Number.isNaN(value) ? size : `${signOf(value)}${size}`;
+  return signOf(value) + formatWeight(Math.abs(value), decimalsFor(quantity, decimals));
 }
 
 /**
@@ -210,10 +155,17 @@ export function isTiny(quantity: Quantity, value: number): boolean {
 export function writtenSmall(quantity: Quantity, value: number): string {
   if (!quantity.signed) return formatSmall(value);
   const size = Math.abs(value);
-  const tiny = size > 0 && size < 10 ** -decimalsFor(quantity, 2);
-  return tiny
-    ? `${signOf(value)}${plainNumber(Number(size.toPrecision(2)))}`
-    : written(quantity, value);
+  const isSmall = size > 0 && size < 10 ** -decimalsFor(quantity, 2);
+  if (!isSmall) return written(quantity, value);
+  return signOf(value) + plainNumber(Number(size.toPrecision(2)));
+}
+
+/**
+ * Format a weight of one of `numKeys` keys. In a long text nearly all weights are below 0.01, so
+ * they have two significant digits.
+ */
+export function writtenAmong(numKeys: number, quantity: Quantity, value: number): string {
+  return (numKeys < 1000 ? written : writtenSmall)(quantity, value);
 }
 
 /** Append to a difference whether it is positive or negative, as a word: "−0.30 (less)". */
@@ -235,12 +187,9 @@ export function strongestInWords(
 ): string {
   const isQuery = side === "query";
   const [from, to] = isQuery ? ["from", "to"] : ["to", "from"];
-  if (!strongest) {
-    if (signed) return `No ${name} ${from} ${token} in sight.`;
-    return isQuery
-      ? `${token} attends to no key in sight.`
-      : `No query in sight attends to ${token}.`;
-  }
+  if (!strongest && signed) return `No ${name} ${from} ${token} in sight.`;
+  if (!strongest && isQuery) return `${token} attends to no key in sight.`;
+  if (!strongest) return `No query in sight attends to ${token}.`;
   const { token: other, weight } = strongest;
   if (signed) return `Largest ${name} ${from} ${token}: ${to} ${other}, ${weight}.`;
   return `${token} ${isQuery ? "attends most to" : "gets most from"} ${other}: ${weight}.`;
@@ -304,12 +253,17 @@ export function formatShare(share: number): string {
 }
 
 /**
- * Return the words for all weights, of which an exported page contains a share: "the weight", or
- * "all differences by size" for signed numbers.
+ * Describe the share of the weights that an exported page contains: "98.1% of the weight", or
+ * "98.1% of all differences by size" for signed numbers. The share is rounded down, so the page
+ * contains at least this share.
  */
-function wholeOf(stack?: Pick<StackDescription, "signed" | "measure">): string {
+function coverageInWords(
+  { covered }: EmbeddedShare,
+  stack?: Pick<StackDescription, "signed" | "measure">,
+): string {
   const name = stack?.measure ?? "weight";
-  return stack?.signed ? `all ${pluralOf({ name })} by size` : `the ${name}`;
+  const whole = stack?.signed ? `all ${pluralOf({ name })} by size` : `the ${name}`;
+  return `${(Math.floor(covered * 1000) / 10).toFixed(1)}% of ${whole}`;
 }
 
 /**
@@ -322,17 +276,7 @@ export function precision(
 ): string {
   const exact = error > 0 ? `exact to ${plainNumber(roundedUp(error))}` : "exact";
   const embedded = stack?.embedded;
-  return embedded?.form === "strongest"
-    ? `${shareOf(embedded)} of ${wholeOf(stack)}, ${exact}`
-    : exact;
-}
-
-/**
- * Format the share of the weight that an exported page contains. The share is rounded down, so the
- * page contains at least this share.
- */
-function shareOf({ covered }: EmbeddedShare): string {
-  return `${(Math.floor(covered * 1000) / 10).toFixed(1)}%`;
+  return embedded?.form === "strongest" ? `${coverageInWords(embedded, stack)}, ${exact}` : exact;
 }
 
 /** Describe which weights an exported page contains, or return null if it contains all weights. */
@@ -343,15 +287,13 @@ export function embeddedInWords(
   const { form, error } = embedded;
   if (form === "all") return null;
   const largest = error > 0 ? `largest error ${plainNumber(roundedUp(error))}` : "exact";
-  if (form === "vectors") {
+  if (form === "vectors")
     return `This page contains queries and keys, and computes the weights from them: ${largest}.`;
-  }
-  return (
-    `This page contains each query’s strongest keys: ${shareOf(embedded)} of ${wholeOf(stack)}, ${largest}. ` +
-    (stack?.signed
-      ? "Other keys are shown as 0."
-      : "The remaining weight of a query is spread evenly over its other keys.")
-  );
+  const others = stack?.signed
+    ? "Other keys are shown as 0."
+    : "The remaining weight of a query is spread evenly over its other keys.";
+  const coverage = coverageInWords(embedded, stack);
+  return `This page contains each query’s strongest keys: ${coverage}, ${largest}. ${others}`;
 }
 
 /** Return the name of a head: "layer 5, head 8". Narrow labels show "5.8" instead. */
@@ -359,11 +301,11 @@ export function headName({ layer, head }: { layer: number; head: number }): stri
   return `layer ${layer}, head ${head}`;
 }
 
-/** Name heads by their numbers: "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
-export function headsInWords(heads: readonly number[], maxNamed = 12): string {
+/** Name heads by their numbers: "head 3", "heads 1, 7, 9" or "heads 0, 1, …, 11 and 13 more". */
+export function headsInWords(heads: readonly number[]): string {
   if (heads.length === 1) return `head ${heads[0]}`;
-  const more = heads.length - maxNamed;
-  return `heads ${heads.slice(0, maxNamed).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+  const more = heads.length > 12 ? ` and ${heads.length - 12} more` : "";
+  return `heads ${heads.slice(0, 12).join(", ")}${more}`;
 }
 
 const STACK_NAMES: Record<string, string> = {
@@ -409,12 +351,7 @@ export function counted(count: number): string {
 }
 
 /** Count the tokens of a stack: "16 tokens", or "12 queries, 20 keys". */
-export function tokensInWords(selection: {
-  stack: Pick<StackDescription, "key_tokens">;
-  queries: TokenList;
-  keys: TokenList;
-}): string {
-  const { stack, queries, keys } = selection;
+export function tokensInWords({ stack, queries, keys }: StackTokens): string {
   if (stack.key_tokens === null) return several(queries.text.length, "token");
   const count = several(queries.text.length, "query", PLURALS.query);
   return `${count}, ${several(keys.text.length, "key")}`;

@@ -46,7 +46,6 @@ export function isDotted(vocabulary: readonly string[]): boolean {
  * @param tokens tokens in order, with their names as in lists. Tokens may be omitted. `ends` is
  *   whether a line ends after the token.
  * @param dotted result of `isDotted`.
- * @param first position from which omitted tokens before the first entry of `tokens` are counted.
  */
 export function runningText(
   tokens: readonly {
@@ -57,9 +56,8 @@ export function runningText(
     ends?: boolean;
   }[],
   dotted: boolean,
-  first = 0,
 ): RunningToken[] {
-  let before = first - 1;
+  let before = -1;
   let ended = true;
   let afterSpecial = false;
   return tokens.map(({ name, position, special, patch = false, ends = false }) => {

@@ -8,7 +8,7 @@ import { counted } from "./captions";
 type Side = "query" | "key";
 
 /** Indices of the matching queries or keys, in ascending order. */
-export interface Matches {
+interface Matches {
   side: Side;
   indices: number[];
 }
@@ -42,12 +42,11 @@ export function tokenMatcher(
  * Return the indices of the matching tokens in a range. The search "#65536" matches the token with
  * this index.
  */
-function find({ text }: TokenList, [start, stop]: Range, query: string): number[] {
-  const number = /^#(\d+)$/.exec(query);
+function find({ text }: TokenList, query: string, [start, stop]: Range = [0, text.length]) {
+  const number = /^#(\d+)$/.exec(query)?.[1];
   const matches = tokenMatcher(query);
-  const isFound = number
-    ? (_: string, index: number) => index === Number(number[1])
-    : (token: string) => matches?.(token);
+  const isFound = (token: string, index: number) =>
+    number === undefined ? matches?.(token) : index === Number(number);
   return text.flatMap((token, index) =>
     index >= start && index < stop && isFound(token, index) ? [index] : [],
   );
@@ -60,16 +59,13 @@ function find({ text }: TokenList, [start, stop]: Range, query: string): number[
 export function findTokens(
   tokens: { queries: TokenList; keys: TokenList },
   query: string,
-  within: { queries: Range; keys: Range } = {
-    queries: [0, tokens.queries.text.length],
-    keys: [0, tokens.keys.text.length],
-  },
+  within: { queries?: Range; keys?: Range } = {},
 ): Matches | null {
   if (query === "") return null;
-  const indices = find(tokens.queries, within.queries, query);
+  const indices = find(tokens.queries, query, within.queries);
   return indices.length > 0
     ? { side: "query", indices }
-    : { side: "key", indices: find(tokens.keys, within.keys, query) };
+    : { side: "key", indices: find(tokens.keys, query, within.keys) };
 }
 
 /**
@@ -89,7 +85,10 @@ export function SearchField(props: {
   title: string;
   value: string;
   onInput: (text: string) => void;
-  onKeyDown: (event: KeyboardEvent) => void;
+  /** Called when the reader presses Enter, with a negative number if Shift is pressed, too. */
+  onEnter?: (by: number) => void;
+  /** Called when the reader presses Esc. */
+  onClear: () => void;
   children: ComponentChildren;
 }) {
   return (
@@ -101,7 +100,12 @@ export function SearchField(props: {
         title={props.title}
         value={props.value}
         onInput={(event) => props.onInput(event.currentTarget.value)}
-        onKeyDown={props.onKeyDown}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") props.onClear();
+          if (event.key !== "Enter" || !props.onEnter) return;
+          props.onEnter(event.shiftKey ? -1 : 1);
+          event.preventDefault();
+        }}
       />
       {props.children}
     </search>
@@ -142,14 +146,10 @@ export function TokenSearch(props: {
         at.value = -1;
         search.value = text;
       }}
-      onKeyDown={(event) => {
-        if (event.key === "Enter") {
-          jump(event.shiftKey ? -1 : 1);
-          event.preventDefault();
-        } else if (event.key === "Escape") {
-          search.value = "";
-          props.onClear();
-        }
+      onEnter={jump}
+      onClear={() => {
+        search.value = "";
+        props.onClear();
       }}
     >
       {length > 0 &&

@@ -17,11 +17,11 @@ import {
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, TokenList } from "../../client/protocol";
-import { type HeadMap, headsOf, type Scores, type Source } from "../../client/source";
+import { type HeadMap, headsOf, type Source } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
 import type { ThemeName } from "../colors/palette";
-import { headEffectsOf, rankOf, tokenEffectsOf } from "../effects/effects";
+import { headEffectsOf, rankOf, SCORE_DEFAULTS, tokenEffectsOf } from "../effects/effects";
 import { type Cursor, settled } from "../generated-token/state";
 import { BY_ROLE, type HeadRole, type NamedHeads, roleOf } from "../head-grid/head-roles";
 import { BY_PIN, type Pin, pinnedWeights } from "../head-grid/pinned-weights";
@@ -89,26 +89,9 @@ export const RECORD_DEFAULTS = {
   key: null as number | null,
   /** Texts from which the shown queries and keys come. */
   pair: "all" as Pair,
-  /**
-   * Order of the heads: "number", "pinned" (weight at the pinned tokens), "role", or the name of a
-   * score or pattern.
-   */
-  order: "number",
-  /** Minimum score of the shown heads, or null. Effects are compared by absolute values. */
-  min_score: null as number | null,
-  /** Scores of heads, by name and then by stack. */
-  scores: {} as Record<string, Record<string, Scores>>,
-  /** Descriptions of the scores, by name. */
-  score_notes: {} as Record<string, string>,
-  /** Standard errors of `scores`, by name and then by stack. */
-  score_errors: {} as Record<string, Record<string, Scores>>,
+  ...SCORE_DEFAULTS,
   /** Roles of heads, by stack. A role names what a head does, as found over a corpus. */
   roles: {} as Record<string, NamedHeads>,
-  /** Scores of keys by name and then by stack, and their descriptions by name. */
-  token_scores: {} as Record<string, Record<string, (number | null)[]>>,
-  token_score_notes: {} as Record<string, string>,
-  /** Name of the token scores that are drawn as bars of the keys, or null for the first ones. */
-  token_score: null as string | null,
   theme: "auto" as "auto" | ThemeName,
   /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */
   controls: "auto" as "auto" | ControlsForm,

@@ -8,14 +8,7 @@ import { useEffect } from "preact/hooks";
 import type { EdgeHeader, EdgeRequest } from "../../client/protocol";
 import { withNumber } from "../../client/record-number";
 import { PinnedHeads } from "../head-grid/pinned-heads";
-import {
-  capital,
-  formatWeight,
-  quantityOf,
-  quotedAt,
-  written,
-  writtenSmall,
-} from "../text/captions";
+import { capital, formatWeight, quantityOf, quotedAt, writtenAmong } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
 import type { Selection } from "../view/record";
 import { same } from "../view/state";
@@ -105,11 +98,6 @@ export function PinnedEdge({ context }: { context: RecordContext }) {
 }
 
 const WEIGHT = { name: "weight", signed: false, maximum: 1 };
-/**
- * With at least this many keys, nearly all weights are below 0.01. They are then written with two
- * significant digits.
- */
-const MANY_KEYS = 1000;
 
 function Line({ context, selection }: { context: RecordContext; selection: Selection }) {
   const { source, record, common } = context;
@@ -126,8 +114,8 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
     );
     const isShown = stack === selection.stack.name;
     const quantity = isShown ? quantityOf({ ...selection.stack, maximum }) : WEIGHT;
-    const write = selection.keys.text.length < MANY_KEYS ? written : writtenSmall;
-    return `${quantity.name} ${write(quantity, matrices[0]?.[0] ?? Number.NaN)}`;
+    const value = matrices[0]?.[0] ?? Number.NaN;
+    return `${quantity.name} ${writtenAmong(selection.keys.text.length, quantity, value)}`;
   });
   // A run of the model may have cut the edge, so ask again after each answer.
   const answered = useAnswer(

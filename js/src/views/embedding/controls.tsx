@@ -104,9 +104,7 @@ function Search({ context: { state }, store }: EmbeddingProps) {
       title={'Part of a token, or a whole token in quotes: "it"'}
       value={state.search.value}
       onInput={(search) => assign(state, { search })}
-      onKeyDown={(event) => {
-        if (event.key === "Escape") assign(state, { search: "" });
-      }}
+      onClear={() => assign(state, { search: "" })}
     >
       <Switch label="match case" {...bound(state.match_case)} />
       <output class="av-number" aria-live="polite">

@@ -118,7 +118,7 @@ function strongestLineInWords(plot: LinePlot): string {
   const [best] = strongestLines(lines.drawn, 1);
   if (!best) return "No line is drawn.";
   if (signed) return `Largest ${name}: ${describe(best)}`;
-  const resting = restingTokens(plan.queries, plan.keys, plan.stack.key_tokens === null);
+  const resting = restingTokens(plan);
   if (resting.isQuery(best.query) && resting.isKey(best.key)) {
     const others = lines.drawn.filter(
       ({ query, key }) => !resting.isQuery(query) && !resting.isKey(key),

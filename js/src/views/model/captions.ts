@@ -8,7 +8,7 @@
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { scoreText } from "../../ui/controls/heads";
-import { effectsInWords, effectText, shortEffectText } from "../../ui/effects/effects";
+import { effectsInWords, headEffectInWords, shortEffectText } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import {
   type HeadGrid,
@@ -68,15 +68,13 @@ export function subtitleOf(selection: Selection, grid: HeadGrid, map: HeadMap | 
  * induction 0.97".
  */
 export function headLabel(store: ModelStore, head: ScoredHead, grid: HeadGrid): string {
-  const [effects, effect, role] = [store.effects.value, store.effectOf(head), store.roleOf(head)];
+  const [effects, role] = [store.effects.value, store.roleOf(head)];
   const isScored = grid.score !== null && effects?.name !== grid.score && !store.byRole.value;
   return [
     capital(headName(head)),
     ...(isScored ? [`${grid.score} ${scoreText(head.score)}`] : []),
     ...(role ? [role.label] : []),
-    ...(effects && effect
-      ? [`${effects.name} ${effectText(effects, effect.value, effect.error)}`]
-      : []),
+    ...(effects ? [headEffectInWords(effects, head)] : []),
   ].join(", ");
 }
 

@@ -128,8 +128,8 @@ export function figureParts(
   const front = gridMarks(grid, layout, palette, (head, x, y) => {
     const square = { x, y, side };
     const marks = labelMarks(store, palette, layout, grid, head, square);
-    const effect = store.effectOf(head);
-    if (effects && effect) {
+    if (effects) {
+      const effect = effects.of(head);
       const box = { x, y: y + side + BAR_GAP, width: side, height: BAR_HEIGHT };
       marks.push(...effectMarks(box, effect.value, effects.end, palette, effect.error));
     }
@@ -216,12 +216,9 @@ export async function headsCsv(
   ];
   if (grid.score !== null) columns.push([scoreColumn(grid.score), ({ score }) => score]);
   if (effects && effects.name !== grid.score)
-    columns.push([scoreColumn(effects.name), (head) => store.effectOf(head)?.value ?? null]);
+    columns.push([scoreColumn(effects.name), (head) => effects.of(head).value]);
   if (effects?.errors)
-    columns.push([
-      scoreColumn(effects.name, "score error"),
-      (head) => store.effectOf(head)?.error ?? null,
-    ]);
+    columns.push([scoreColumn(effects.name, "score error"), (head) => effects.of(head).error]);
   if (effects?.note) columns.push(["score_measure", () => effects.note]);
 
   const rowOf = async (head: ScoredHead): Promise<(string | number | null)[]> => {

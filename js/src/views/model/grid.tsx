@@ -40,13 +40,12 @@ export function ModelGrid(props: {
       corner="head"
       look={(cell, shownGrid) => {
         const index = selection?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
-        const effect = store.effectOf(cell);
         return {
           label: headLabel(store, cell, shownGrid),
           selected: index >= 0,
           style: index < 0 ? "" : `;--av-chosen:${headColor(palette, index, chosen.length)}`,
-          content: effects && effect && (
-            <EffectBar {...effect} end={effects.end} palette={palette} />
+          content: effects && (
+            <EffectBar {...effects.of(cell)} end={effects.end} palette={palette} />
           ),
         };
       }}

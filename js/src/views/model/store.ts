@@ -10,7 +10,6 @@ import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
-import { headEffect, headError } from "../../ui/effects/effects";
 import {
   CHUNK,
   galleryGrid,
@@ -225,12 +224,6 @@ export function createModelStore(context: ViewContext<ModelState>) {
   return {
     selection: record.selection,
     effects: record.headEffects,
-    /** Return the effect of a head and its standard error, or null without effects. */
-    effectOf: (head: HeadIndex) => {
-      const [effects, now] = [record.headEffects.value, stack.value];
-      if (!effects || !now) return null;
-      return { value: headEffect(effects, now, head), error: headError(effects, now, head) };
-    },
     roleOf: record.roleOf,
     /** Letters and colours of all roles, and the letter and colour of one role. */
     roleSigns,

@@ -7,14 +7,11 @@ import {
   effectMarks,
   effectsInWords,
   effectText,
-  headEffect,
   headEffectsOf,
-  headError,
+  positionOn,
   scoreColumn,
   tokenEffect,
   tokenEffectsOf,
-  tokenScoreNames,
-  whiskerShares,
 } from "../../../src/ui/effects/effects";
 import { csvText } from "../../../src/ui/exports/csv";
 import { sentences, stackOf, tokensOf } from "../../builders";
@@ -37,7 +34,7 @@ const shares = [
 ];
 
 const stateOf = (scores: object, order = "number", score_notes = {}) =>
-  ({ scores, order, score_notes }) as Parameters<typeof headEffectsOf>[1];
+  ({ scores, order, score_notes, score_errors: {} }) as Parameters<typeof headEffectsOf>[1];
 
 describe("scores that are effects", () => {
   it("have both signs, and those that order the heads come first", () => {
@@ -56,8 +53,8 @@ describe("scores that are effects", () => {
     const effects = headEffectsOf(stack, stateOf({ one: { self: signed } }));
     if (!effects) throw new Error("There are effects.");
     expect(effects.end).toBe(14.85);
-    expect(headEffect(effects, stack, { layer: 4, head: 2 })).toBe(-2);
-    expect(headEffect(effects, stack, { layer: 3, head: 0 })).toBeNull();
+    expect(effects.of({ layer: 4, head: 2 }).value).toBe(-2);
+    expect(effects.of({ layer: 3, head: 0 }).value).toBeNull();
   });
 });
 
@@ -95,17 +92,18 @@ describe("standard errors", () => {
 
   it("are included in the scale and described", () => {
     expect([effects.end, effects.spread]).toEqual([15, true]);
-    expect(headError(effects, stack, { layer: 4, head: 1 })).toBe(0.25);
-    expect(headError(effects, stack, { layer: 4, head: 0 })).toBeNull();
+    expect(effects.of({ layer: 4, head: 1 }).error).toBe(0.25);
+    expect(effects.of({ layer: 4, head: 0 }).error).toBeNull();
     expect(effectText(effects, -14, 0.15)).toBe("−14.0 ± 0.15");
     expect(effectsInWords(effects, "below heads")).toContain("one standard error on each side.");
   });
 
   it("are drawn as lines around the ends of bars", () => {
-    expect(whiskerShares(-14.85, 0.15, 15)).toEqual({ from: 0, to: expect.closeTo(0.01) });
+    const at = (end: number, ...values: number[]) => values.map((value) => positionOn(end, value));
+    expect(at(15, -14.85 - 0.15, -14.85 + 0.15)).toEqual([0, expect.closeTo(0.01)]);
     // The line is from 1 - 2 to 1 + 2. On a scale from -2 to 2, it begins at a quarter and is cut
     // off.
-    expect(whiskerShares(1, 2, 2)).toEqual({ from: 0.25, to: 1 });
+    expect(at(2, 1 - 2, 1 + 2)).toEqual([0.25, 1]);
     const box = { x: 10, y: 0, width: 100, height: 5 };
     const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);
     expect(marks.at(-1)).toMatchObject({ x0: 25, x1: 45, y0: 2.5, y1: 2.5 });
@@ -116,15 +114,17 @@ describe("effects of keys", () => {
   const effects = tokenEffectsOf(stack, {
     token_scores: { other: { cross: [1] }, effect: { self: [0.5, -3, null] } },
     token_score_notes: { effect: "measured" },
+    token_score: null,
   });
   if (!effects) throw new Error("There are effects.");
 
   it("are the chosen ones if the stack has them", () => {
     const token_scores = { one: { self: [1, 2, 3] }, far: { cross: [1] }, two: { self: [4] } };
-    const chosen = (token_score: string | null): string | undefined =>
-      tokenEffectsOf(stack, { token_scores, token_score_notes: {}, token_score })?.name;
-    expect([null, "two", "far", "gone"].map(chosen)).toEqual(["one", "two", "one", "one"]);
-    expect(tokenScoreNames(stack, token_scores)).toEqual(["one", "two"]);
+    const chosen = (token_score: string | null) =>
+      tokenEffectsOf(stack, { token_scores, token_score_notes: {}, token_score });
+    const names = [null, "two", "far", "gone"].map((name) => chosen(name)?.name);
+    expect(names).toEqual(["one", "two", "one", "one"]);
+    expect(chosen(null)?.names).toEqual(["one", "two"]);
   });
 
   it("are pooled to the largest absolute value", () => {
