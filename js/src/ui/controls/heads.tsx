@@ -75,6 +75,7 @@ export function chooseHead({ common }: RecordContext, head: number, single: bool
 /** Render the buttons that choose all heads or none. */
 export function HeadTools({ context, chosen }: { context: RecordContext; chosen: number[] }) {
   const { heads } = context.record.order.value;
+  const hasAll = heads.every((head) => chosen.includes(head));
   // A disabled button would lose the focus of the reader who has just pressed it.
   const button = (label: string, useless: boolean, choice: number[]) => (
     <button
@@ -88,11 +89,7 @@ export function HeadTools({ context, chosen }: { context: RecordContext; chosen:
   );
   return (
     <div class="av-head-tools">
-      {button(
-        "all",
-        heads.every((head) => chosen.includes(head)),
-        [...heads],
-      )}
+      {button("all", hasAll, [...heads])}
       {button("none", chosen.length === 0, [])}
     </div>
   );

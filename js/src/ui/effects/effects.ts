@@ -282,17 +282,15 @@ export function scoreColumn(name: string, of = "score"): string {
   return `${of}: ${name}`;
 }
 
-/** Return the names of the table columns that `effectCells` fills, or none without effects. */
-export function effectColumns(effects: TokenEffects | null): string[] {
-  if (!effects) return [];
-  return [scoreColumn(effects.name, "key score"), ...(effects.note ? ["key_score_measure"] : [])];
-}
-
 /**
- * Return the cells of one table row for the columns of `effectColumns`. The row covers the keys
- * from `keys[0]` up to, but not including, `keys[1]`.
+ * Return the columns of a table for effects of keys: their names, and the cells of a row that covers
+ * the keys from `start` up to, but not including, `stop`.
  */
-export function effectCells(effects: TokenEffects | null, keys: Range): (string | number | null)[] {
-  if (!effects) return [];
-  return [tokenEffect(effects, keys), ...(effects.note ? [effects.note] : [])];
+export function effectColumns(effects: TokenEffects | null) {
+  if (!effects) return { names: [], cells: () => [] };
+  const { name, note } = effects;
+  return {
+    names: [scoreColumn(name, "key score"), ...(note ? ["key_score_measure"] : [])],
+    cells: (keys: Range) => [tokenEffect(effects, keys), ...(note ? [note] : [])],
+  };
 }

@@ -6,7 +6,7 @@
 import { useEffect } from "preact/hooks";
 import type { Prediction } from "../../client/protocol";
 import { printable } from "../../draw/marks";
-import { StepSlider, Switch } from "../controls/fields";
+import { bound, StepSlider, Switch } from "../controls/fields";
 import { formatProbability, quotedAt } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import { isGenerating, type RecordState } from "../view/record";
@@ -56,12 +56,7 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
             {prediction ? `${step} of ${count}` : `${count} tokens`}
           </output>
         </div>
-        <Switch
-          label="as query"
-          value={asQuery}
-          disabled={prediction?.row === null}
-          onChange={(on) => assign(state, { as_query: on })}
-        />
+        <Switch label="as query" disabled={prediction?.row === null} {...bound(state.as_query)} />
       </div>
       {prediction ? (
         <>

@@ -141,13 +141,12 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
     same({ stack, layer, head, query, key }, edge),
   );
   const unchanged = changedRun.shown.value === "before" ? "" : " in the unchanged run";
-  const named = live ? outcome?.answer?.measure : "";
   const header = live ? answered : (carried ?? null);
-  const numbers = live && !runs ? [] : edgeInWords(header, live, named);
+  const numbers = live && !runs ? [] : edgeInWords(header, live, outcome?.answer?.measure);
+  const parts = [weight ?? "weight …", ...numbers];
   return (
     <p class="av-muted av-pinned-edge" role="status">
-      {`${between}, head ${edge.layer}.${edge.head}${unchanged}. `}
-      {`${capital([weight ?? "weight …", ...numbers].join("; "))}.`}
+      {`${between}, head ${edge.layer}.${edge.head}${unchanged}. ${capital(parts.join("; "))}.`}
     </p>
   );
 }

@@ -226,16 +226,15 @@ function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader 
 /** Render the chosen changes, each as a button that removes the change. */
 function Chips({ context, selection }: PanelProps) {
   const { common: state } = context;
-  const list = useRef<HTMLUListElement>(null);
   const changes = state.changes.value;
-  const remove = (at: number): void => {
-    const box = list.current?.closest<HTMLElement>(".av-what-if");
+  const remove = (button: Element, at: number): void => {
+    const summary = button.closest(".av-what-if")?.querySelector("summary");
     assign(state, { changes: changes.filter((_, i) => i !== at) });
     // The focused button is removed. Move the focus to the summary, so it is not lost.
-    requestAnimationFrame(() => box?.querySelector<HTMLElement>("summary")?.focus());
+    requestAnimationFrame(() => summary?.focus());
   };
   return (
-    <ul class="av-what-if-chips" aria-label="Changes" ref={list}>
+    <ul class="av-what-if-chips" aria-label="Changes">
       {changes.map((change, i) => {
         const words = changeInWords(change, selection);
         return (
@@ -245,7 +244,7 @@ function Chips({ context, selection }: PanelProps) {
               class="av-chip"
               aria-label={`Remove: ${words}`}
               title="Remove this change"
-              onClick={() => remove(i)}
+              onClick={({ currentTarget }) => remove(currentTarget, i)}
             >
               {words} <span aria-hidden="true">×</span>
             </button>

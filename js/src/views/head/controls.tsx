@@ -82,7 +82,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
         }}
       />
       {/* With one head, this control is invisible, but its room is reserved for a second head. */}
-      <span class={`av-reserved${plan.heads.length > 1 ? "" : " av-unused"}`}>
+      <span class={`av-row${plan.heads.length > 1 ? "" : " av-unused"}`}>
         <Choice
           label="Combine"
           value={noneChosen && combine === "separate" ? "mean" : combine}

@@ -4,7 +4,7 @@ import { withoutNumber } from "../../client/record-number";
 import { type LegendScale, namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
 import { rampOf } from "../../ui/colors/color-scales";
-import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
+import { effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
 import { coverage, scaleInWords, sentence, subtitleOf } from "./captions";
@@ -42,6 +42,7 @@ const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "
 export function linesCsv(linePlot: LinePlot): string {
   const { plan, lines, weights, effects, quantity } = linePlot;
   const { queries, keys } = plan;
+  const columns = effectColumns(effects);
   const rows = lines.drawn.map(({ series, query, key, weight }) => [
     withoutNumber(plan.stack.name),
     plan.layer,
@@ -52,8 +53,8 @@ export function linesCsv(linePlot: LinePlot): string {
     keys.text[key] ?? "",
     roundedTo(weight, weights.error),
     writtenError(lines.error),
-    ...effectCells(effects, [key, key + 1]),
+    ...columns.cells([key, key + 1]),
   ]);
   const number = columnName({ measure: quantity.name });
-  return csvText([...LINE_COLUMNS, number, "largest_error", ...effectColumns(effects)], rows);
+  return csvText([...LINE_COLUMNS, number, "largest_error", ...columns.names], rows);
 }

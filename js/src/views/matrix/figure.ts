@@ -2,7 +2,7 @@
 
 import { namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
-import { effectCells, effectColors, effectColumns } from "../../ui/effects/effects";
+import { effectColors, effectColumns } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
@@ -39,6 +39,7 @@ export function cellsCsv(heatMap: HeatMap): string {
   const { viewport } = layout;
   const { axes, queries, keys } = viewport;
   const pooled = isPooled(viewport);
+  const effects = effectColumns(heatMap.effects);
   const heads = viewport.heads.join(" ");
   // The error of an estimate is unknown. Its weights may all be very small, so they are rounded to
   // significant digits.
@@ -63,16 +64,11 @@ export function cellsCsv(heatMap: HeatMap): string {
         keys.text[key] ?? "",
         rounded(weight),
         error,
-        ...effectCells(heatMap.effects, [key, keyStop]),
+        ...effects.cells([key, keyStop]),
         ...(pooled ? [queryStop, keyStop, viewport.pooled] : []),
       ]);
     }
   }
-  const columns = [
-    ...CELL_COLUMNS,
-    columnName(viewport.stack),
-    "largest_error",
-    ...effectColumns(heatMap.effects),
-  ];
+  const columns = [...CELL_COLUMNS, columnName(viewport.stack), "largest_error", ...effects.names];
   return csvText(pooled ? [...columns, ...POOLED_COLUMNS] : columns, rows);
 }

@@ -2,7 +2,6 @@ import { describe, expect, it } from "vitest";
 import type { LineMark, RectMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import {
-  effectCells,
   effectColumns,
   effectMarks,
   effectsInWords,
@@ -133,8 +132,8 @@ describe("effects of keys", () => {
   });
 
   it("have columns in tables, for any name", () => {
-    expect(effectColumns(effects)).toEqual(["key score: effect", "key_score_measure"]);
-    expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
+    expect(effectColumns(effects).names).toEqual(["key score: effect", "key_score_measure"]);
+    expect(effectColumns(effects).cells([1, 2])).toEqual([-3, "measured"]);
     // The column name starts with "score", so that a spreadsheet does not take it for a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
