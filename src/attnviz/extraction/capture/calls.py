@@ -89,7 +89,7 @@ def copy_attention(
     Raise ValueError if the attention has numbers that are not finite, or queries or keys that are
     too large for the dtype of the copies. Raise OSError if writing a copy fails.
     """
-    if not all(map(_is_finite, attentions)):
+    if not _are_finite(attentions, call):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
@@ -154,14 +154,22 @@ def read_attention(
     return attentions
 
 
-def _is_finite(attention: Captured) -> bool:
+def _are_finite(attentions: Sequence[Captured], call: AttentionCall) -> bool:
+    # Test the tensors of all examples first, which is fast. They may have other numbers in padding.
+    batch = (call.query, call.key)
+    if len(attentions) > 1 and all(tensor is not None and _is_finite(tensor) for tensor in batch):
+        return all(
+            isinstance(attention, QueryKeyAttention) or all(map(_is_finite, attention.tensors))
+            for attention in attentions
+        )
+    return all(_is_finite(tensor) for attention in attentions for tensor in attention.tensors)
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
     # A finite sum shows that all numbers are finite, and is faster than a test of each number. Only
     # if the sum is not finite, test each number: the sum may have overflowed.
-    return all(
-        math.isfinite(float(tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))))
-        or bool(torch.isfinite(tensor).all())
-        for tensor in attention.tensors
-    )
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return math.isfinite(float(total)) or bool(torch.isfinite(tensor).all())
 
 
 def _known_weights(call: AttentionCall, index: int, positions: Positions) -> StoredWeights:

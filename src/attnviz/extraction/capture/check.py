@@ -27,6 +27,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import nn
@@ -269,7 +270,7 @@ class SelfCheck:
         for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
             if not attention.num_queries or not attention.num_keys:
                 continue
-            rows = _choose_rows(attention, max_rows)
+            rows = _choose_rows(attention.num_heads, attention.num_queries, max_rows)
             # If the model treats all rows of a batch as one example, `own` has a single entry.
             actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
             values = None
@@ -280,16 +281,17 @@ class SelfCheck:
             yield _Sample(attention, rows, actual, values, sinks, unit, name)
 
 
-def _choose_rows(attention: QueryKeyAttention, max_rows: int) -> torch.Tensor:
+@lru_cache(maxsize=64)
+def _choose_rows(num_heads: int, num_queries: int, max_rows: int) -> torch.Tensor:
     """Return the indices of the rows to compare, at most `max_rows` per head.
 
-    The result has the shape of `_Sample.rows`.
+    The result has the shape of `_Sample.rows`. It is cached, because all layers and many examples
+    have the same rows. Do not change it in place.
     """
-    heads, length = attention.num_heads, attention.num_queries
-    if length <= max_rows:
-        return torch.arange(length)[None]
-    numbers = torch.arange(heads * max_rows).view(max_rows, heads).T * length
-    return numbers // (heads * max_rows)
+    if num_queries <= max_rows:
+        return torch.arange(num_queries, device="cpu")[None]
+    numbers = torch.arange(num_heads * max_rows, device="cpu").view(max_rows, num_heads).T
+    return numbers * num_queries // (num_heads * max_rows)
 
 
 def _groups(samples: Iterable[_Sample]) -> Iterable[list[_Sample]]:
