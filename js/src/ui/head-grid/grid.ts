@@ -61,15 +61,17 @@ export interface HeadGrid {
  */
 export function layerGrid(stack: StackDescription, offered: number[][]): HeadGrid {
   const columns = [...new Set(offered.flat())].sort((a, b) => a - b);
-  const rows: HeadGrid["rows"] = [];
-  stack.layers.forEach((layer, at) => {
+  const rows = stack.layers.flatMap((layer, at) => {
     const heads = new Set(offered[at]);
-    if (heads.size === 0) return;
-    rows.push(columns.map((head) => (heads.has(head) ? { layer, head, score: null } : null)));
+    if (heads.size === 0) return [];
+    return [columns.map((head) => (heads.has(head) ? { layer, head, score: null } : null))];
   });
-  const count = offered.flat().length;
-  const counts = { shown: count, offered: count, all: countHeads(stack) };
-  return { stack: stack.name, columns, rows, ...counts, score: null };
+  const shown = offered.flat().length;
+  return { stack: stack.name, columns, rows, shown, ...countsOf(stack, offered), score: null };
+}
+
+function countsOf(stack: StackDescription, offered: number[][]) {
+  return { offered: offered.flat().length, all: countHeads(stack) };
 }
 
 /**
@@ -100,17 +102,10 @@ export function galleryGrid(
   score: string,
   perRow: number,
 ): HeadGrid {
-  const rows: HeadGrid["rows"] = [];
-  for (let at = 0; at < cells.length; at += perRow) {
-    const row: (ScoredHead | null)[] = cells.slice(at, at + perRow);
-    while (row.length < perRow) row.push(null);
-    rows.push(row);
-  }
-  const counts = {
-    shown: cells.length,
-    offered: offered.flat().length,
-    all: countHeads(stack),
-  };
+  const rows = Array.from({ length: Math.ceil(cells.length / perRow) }, (_, row) =>
+    Array.from({ length: perRow }, (_, column) => cells[row * perRow + column] ?? null),
+  );
+  const counts = { shown: cells.length, ...countsOf(stack, offered) };
   return { stack: stack.name, columns: null, rows, ...counts, score };
 }
 
@@ -121,20 +116,17 @@ export interface GridPosition {
 
 export function findCell(grid: HeadGrid, cell: HeadIndex | null): GridPosition | null {
   if (!cell) return null;
-  const columnIn = (cells: HeadGrid["rows"][number]): number =>
-    cells.findIndex((other) => isSameHead(other, cell));
-  const row = grid.rows.findIndex((cells) => columnIn(cells) >= 0);
-  return row < 0 ? null : { row, column: columnIn(grid.rows[row] ?? []) };
+  for (const [row, cells] of grid.rows.entries()) {
+    const column = cells.findIndex((other) => isSameHead(other, cell));
+    if (column >= 0) return { row, column };
+  }
+  return null;
 }
 
 /** Return the column of the cell nearest to a column, or -1 in a row without cells. */
 function nearest(row: readonly (HeadIndex | null)[], column: number): number {
   const columns = row.flatMap((cell, at) => (cell ? [at] : []));
-  const distance = (at: number): number => Math.abs(at - column);
-  return columns.reduce(
-    (best, at) => (distance(at) < distance(best) ? at : best),
-    columns[0] ?? -1,
-  );
+  return columns.sort((a, b) => Math.abs(a - column) - Math.abs(b - column))[0] ?? -1;
 }
 
 /**

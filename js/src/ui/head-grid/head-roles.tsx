@@ -166,11 +166,6 @@ export function roleOf(
   return name ? { name, label: roles?.labels[at]?.[head] ?? name } : null;
 }
 
-/** Return a label with layer, head and role, for example "1.0 induction 0.98 ± 0.01". */
-export function labelOf({ layer, head }: HeadIndex, role: HeadRole): string {
-  return `${layer}.${head} ${role.label}`;
-}
-
 /** Maximum number of heads that a caption names for each role. */
 const MAX_NAMED = 4;
 
@@ -201,7 +196,7 @@ export function fittedName(name: string, width: number): string {
 /** Maximum number of heads that `RoleLine` lists. */
 const MAX_IN_LINE = 8;
 
-/** Render a line with the roles of `heads` and their scores. */
+/** Render a line with the roles of `heads` and their scores: "1.0 induction 0.98 ± 0.01". */
 export function RoleLine(props: {
   layer: number;
   heads: readonly number[];
@@ -210,7 +205,7 @@ export function RoleLine(props: {
   const { layer, heads, of } = props;
   const labels = heads.flatMap((head) => {
     const role = of(head);
-    return role ? [labelOf({ layer, head }, role)] : [];
+    return role ? [`${layer}.${head} ${role.label}`] : [];
   });
   const more = labels.length - MAX_IN_LINE;
   return (

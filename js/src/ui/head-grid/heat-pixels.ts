@@ -22,11 +22,8 @@ export function inkOf(weight: number, maximum: number): number {
  */
 function cellsOfPixels(count: number, pixels: number): [number, number][] {
   return Array.from({ length: pixels }, (_, pixel) => {
-    if (pixels >= count) {
-      const cell = Math.floor((pixel * count) / pixels);
-      return [cell, cell];
-    }
     const first = Math.floor((pixel * count) / pixels);
+    if (pixels >= count) return [first, first];
     return [first, Math.min(count, Math.ceil(((pixel + 1) * count) / pixels)) - 1];
   });
 }

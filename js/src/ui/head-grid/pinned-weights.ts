@@ -1,7 +1,8 @@
 /** Weights of all heads at the pinned tokens. The reader can order the heads by these weights. */
 
 import type { Range, StackDescription } from "../../client/protocol";
-import type { Scores, Source } from "../../client/source";
+import { largestOf } from "../../client/signs";
+import { headsOf, type Scores, type Source } from "../../client/source";
 
 /** Name of the order of heads by their weight at the pinned tokens. */
 export const BY_PIN = "pinned";
@@ -32,16 +33,10 @@ export async function pinnedWeights(
   const columns: Range =
     key === null ? [0, (stack.key_tokens ?? stack.query_tokens).text.length] : [key, key + 1];
   return Promise.all(
-    stack.layers.map(async (layer, i) => {
-      const heads = Array.from({ length: stack.heads_per_layer[i] as number }, (_, head) => head);
-      const where = { stack: stack.name, layer, heads, rows, columns };
+    stack.layers.map(async (layer) => {
+      const where = { stack: stack.name, layer, heads: headsOf(stack, layer), rows, columns };
       const piece = await source.block(where, signal);
-      return piece.matrices.map(largest);
+      return piece.matrices.map(largestOf);
     }),
   );
-}
-
-/** Return the number with the largest absolute value. */
-function largest(row: Float32Array): number {
-  return row.reduce((best, value) => (Math.abs(value) > Math.abs(best) ? value : best), 0);
 }

@@ -3,14 +3,14 @@
  * the head at the keyboard cursor.
  */
 
-import { computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
+import { type ReadonlySignal, signal } from "@preact/signals";
+import { computedValue } from "../view/state";
 import {
   findCell,
   type GridLayout,
   type GridPosition,
   type HeadGrid,
   type HeadIndex,
-  type Sight,
   sightOf,
   stepCell,
 } from "./grid";
@@ -22,20 +22,14 @@ export function createHeadGrid(options: {
   layout: ReadonlySignal<GridLayout | null>;
   current: ReadonlySignal<HeadIndex | null>;
   /**
-   * Return whether the view highlights the current head. If so, the first arrow key moves the
-   * cursor. Otherwise the first arrow key only shows the cursor.
+   * Whether the view highlights the current head. The first arrow key then moves from this head.
+   * Otherwise it only shows the cursor.
    */
-  isOpen?: () => boolean;
+  highlighted?: boolean;
 }) {
-  const { grid, layout, current, isOpen = () => false } = options;
+  const { grid, layout, current, highlighted = false } = options;
   const scroll = signal({ x: 0, y: 0 });
   const cursor = signal<HeadIndex | null>(null);
-  // The value is a string, so the signal does not change while the reader scrolls within a row.
-  const sightText = computed(() =>
-    layout.value && grid.value
-      ? JSON.stringify(sightOf(layout.value, grid.value.rows.length, scroll.value))
-      : "null",
-  );
   const position = (): GridPosition | null => {
     const now = grid.peek();
     if (!now) return null;
@@ -49,7 +43,12 @@ export function createHeadGrid(options: {
     id: `av-grid-${instances++}`,
     grid,
     layout,
-    sight: computed<Sight | null>(() => JSON.parse(sightText.value)),
+    // The signal does not change while the reader scrolls within a row.
+    sight: computedValue(() =>
+      layout.value && grid.value
+        ? sightOf(layout.value, grid.value.rows.length, scroll.value)
+        : null,
+    ),
     scroll,
     /** Head that the view shows, and head at the keyboard cursor. */
     current,
@@ -64,9 +63,8 @@ export function createHeadGrid(options: {
       const now = grid.peek();
       const from = position();
       if (!now || !from) return null;
-      // The first arrow key only shows the cursor, unless the current head is highlighted.
-      const fresh = cursor.peek() === null && !untracked(isOpen);
-      const to = fresh ? from : stepCell(now, from, rows, columns);
+      const isVisible = cursor.peek() !== null || (highlighted && current.peek() !== null);
+      const to = isVisible ? stepCell(now, from, rows, columns) : from;
       const cell = now.rows[to.row]?.[to.column];
       if (!cell) return null;
       const { layer, head } = cell;

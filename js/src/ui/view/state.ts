@@ -5,7 +5,15 @@
  * The fields have the same names as the traits in Python.
  */
 
-import { batch, effect, type Signal, signal, untracked } from "@preact/signals";
+import {
+  batch,
+  computed,
+  effect,
+  type ReadonlySignal,
+  type Signal,
+  signal,
+  untracked,
+} from "@preact/signals";
 import type { WidgetModel } from "../../client/kernel";
 
 /** One signal per field. */
@@ -19,6 +27,16 @@ export function makeSignals<S extends object>(values: S): Signals<S> {
 /** Return whether two values are equal. Arrays and objects are compared by their JSON text. */
 export function same(a: unknown, b: unknown): boolean {
   return Object.is(a, b) || JSON.stringify(a) === JSON.stringify(b);
+}
+
+/** Return a computed signal that changes only if its new value is not the `same`. */
+export function computedValue<T>(compute: () => T): ReadonlySignal<T> {
+  let last: T;
+  return computed(() => {
+    const next = compute();
+    if (!same(last, next)) last = next;
+    return last;
+  });
 }
 
 /** Return the values of all signals without subscribing to them. */

@@ -153,7 +153,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   const layout = computed<GridLayout | null>(
     () => grid.value && layOut(grid.value, width.value, isPrinted(context.figure)),
   );
-  const heads = createHeadGrid({ grid, layout, current: head, isOpen: () => true });
+  const heads = createHeadGrid({ grid, layout, current: head, highlighted: true });
 
   return {
     stack,

@@ -96,7 +96,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       printed: isPrinted(context.figure),
     });
   });
-  const heads = createHeadGrid({ grid, layout, current, isOpen: () => true });
+  const heads = createHeadGrid({ grid, layout, current, highlighted: true });
   const end = computed(() => {
     const all = selection.value?.compared.distances.flatMap((scores) => scores ?? []).flat() ?? [];
     return niceMaximum(Math.max(0, ...all.map((distance) => distance ?? 0)));

@@ -28,7 +28,7 @@ import { createHeatMapImage, createHeatMapStore } from "../../ui/heat-map/store"
 import { sharingRoom } from "../../ui/image/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign } from "../../ui/view/state";
+import { assign, computedValue } from "../../ui/view/state";
 import { baseName } from "../../ui/what-if/changed-run";
 import {
   BETWEEN,
@@ -154,17 +154,14 @@ export function createModelStore(context: ViewContext<ModelState>) {
     return grid.value && layoutOf(grid.value, cellsWidth.value, maxHeight);
   });
 
-  const heads = createHeadGrid({
-    ...{ grid, layout, current: opened },
-    isOpen: () => opened.value !== null,
-  });
+  const heads = createHeadGrid({ grid, layout, current: opened, highlighted: true });
 
-  // The value is a string, so the signal does not change with each layout.
-  const mapSetText = computed(() => {
+  // The signal does not change with each layout.
+  const mapSet = computedValue<MapSet>(() => {
     const selection = record.selection.value;
     const ratio = globalThis.devicePixelRatio || 1;
     const isWhole = !selection || pairOf(selection, state.pair.value) === "all";
-    const set: MapSet = {
+    return {
       stack: selection?.stack.name ?? "",
       size:
         selection?.stack.sampled === undefined
@@ -172,9 +169,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
           : SAMPLED_SIZE,
       ...(isWhole ? {} : part.value),
     };
-    return JSON.stringify(set);
   });
-  const mapSet = computed<MapSet>(() => JSON.parse(mapSetText.value));
 
   const reordering = computed(() => {
     const name = state.order.value;
