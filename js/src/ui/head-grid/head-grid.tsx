@@ -63,7 +63,6 @@ export interface GridPainting {
 
 export interface HeadGridProps {
   store: HeadGridStore;
-  box: RefObject<HTMLDivElement | null>;
   label: string;
   /** Text in the corner, if the labels of the columns are only numbers. */
   corner?: string;
@@ -90,7 +89,8 @@ export interface HeadGridProps {
 }
 
 export function VirtualHeadGrid(props: HeadGridProps) {
-  const { store, box } = props;
+  const { store } = props;
+  const { box } = store;
   const hint = useSignal<Hint | null>(null);
   const outer = useRef<HTMLDivElement>(null);
   const grid = store.grid.value;
@@ -240,7 +240,7 @@ function gridActions({ store, open, onMove, actions }: HeadGridProps): KeyAction
  * head, to the row of `layer`.
  */
 function useScrolling(
-  { store, box, layer, scrollAgain }: HeadGridProps,
+  { store, layer, scrollAgain }: HeadGridProps,
   clicked: RefObject<ClickedHead | null>,
 ): void {
   const grid = store.grid.value;
@@ -253,7 +253,7 @@ function useScrolling(
     if (head && isSameHead(head, clicked.current) && layout?.cell === clicked.current?.cell) return;
     clicked.current = null;
     const at = grid && findCell(grid, head);
-    if (at && layout && box.current) scrollTo(box.current, layout, at, acrossToo);
+    if (at && layout && store.box.current) scrollTo(store.box.current, layout, at, acrossToo);
   };
   useEffect(() => {
     if (cursor) show(cursor, true);
@@ -409,7 +409,7 @@ function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
 const INCOMPLETE_DELAY_MS = 120;
 
 /** Paint the canvases of the grid with the data that is loaded. */
-function Painter({ store, box, painting }: HeadGridProps) {
+function Painter({ store, painting }: HeadGridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, readonly unknown[]>(), []);
   // Subscribe to the signals. When one of them changes, this component renders again, and paints
   // after the elements of the grid have changed.
@@ -419,10 +419,10 @@ function Painter({ store, box, painting }: HeadGridProps) {
   const paint = (partly: boolean): boolean => {
     const grid = store.grid.peek();
     const layout = store.layout.peek();
-    if (!box.current || !grid || !layout) return false;
+    if (!store.box.current || !grid || !layout) return false;
     let complete = true;
     const scale = globalThis.devicePixelRatio || 1;
-    for (const canvas of box.current.querySelectorAll("canvas")) {
+    for (const canvas of store.box.current.querySelectorAll("canvas")) {
       const row = grid.rows[Number(canvas.dataset.row)] ?? [];
       const cells = chunkOf(row, Number(canvas.dataset.chunk));
       const sources = painting.sources(cells);

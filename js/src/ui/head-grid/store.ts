@@ -4,6 +4,7 @@
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
+import { createRef } from "preact";
 import { computedValue } from "../view/state";
 import {
   findCell,
@@ -39,6 +40,8 @@ export function createHeadGrid(options: {
     return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
   };
   return {
+    /** Element of the scroll box, which has the focus. */
+    box: createRef<HTMLDivElement>(),
     /** Prefix of the element ids of the cells. */
     id: `av-grid-${instances++}`,
     grid,

@@ -1,7 +1,6 @@
 /** Grid of all heads. */
 
 import type { Signal } from "@preact/signals";
-import { useRef } from "preact/hooks";
 import { paintMarks } from "../../draw/canvas";
 import { isSameHead, type ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
@@ -16,7 +15,6 @@ interface GridProps extends AtlasProps {
 }
 
 export function AtlasGrid({ context, store, drawn }: GridProps) {
-  const box = useRef<HTMLDivElement>(null);
   const [table, grid, layout] = [store.table.value, store.grid.value, store.layout.value];
   const coloring = store.coloring.value;
   if (!table || !grid || !layout || !coloring) return null;
@@ -32,7 +30,6 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
   return (
     <VirtualHeadGrid
       store={store.heads}
-      box={box}
       label={`Heads of all layers${grid.columns ? "" : `, ${first} first`}`}
       corner="head"
       sparse={!few}

@@ -22,7 +22,6 @@ interface GridProps {
 }
 
 export function CompareGrid({ context, store }: GridProps) {
-  const box = useRef<HTMLDivElement>(null);
   const selection = store.selection.value;
   const grid = store.grid.value;
   const layout = store.layout.value;
@@ -32,7 +31,6 @@ export function CompareGrid({ context, store }: GridProps) {
   return (
     <VirtualHeadGrid
       store={store.heads}
-      box={box}
       label={
         grid.columns
           ? "Distances of all layers and their heads"

@@ -1,6 +1,5 @@
 /** Grid of thumbnails of all heads. */
 
-import type { RefObject } from "preact";
 import { headColor } from "../../ui/colors/palette";
 import { EffectBar } from "../../ui/effects/bar";
 import type { HeadGrid, ScoredHead } from "../../ui/head-grid/grid";
@@ -13,12 +12,12 @@ import { paintRow } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
-export function ModelGrid(props: {
+interface GridProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  box: RefObject<HTMLDivElement | null>;
-}) {
-  const { context, store, box } = props;
+}
+
+export function ModelGrid({ context, store }: GridProps) {
   const grid = store.grid.value;
   const layout = store.layout.value;
   if (!grid || !layout) return null;
@@ -31,7 +30,6 @@ export function ModelGrid(props: {
   return (
     <VirtualHeadGrid
       store={store.heads}
-      box={box}
       label={
         grid.columns
           ? "Layers and their heads"

@@ -49,7 +49,6 @@ const KEYS = [
 
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const store = useMemo(() => createModelStore(context), []);
-  const box = useRef<HTMLDivElement>(null);
   const section = useRef<HTMLElement>(null);
   const entries = useExports(context, {
     name: "model-view",
@@ -115,7 +114,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       }
     >
       <div class={`av-model${store.beside.value ? " av-detail-beside" : ""}`}>
-        <ModelGrid context={context} store={store} box={box} />
+        <ModelGrid context={context} store={store} />
         {store.showsDetail.value && (
           // `key` replaces the detail when another stack is chosen, because its tokens differ. A
           // run with an intervention has the same tokens, so the detail stays while weights load.
@@ -127,7 +126,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
             onClose={() => {
               store.close();
               // Focusing must not scroll the page.
-              box.current?.focus({ preventScroll: true });
+              store.heads.box.current?.focus({ preventScroll: true });
             }}
           />
         )}

@@ -4,7 +4,6 @@
  */
 
 import { untracked } from "@preact/signals";
-import { useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
 import { Choice } from "../../../ui/controls/fields";
 import { type HeadIndex, isSameHead } from "../../../ui/head-grid/grid";
@@ -58,7 +57,6 @@ export function OverviewOrder({ context, overview }: Pick<OverviewProps, "contex
 }
 
 function Tiles({ context, store, overview }: OverviewProps) {
-  const box = useRef<HTMLDivElement>(null);
   const grid = overview.grid.value;
   const layout = overview.layout.value;
   const zoom = (by: number, event: WheelEvent): void => {
@@ -66,7 +64,7 @@ function Tiles({ context, store, overview }: OverviewProps) {
     // The next events of the same gesture zoom into the plot of the head.
     if (head && by < 0) overview.open(head);
   };
-  useZoomWheel(box, zoom, [grid === null]);
+  useZoomWheel(overview.heads.box, zoom, [grid === null]);
   if (!grid || !layout) return null;
   const [trust, plots, look] = [store.trust.value, overview.plots.value, overview.look.value];
   const opened = context.state.heads.value.length > 0 ? store.head.value : null;
@@ -83,7 +81,6 @@ function Tiles({ context, store, overview }: OverviewProps) {
   return (
     <VirtualHeadGrid
       store={overview.heads}
-      box={box}
       label={
         grid.columns
           ? "Layers and their heads"
