@@ -4,9 +4,9 @@
  * difference.
  */
 
-import { effect, useComputed } from "@preact/signals";
+import { useComputed, useSignalEffect } from "@preact/signals";
 import type { ComponentType } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
@@ -75,17 +75,13 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
     csvLabel: "Head’s weights, CSV",
   });
 
-  useEffect(
-    () =>
-      effect(() => {
-        const selection = store.selection.value;
-        const allDrawn = panes.areDrawn(store.panes.value);
-        const at = selection && `${selection.stack.name}:${selection.layer}`;
-        const done = at !== null && store.gridDrawn.value === at && allDrawn && store.settled.value;
-        context.setDrawn(done ? `compare:${at}` : null);
-      }),
-    [],
-  );
+  useSignalEffect(() => {
+    const selection = store.selection.value;
+    const allDrawn = panes.areDrawn(store.panes.value);
+    const at = selection && `${selection.stack.name}:${selection.layer}`;
+    const done = at !== null && store.gridDrawn.value === at && allDrawn && store.settled.value;
+    context.setDrawn(done ? `compare:${at}` : null);
+  });
 
   const selection = store.selection.value;
   const grid = store.grid.value;

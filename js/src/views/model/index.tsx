@@ -3,9 +3,9 @@
  * map of a head is its attention matrix, pooled to few cells for the thumbnail.
  */
 
-import { effect, useComputed } from "@preact/signals";
+import { useComputed, useSignalEffect } from "@preact/signals";
 import type { RefObject } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { ColorLegend } from "../../ui/colors/legend";
 import { bound, Choice } from "../../ui/controls/fields";
@@ -71,16 +71,12 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   });
 
   // Report the view as drawn only after both the grid and the detail are drawn.
-  useEffect(
-    () =>
-      effect(() => {
-        const drawnId = store.drawnId.value;
-        const detail = !store.showsDetail.value || store.detailDrawn.value;
-        const done = store.gridDrawn.value === drawnId && detail && !store.reordering.value;
-        context.setDrawn(done ? drawnId : null);
-      }),
-    [],
-  );
+  useSignalEffect(() => {
+    const drawnId = store.drawnId.value;
+    const detail = !store.showsDetail.value || store.detailDrawn.value;
+    const done = store.gridDrawn.value === drawnId && detail && !store.reordering.value;
+    context.setDrawn(done ? drawnId : null);
+  });
 
   const summary = useComputed(() => {
     const [selection, grid] = [store.selection.value, store.grid.value];
@@ -138,25 +134,17 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
 
 /** Scroll to the detail of a head when it is drawn below the grid after a click on the head. */
 function useDetailInSight(store: ModelStore, section: RefObject<HTMLElement | null>): void {
-  useEffect(
-    () =>
-      effect(() => {
-        if (!store.mustShowDetail.value || !store.detailDrawn.value) return;
-        store.mustShowDetail.value = false;
-        // A detail beside the grid is visible. Scrolling would move the clicked cell away from the
-        // pointer.
-        if (store.beside.peek()) return;
-        const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-        // The captions below the heat map appear in the next frame.
-        requestAnimationFrame(() =>
-          section.current?.scrollIntoView({
-            block: "nearest",
-            behavior: calm ? "auto" : "smooth",
-          }),
-        );
-      }),
-    [],
-  );
+  useSignalEffect(() => {
+    if (!store.mustShowDetail.value || !store.detailDrawn.value) return;
+    store.mustShowDetail.value = false;
+    // A detail beside the grid is visible. Scrolling would move the clicked cell away from the
+    // pointer.
+    if (store.beside.peek()) return;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const behavior = calm ? "auto" : "smooth";
+    // The captions below the heat map appear in the next frame.
+    requestAnimationFrame(() => section.current?.scrollIntoView({ block: "nearest", behavior }));
+  });
 }
 
 /** Load the maps of all heads for an export. @throws Error if nothing is drawn yet. */
