@@ -3,7 +3,8 @@
  * one member, or the difference of two members.
  */
 
-import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { TokenList } from "../../client/protocol";
 import { isPrinted } from "../../draw/figure-request";
 import { niceMaximum } from "../../ui/colors/color-scales";
 import { createSharedScale } from "../../ui/colors/shared-scale";
@@ -118,8 +119,9 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       missing: missingQueries(now),
     };
   });
-  const answered = record.answer(question, (asked, ended) => loadMoved(source, asked, ended));
-  const settled = computed(() => same(answered.value?.question ?? null, question.value));
+  const answered = record.currentAnswer(question, async (asked, ended) => ({
+    moved: await loadMoved(source, asked, ended),
+  }));
 
   const panes = computed<PaneName[]>(() => {
     const now = selection.value;
@@ -173,9 +175,9 @@ export function createCompareStore(context: ViewContext<CompareState>) {
      * Attention that moved for the pinned query, or for the query that changed most. Null if it is
      * not loaded or not available.
      */
-    moved: computed(() => (settled.value ? (answered.value?.answer ?? null) : null)),
+    moved: computed(() => answered.value?.moved ?? null),
     /** Whether the request for `moved` was answered for the current selection. */
-    settled,
+    settled: computed(() => answered.value !== null),
     /** Distances of the chosen head from the same head of the first member, one for each member. */
     trend: computed<(number | null)[]>(() => {
       const now = selection.value;
@@ -226,14 +228,14 @@ export function withGaps(
 ): Selection {
   const missing = now.compared.missing[name === "a" ? 0 : now.member];
   if (!missing || name === "difference") return paneSelection;
-  const special = (of: number[], more: number[]): number[] => [...new Set([...of, ...more])];
+  const withSpecial = (tokens: TokenList, more: number[]): TokenList => ({
+    ...tokens,
+    special: [...new Set([...tokens.special, ...more])],
+  });
   return {
     ...paneSelection,
-    queries: {
-      ...paneSelection.queries,
-      special: special(paneSelection.queries.special, missing.queries),
-    },
-    keys: { ...paneSelection.keys, special: special(paneSelection.keys.special, missing.keys) },
+    queries: withSpecial(paneSelection.queries, missing.queries),
+    keys: withSpecial(paneSelection.keys, missing.keys),
   };
 }
 
@@ -246,22 +248,20 @@ function headsOf(
   current: ReadonlySignal<HeadIndex | null>,
 ): Signal<number[]> {
   const heads = signal<number[]>([]);
-  const stops = [
-    effect(() => {
-      const now = current.value;
-      if (now && !same(heads.peek(), [now.head])) heads.value = [now.head];
-    }),
-    effect(() => {
-      const chosen = heads.value;
-      const now = current.peek();
-      if (!now || same(chosen, [now.head])) return;
-      const other = chosen.find((head) => head !== now.head);
-      if (other === undefined) heads.value = [now.head];
-      else assign(context.state, { heads: [other] });
-    }),
-  ];
-  context.ended.addEventListener("abort", () => {
-    for (const stop of stops) stop();
+  const { live } = context.record;
+  live(() => {
+    const now = current.value;
+    if (now) assign({ heads }, { heads: [now.head] });
+    return undefined;
+  });
+  live(() => {
+    const chosen = heads.value;
+    const now = current.peek();
+    if (!now || same(chosen, [now.head])) return undefined;
+    const other = chosen.find((head) => head !== now.head);
+    if (other === undefined) heads.value = [now.head];
+    else assign(context.state, { heads: [other] });
+    return undefined;
   });
   return heads;
 }

@@ -5,7 +5,7 @@
  * grid of heads that are ordered by a score.
  */
 
-import type { StackDescription } from "../../client/protocol";
+import type { Range, StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { scoreText } from "../../ui/controls/heads";
 import { effectsInWords, headEffectInWords, shortEffectText } from "../../ui/effects/effects";
@@ -237,10 +237,8 @@ function thumbnailsInWords(
   const cell = store.layout.value?.cell ?? 0;
   const quantity = quantityOf(stack);
   const hasLines = state.thumbnails.value === "lines";
-  const [queries, keys] = [part.rows, part.columns].map(([start, stop]) => stop - start) as [
-    number,
-    number,
-  ];
+  const countOf = ([start, stop]: Range): number => stop - start;
+  const [queries, keys] = [countOf(part.rows), countOf(part.columns)];
   // If a thumbnail of the view has fewer pixels than its map has cells, each pixel shows several
   // cells. A figure shows all cells.
   const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));

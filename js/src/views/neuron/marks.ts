@@ -1,6 +1,7 @@
 /** Marks of the neuron view. Pure functions. */
 
 import { measureText } from "../../draw/canvas";
+import { textMark } from "../../draw/figure";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { inkColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
@@ -31,19 +32,13 @@ const TOKEN_SIZE = 13;
 const HEAD_SIZE = 12;
 
 /** Return a text in the font of tokens. */
-function text(
-  content: string,
-  x: number,
-  y: number,
-  fill: string,
-  more: Partial<TextMark> = {},
-): TextMark {
-  return { kind: "text", text: content, x, y, fill, size: TOKEN_SIZE, font: "token", ...more };
+function text(content: string, x: number, y: number, fill: string, more: Partial<TextMark> = {}) {
+  return textMark(content, x, y, fill, TOKEN_SIZE, { font: "token", ...more });
 }
 
 /** Return a text in the font and size of headings and notes. */
 function words(content: string, x: number, y: number, fill: string, more: Partial<TextMark> = {}) {
-  return text(content, x, y, fill, { font: "text", size: HEAD_SIZE, ...more });
+  return textMark(content, x, y, fill, HEAD_SIZE, more);
 }
 
 /** Return the label of a token, shortened to the width of the column of tokens. */
@@ -250,11 +245,11 @@ function headMarks(drawn: DrawnTable): Mark[] {
     const right = productsLeft + other.x + other.width;
     marks.push(heading(`+ ${dimensions.others.length}`, right, head, { align: "end", size: 11 }));
   }
-  numbers.forEach(({ column, right }, i) => {
-    const isCappedLogit = column === "capped" && i === numbers.length - 1;
-    const name = isCappedLogit ? "= capped" : COLUMN_NAMES[column];
+  for (const { column, right } of numbers) {
+    // Without a bias, the capped sum is the logit.
+    const name = column === "capped" && !header.has_bias ? "= capped" : COLUMN_NAMES[column];
     marks.push(heading(name, right, head, { align: "end" }));
-  });
+  }
   return [...marks, heading("softmax", bar.x, head)];
 }
 
