@@ -34,7 +34,7 @@ import {
   type Projecting,
 } from "./client/requests";
 import { binCaption, largestOf } from "./mean/marks";
-import { type Context, type EmbeddingState, placingOf, projectingOf } from "./state";
+import { type Context, type EmbeddingState, pictureOf, placingOf, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
 import { trustInWords } from "./trust";
 
@@ -109,9 +109,8 @@ export function linesCoverageInWords(isKey: boolean, lines: Lines | null): strin
  */
 export function problemOf(context: Context, store: EmbeddingStore): string | null {
   const plot = store.projection.value;
-  const isShown =
-    context.state.enlarged.value && plot && isSameHead(plot.request, store.head.value);
-  return isShown ? plot.problem : null;
+  const { enlarged } = context.state;
+  return enlarged.value && plot && isSameHead(plot.request, store.head.value) ? plot.problem : null;
 }
 
 /** Return the subtitle: the stack, the number of texts and the number of points. */
@@ -119,12 +118,11 @@ export function subtitleOf(context: Context, store: EmbeddingStore): string {
   const corpus = store.corpus.value;
   const selection = context.record.selection.value;
   if (!corpus || !selection) return "";
-  const parts = [
-    stackName(selection.stack.name),
+  const [texts, points] = [
     several(corpus.numTexts, unitOf(corpus)),
     several(corpus.count, "point"),
   ];
-  return parts.join(" · ");
+  return `${stackName(selection.stack.name)} · ${texts} · ${points}`;
 }
 
 /** Return the result of the search in one sentence, or "" without a search. */
@@ -198,8 +196,8 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   const { state, record } = context;
   const [corpus, selection] = [store.corpus.value, record.selection.value];
   if (!corpus || !selection) return "";
-  const [chosen, enlarged] = [store.chosen.value, state.enlarged.value];
-  if (enlarged && state.content.value === "aggregate") {
+  const [chosen, picture] = [store.chosen.value, pictureOf(state)];
+  if (picture === "mean") {
     const mean = store.mean.current.value;
     if (!mean || !largestOf(mean)) return "";
     return aggregateInWords(mean, store.mean.textsAt({ row: mean.rows - 1, column: 0 }));
@@ -207,7 +205,7 @@ export function coverageOf(context: Context, store: EmbeddingStore, live = true)
   const { stack, layer } = selection;
   const { caveats } = corpus.facts;
   const ofColors = store.colors.value?.note ?? "";
-  if (!enlarged) {
+  if (picture === "overview") {
     const stride = store.overview.value?.stride ?? 1;
     return joined(
       rolesInWords(record.roles.value, stack),
@@ -262,11 +260,10 @@ function methodOf(context: Context, store: EmbeddingStore): string {
 export function summaryOf(context: Context, store: EmbeddingStore): string {
   const selection = context.record.selection.value;
   if (!selection || !store.corpus.value) return "";
-  const { enlarged, content } = context.state;
-  const plotted = enlarged.value && content.value === "plot" && !problemOf(context, store);
+  const plotted = pictureOf(context.state) === "plot" && !problemOf(context, store);
   const trust = store.headTrust.value;
   return joined(
-    enlarged.value ? `${capital(stackName(selection.stack.name))}.` : "",
+    context.state.enlarged.value ? `${capital(stackName(selection.stack.name))}.` : "",
     sentenceOf(context, store, false),
     plotted && trust ? trustInWords(trust) : "",
   );
@@ -326,12 +323,10 @@ export function placingInWords(
   factor: number | null,
 ): string {
   const by = factor === null ? "" : ` (c = ${formatNumber(factor)})`;
-  const parts = [
-    scaling === "norms" ? `scaled by their norms${by}` : "not scaled",
-    translate ? "keys moved onto the queries" : "keys not moved",
-    ...(lift ? ["lifted, so that distances follow q·k exactly before the projection"] : []),
-  ];
-  return parts.join(", ");
+  const scaled = scaling === "norms" ? `scaled by their norms${by}` : "not scaled";
+  const moved = translate ? "keys moved onto the queries" : "keys not moved";
+  const lifted = ", lifted, so that distances follow q·k exactly before the projection";
+  return `${scaled}, ${moved}${lift ? lifted : ""}`;
 }
 
 /** Return the number of positions in the widest bin. */
@@ -353,15 +348,10 @@ function partOf(count: number, total: number, one: string, many = `${one}s`): st
  */
 export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): string {
   const { texts, queries, of_queries: ofQueries } = mean;
-  const sample =
-    queries < ofQueries
-      ? `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`
-      : "";
+  const ofThese = `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`;
+  const sample = queries < ofQueries ? ofThese : "";
   const [down, across] = [widest(mean.query_edges), widest(mean.key_edges)];
-  const bins =
-    Math.max(down, across) > 1
-      ? `A cell is the mean over at most ${down} × ${across} positions.`
-      : "";
+  const bins = `A cell is the mean over at most ${down} × ${across} positions.`;
   const long =
     texts < 2 || numInLastRow === texts
       ? ""
@@ -371,7 +361,7 @@ export function aggregateInWords(mean: Aggregate, numInLastRow: number | null): 
   const error = meanError(mean, largestOf(mean)?.weight ?? 0);
   return joined(
     `Mean over ${partOf(texts, mean.of_texts, "text")}${sample}${long}.`,
-    bins,
+    Math.max(down, across) > 1 ? bins : "",
     error > 0 ? `Means are exact to ${plainNumber(roundedUp(error))}.` : "",
   );
 }
@@ -418,15 +408,15 @@ function caveatsInWords(
   numLayers: number,
   moved: boolean,
 ): string {
-  const sentences = caveats
+  return caveats
     .filter(({ layers }) => layer === null || layers.includes(layer))
     .filter(({ kind }) => moved || kind !== "moving")
     .map(({ layers, words }) => {
       const sentence = /[.!?]$/.test(words) ? words : `${words}.`;
       const needsLayers = layer === null && layers.length < numLayers;
       return needsLayers ? `${layersInWords(layers)}: ${sentence}` : sentence;
-    });
-  return sentences.join(" ");
+    })
+    .join(" ");
 }
 
 /** Return "Layer 3", "Layers 0 to 5" or "Layers 0, 2, 4". */

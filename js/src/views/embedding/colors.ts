@@ -40,6 +40,27 @@ export interface Coloring {
 }
 
 /**
+ * Return the colours and shapes of points for their dots.
+ *
+ * @param order numbers of the points in drawing order, divided by `stride`.
+ */
+export function lookOf(
+  order: Uint32Array,
+  { isKey }: Pick<Corpus, "isKey">,
+  { index, palette }: Pick<Coloring, "index" | "palette">,
+  stride = 1,
+) {
+  const [color, shape] = [new Uint8Array(order.length), new Uint8Array(order.length)];
+  order.forEach((point, i) => {
+    color[i] = index[point * stride] ?? 0;
+    shape[i] = isKey(point * stride) ? 1 : 0;
+  });
+  return { color, shape, colors: palette as readonly string[] };
+}
+
+export type Look = ReturnType<typeof lookOf>;
+
+/**
  * Return the entries of the legend: first the shapes of the drawn kinds of points, then the colours.
  */
 export function legendEntries(

@@ -22,7 +22,14 @@ import { createOverviewStore } from "./overview/store";
 import { EmbeddingPlot, type PlotProps, plotShortcuts } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
 import { PlotTools } from "./plot/tools";
-import { type Context, EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./state";
+import {
+  type Context,
+  EMBEDDING_DEFAULTS,
+  EMBEDDING_HASH,
+  type EmbeddingState,
+  type Picture,
+  pictureOf,
+} from "./state";
 import { createEmbeddingStore, type EmbeddingProps } from "./store";
 import { TextPane } from "./text";
 
@@ -66,13 +73,13 @@ export function EmbeddingView({ context }: { context: Context }) {
   const plot = useMemo(() => createPlotStore(context, store, plotWidth), []);
   const entries = useExports(context, embeddingExports(context, store, overview, plot));
   const summary = useComputed(() => summaryOf(context, store));
-  const [enlarged, content] = [state.enlarged.value, state.content.value];
-  const keys = !enlarged
-    ? ALL_KEYS
-    : content === "aggregate"
-      ? meanShortcuts({ context, store })
-      : [...WORDS, ...plotShortcuts({ context, store, plot })];
-  useFocusFollowing(context, `${enlarged} ${content}`);
+  const picture = pictureOf(state);
+  const keys = {
+    overview: () => ALL_KEYS,
+    plot: () => [...WORDS, ...plotShortcuts({ context, store, plot })],
+    mean: () => meanShortcuts({ context, store }),
+  }[picture]();
+  useFocusFollowing(context, picture);
   return (
     <ViewFrame
       context={context}
@@ -87,7 +94,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       options={
         <>
           <EmbeddingControls context={context} store={store} />
-          {!enlarged && context.controls.value === "compact" && (
+          {picture === "overview" && context.controls.value === "compact" && (
             <div class="av-row av-options">
               <OverviewOrder context={context} overview={overview} />
             </div>
@@ -97,17 +104,17 @@ export function EmbeddingView({ context }: { context: Context }) {
       work={<Progress context={context} store={store} />}
       footer={<EmbeddingFooter context={context} store={store} />}
     >
-      {enlarged ? (
-        <OneHead context={context} store={store} plot={plot} width={plotWidth} />
-      ) : (
+      {picture === "overview" ? (
         <EmbeddingOverview context={context} store={store} overview={overview} />
+      ) : (
+        <OneHead context={context} store={store} plot={plot} width={plotWidth} />
       )}
     </ViewFrame>
   );
 }
 
 /** If the keyboard focus was in the removed content, move it to the new content. */
-function useFocusFollowing({ root }: Context, picture: string): void {
+function useFocusFollowing({ root }: Context, picture: Picture): void {
   // Check the focus while rendering, before the focused element is removed.
   const had = root.matches(":focus-within");
   useEffect(() => {
@@ -121,7 +128,7 @@ function OneHead({ width, ...props }: PlotProps & { width: ReadonlySignal<number
   const { context, store } = props;
   const isBeside = width.value < context.width.value;
   // The mean covers all texts, so no text is shown.
-  const isMean = context.state.content.value === "aggregate";
+  const isMean = pictureOf(context.state) === "mean";
   return (
     <div class={`av-embedding-one${isBeside ? " av-embedding-beside" : ""}`}>
       <div class="av-embedding-main" style={{ width: `${width.value}px` }}>

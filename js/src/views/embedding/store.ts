@@ -182,15 +182,14 @@ function createChosenPoint({ state, record }: Context, corpus: ReadonlySignal<Co
     }),
     choose: (point: number | null): void => {
       const points = corpus.peek();
-      const [text, position] =
-        points && point !== null ? [points.textOf(point), points.positionOf(point)] : [null, null];
+      const none = { text: null, token: null, key: null };
       // Set only one of `token` and `key`, so that they show whether the point is a query or a key.
-      const isKey = points && point !== null && points.isKey(point);
-      assign(state, {
-        text,
-        token: isKey ? null : position,
-        key: isKey ? position : null,
-      });
+      const chosen = points &&
+        point !== null && {
+          text: points.textOf(point),
+          [points.isKey(point) ? "key" : "token"]: points.positionOf(point),
+        };
+      assign(state, { ...none, ...chosen });
     },
   };
 }

@@ -41,9 +41,8 @@ export function meanShortcuts({ context, store }: EmbeddingProps): Shortcut[] {
         column: from ? clip(from.column + step * across, aggregate.columns) : 0,
       };
     };
-  const [up, down] = [move(-1, 0), move(1, 0)];
-  const [left, right] = [move(0, -1), move(0, 1)];
-  const arrows = { ArrowUp: up, ArrowDown: down, ArrowLeft: left, ArrowRight: right };
+  const vertical = { ArrowUp: move(-1, 0), ArrowDown: move(1, 0) };
+  const arrows = { ...vertical, ArrowLeft: move(0, -1), ArrowRight: move(0, 1) };
   const leave = (): void => {
     if (mean.hovered.peek()) mean.hovered.value = null;
     else assign(context.state, { content: "plot" });

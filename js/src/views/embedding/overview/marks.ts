@@ -9,7 +9,7 @@ import { fittedName, type HeadRole } from "../../../ui/head-grid/head-roles";
 import { gridMarks } from "../../../ui/head-grid/marks";
 import { headName } from "../../../ui/text/captions";
 import type { Corpus, OverviewHead } from "../client/requests";
-import type { Coloring } from "../colors";
+import { type Coloring, lookOf } from "../colors";
 import { countAtMedian } from "../plot/cloud";
 import { headKey } from "../state";
 import { figuresInShort, strengthOf, type TrustMap } from "../trust";
@@ -28,7 +28,7 @@ export function tileLook(
   mixed: Uint32Array,
   stride: number,
   corpus: Pick<Corpus, "isKey">,
-  { index, palette }: Pick<Coloring, "index" | "palette">,
+  coloring: Pick<Coloring, "index" | "palette">,
   standing: Uint8Array | null,
 ) {
   const isFront = (point: number): boolean => standing?.[point * stride] === 1;
@@ -37,9 +37,7 @@ export function tileLook(
   return {
     /** Indices of the overview's points in drawing order. */
     order,
-    color: Uint8Array.from(order, (point) => index[point * stride] as number),
-    shape: Uint8Array.from(order, (point) => (corpus.isKey(point * stride) ? 1 : 0)),
-    colors: palette as readonly string[],
+    ...lookOf(order, corpus, coloring, stride),
     /** Number of points that stand out, which are the last ones. */
     numStanding: front.length,
     /** Whether a search or a lasso is active, even if none of the overview's points match. */

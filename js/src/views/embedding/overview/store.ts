@@ -37,14 +37,10 @@ export function createOverviewStore(context: Context, store: EmbeddingStore) {
     return overview && mixedOrder(overview.points, (point) => store.shown(point * overview.stride));
   });
   const look = computed(() => {
-    const [corpus, overview, colors] = [
-      store.corpus.value,
-      store.overview.value,
-      store.colors.value,
-    ];
-    return corpus && overview && mixed.value && colors
-      ? tileLook(mixed.value, overview.stride, corpus, colors, store.standing.value)
-      : null;
+    const [corpus, overview, colors] = [store.corpus, store.overview, store.colors];
+    if (!corpus.value || !overview.value || !mixed.value || !colors.value) return null;
+    const { stride } = overview.value;
+    return tileLook(mixed.value, stride, corpus.value, colors.value, store.standing.value);
   });
   return {
     order,

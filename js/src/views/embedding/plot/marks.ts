@@ -10,7 +10,7 @@ import { type DotsMark, fontOf, type Mark, type Scene, sceneOf } from "../../../
 import type { Palette } from "../../../ui/colors/palette";
 import { fitLabel } from "../../../ui/text/labels";
 import type { Corpus, Lines } from "../client/requests";
-import type { Coloring } from "../colors";
+import type { Look } from "../colors";
 import {
   type Cloud,
   type Lasso,
@@ -20,16 +20,6 @@ import {
   radiusOf,
   type Turn,
 } from "./cloud";
-
-/** Return the colours and shapes of a cloud, in drawing order. */
-export function lookOf({ count, points }: Cloud, corpus: Corpus, coloring: Coloring) {
-  const [color, shape] = [new Uint8Array(count), new Uint8Array(count)];
-  points.forEach((point, i) => {
-    color[i] = coloring.index[point] ?? 0;
-    shape[i] = corpus.isKey(point) ? 1 : 0;
-  });
-  return { color, shape, colors: coloring.palette as readonly string[] };
-}
 
 /** A cloud on the screen, and everything else that its marks depend on. */
 export interface Shown {
@@ -44,7 +34,7 @@ export interface Shown {
 /** Return the dots of all points. Their radius and opacity depend on the number of points. */
 export function cloudMark(
   cloud: Cloud,
-  look: ReturnType<typeof lookOf>,
+  look: Look,
   projected: Projected,
   room: Room,
   zoom: number,

@@ -80,12 +80,11 @@ export function EmbeddingPlot(props: PlotProps) {
   };
   useEffect(() => () => hover(null), []);
 
-  const onWheel = (by: number, event: WheelEvent): void => {
+  useZoomWheel(element, (by, event) => {
     pointer.value = null;
     const factor = Math.exp(-Math.max(-90, Math.min(90, by)) * WHEEL);
     plot.zoomBy(factor, pointIn(element.current, event));
-  };
-  useZoomWheel(element, onWheel);
+  });
 
   // Dragging does not move a two-dimensional plot while it shows all points. A finger then scrolls
   // the page instead.

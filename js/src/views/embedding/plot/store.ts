@@ -4,6 +4,7 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { type Scene, sceneOf } from "../../../draw/marks";
 import { assign } from "../../../ui/view/state";
 import { problemOf } from "../captions";
+import { lookOf } from "../colors";
 import type { Context } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
@@ -26,7 +27,6 @@ import {
   cloudMark,
   hoverMarks,
   lassoMarks,
-  lookOf,
   problemScene,
   type Shown,
   type Standing,
@@ -81,7 +81,7 @@ export function createPlotStore(
 
   const look = computed(() => {
     const [points, corpus, colors] = [cloud.value, store.corpus.value, store.colors.value];
-    return points && corpus && colors && lookOf(points, corpus, colors);
+    return points && corpus && colors && lookOf(points.points, corpus, colors);
   });
   const shown = computed<Shown | null>(() => {
     const [points, corpus] = [cloud.value, store.corpus.value];

@@ -1,6 +1,6 @@
 /** The row above an enlarged head: its name and trust figures, and buttons. */
 
-import type { ComponentChildren } from "preact";
+import type { ComponentProps } from "preact";
 import { isSameHead } from "../../../ui/head-grid/grid";
 import { capital, headName } from "../../../ui/text/captions";
 import { assign } from "../../../ui/view/state";
@@ -15,29 +15,19 @@ export function PlotTools({ context, store, plot }: PlotProps) {
   if (!head || !stack) return null;
   const trust = store.headTrust.value;
   const to = (layers: number, heads: number, sign: string) => {
-    const neighbour = store.neighbourOf(layers, heads) ?? head;
+    const neighbour = store.neighbourOf(layers, heads);
     const none = isSameHead(neighbour, head);
-    return (
-      <Tool
-        label={none ? "no head" : headName(neighbour)}
-        disabled={none}
-        onClick={() => store.neighbour(layers, heads)}
-      >
-        {sign}
-      </Tool>
-    );
+    const label = none || !neighbour ? "no head" : headName(neighbour);
+    const show = () => store.neighbour(layers, heads);
+    return <Tool label={label} disabled={none} onClick={show} sign={sign} />;
   };
-  const dragging = (kind: typeof tool.value, name: string, effect: string) => (
-    <Tool
-      label={`${name}: dragging ${effect}`}
-      pressed={tool.value === kind}
-      onClick={() => {
-        tool.value = kind;
-      }}
-    >
-      {name}
-    </Tool>
-  );
+  const dragging = (kind: typeof tool.value, name: string, effect: string) => {
+    const choose = () => {
+      tool.value = kind;
+    };
+    const props = { label: `${name}: dragging ${effect}`, "aria-pressed": tool.value === kind };
+    return <Tool {...props} onClick={choose} sign={name} />;
+  };
   const plotted = state.content.value === "plot";
   return (
     <div class="av-embedding-tools">
@@ -77,15 +67,9 @@ export function PlotTools({ context, store, plot }: PlotProps) {
           </fieldset>
           {/* The zoom buttons are outside of the plot, because they would hide points. */}
           <fieldset class="av-segments" aria-label="Zoom">
-            <Tool label="Zoom in" onClick={() => plot.zoomBy(ZOOM)}>
-              +
-            </Tool>
-            <Tool label="Zoom out" onClick={() => plot.zoomBy(1 / ZOOM)}>
-              −
-            </Tool>
-            <Tool label="Fit: show all points" onClick={plot.fit}>
-              Fit
-            </Tool>
+            <Tool label="Zoom in" onClick={() => plot.zoomBy(ZOOM)} sign="+" />
+            <Tool label="Zoom out" onClick={() => plot.zoomBy(1 / ZOOM)} sign="−" />
+            <Tool label="Fit: show all points" onClick={plot.fit} sign="Fit" />
           </fieldset>
         </>
       )}
@@ -93,23 +77,15 @@ export function PlotTools({ context, store, plot }: PlotProps) {
   );
 }
 
-function Tool(props: {
-  label: string;
-  pressed?: boolean;
-  disabled?: boolean;
-  onClick: () => void;
-  children: ComponentChildren;
-}) {
+/** Button with a sign, and with its effect as the name. */
+function Tool({
+  label,
+  sign,
+  ...props
+}: { label: string; sign: string } & ComponentProps<"button">) {
   return (
-    <button
-      type="button"
-      aria-label={props.label}
-      title={props.label}
-      aria-pressed={props.pressed}
-      disabled={props.disabled ?? false}
-      onClick={props.onClick}
-    >
-      {props.children}
+    <button type="button" aria-label={label} title={label} {...props}>
+      {sign}
     </button>
   );
 }

@@ -2,6 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { LineMark, Mark } from "../../../../src/draw/marks";
 import { PALETTES } from "../../../../src/ui/colors/palette";
 import type { Lines } from "../../../../src/views/embedding/client/requests";
+import { lookOf } from "../../../../src/views/embedding/colors";
 import {
   createCloud,
   mixedOrder,
@@ -11,7 +12,6 @@ import {
 import {
   cloudMark,
   labelsOf,
-  lookOf,
   type Shown,
   standingMarks,
 } from "../../../../src/views/embedding/plot/marks";
@@ -34,7 +34,7 @@ function shownOf(shows: (point: number) => boolean = () => true): Shown {
     labelOf: () => null,
   };
   const projected = project(cloud, wholeCamera(2), ROOM);
-  const dots = cloudMark(cloud, lookOf(cloud, corpus, colors), projected, ROOM, 1);
+  const dots = cloudMark(cloud, lookOf(cloud.points, corpus, colors), projected, ROOM, 1);
   return { corpus, cloud, dots, zoom: 1, palette };
 }
 
