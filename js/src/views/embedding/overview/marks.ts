@@ -3,15 +3,14 @@
 import { DOTS_PAINTER } from "../../../draw/dots";
 import { textMark } from "../../../draw/figure";
 import { type DotsMark, type Mark, type Scene, sceneOf } from "../../../draw/marks";
-import type { Palette } from "../../../ui/colors/palette";
-import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
-import { fittedName, type HeadRole } from "../../../ui/head-grid/head-roles";
+import type { HeadGrid } from "../../../ui/head-grid/grid";
+import { fittedName } from "../../../ui/head-grid/head-roles";
 import { gridMarks } from "../../../ui/head-grid/marks";
 import { headName } from "../../../ui/text/captions";
 import type { Corpus, OverviewHead } from "../client/requests";
 import { type Coloring, lookOf } from "../colors";
 import { countAtMedian } from "../plot/cloud";
-import { headKey } from "../state";
+import { type Context, headKey } from "../state";
 import { figuresInShort, strengthOf, type TrustMap } from "../trust";
 import type { TileLayout } from "./layout";
 
@@ -127,16 +126,14 @@ export function tileDots(
 }
 
 /** Return the scene of the complete grid, including tiles outside of the visible part. */
-export function overviewScene(picture: {
-  grid: HeadGrid;
-  layout: TileLayout;
-  look: TileLook;
-  heads: ReadonlyMap<string, OverviewHead>;
-  trust: TrustMap;
-  palette: Palette;
-  roleOf: (head: HeadIndex) => HeadRole | null;
-}): Scene {
-  const { grid, layout, look, heads, trust, palette, roleOf } = picture;
+export function overviewScene(
+  { palette: { value: palette }, record }: Pick<Context, "palette" | "record">,
+  grid: HeadGrid,
+  layout: TileLayout,
+  look: TileLook,
+  heads: ReadonlyMap<string, OverviewHead>,
+  trust: TrustMap,
+): Scene {
   const { cell } = layout;
   const front = gridMarks(grid, layout, palette, (tile, x, y) => {
     const head = heads.get(headKey(tile));
@@ -156,7 +153,7 @@ export function overviewScene(picture: {
     if (layout.named) label(headName(tile), palette.ink, 10);
     const size = layout.figures === "words" ? 10.5 : 9.5;
     label(head?.problem ? "" : figuresInShort(figures, layout.figures), palette.muted, size);
-    const role = roleOf(tile);
+    const role = record.roleOf(tile);
     if (role) label(fittedName(role.name, cell), palette.muted, 9.5);
     return marks;
   });

@@ -52,18 +52,11 @@ export function createOverviewStore(context: Context, store: EmbeddingStore) {
     look,
     open: ({ layer, head }: HeadIndex) => assign(state, { layer, heads: [head], enlarged: true }),
     /** Return the scene of all heads, or null if nothing is drawn yet. */
-    scene: () =>
-      grid.value && layout.value && look.value
-        ? overviewScene({
-            grid: grid.value,
-            layout: layout.value,
-            look: look.value,
-            heads: plots.value,
-            trust: store.trust.value,
-            palette: context.palette.value,
-            roleOf: record.roleOf,
-          })
-        : null,
+    scene: () => {
+      const [rows, places, dots] = [grid.value, layout.value, look.value];
+      if (!rows || !places || !dots) return null;
+      return overviewScene(context, rows, places, dots, plots.value, store.trust.value);
+    },
   };
 }
 
