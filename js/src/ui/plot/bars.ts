@@ -6,6 +6,7 @@
  * are swapped.
  */
 
+import { textMark } from "../../draw/figure";
 import { type Mark, type RectMark, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
 import { roundedUp } from "../exports/csv";
@@ -100,18 +101,12 @@ export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[]
     : [[direction, signs ? `±${number}` : number]];
   const withZero = size >= MIN_LENGTH_WITH_ZERO[standing ? "standing" : "lying"];
   const outwards = both && !standing && size < MIN_LENGTH_CENTRED;
-  const label = (text: string, side: number): Mark => ({
-    kind: "text",
-    text,
-    ...transposed(
-      { x: outwards ? zero + 2 * side : zero + side * size, y: standing ? at - 4 : at + 8 },
-      standing,
-    ),
-    fill: palette.muted,
-    size: LABEL_SIZE,
-    font: "text",
-    align: standing ? "end" : outwards ? (side < 0 ? "end" : "start") : "middle",
-  });
+  const label = (text: string, side: number): Mark => {
+    const along = zero + side * (outwards ? 2 : size);
+    const { x, y } = transposed({ x: along, y: standing ? at - 4 : at + 8 }, standing);
+    const align = standing ? "end" : outwards ? (side < 0 ? "end" : "start") : "middle";
+    return textMark(text, x, y, palette.muted, LABEL_SIZE, { align });
+  };
   const [x0, x1] = [both ? zero - size : zero, both ? zero + size : zero + reach];
   return [
     transposed({ kind: "line", x0, y0: at, x1, y1: at, stroke: palette.muted }, standing),
@@ -186,22 +181,16 @@ function numbersOf(group: BarGroup): Mark[] {
     if (isTiny(quantity, value)) return [];
     const side = sideOf(scale, value);
     const text = written(quantity, value);
-    const number = (
-      line: string,
-      x: number,
-      y: number,
-      align: "start" | "middle" | "end",
-    ): Mark => ({
-      ...{ kind: "text", text: line, x, y, align, size: NUMBER_SIZE, font: "text" },
-      fill: faded || Math.abs(value) < minProminent ? palette.muted : palette.ink,
-    });
+    const fill = faded || Math.abs(value) < minProminent ? palette.muted : palette.ink;
     if (standing) {
       const y = zero + side * (lengthOf(bar) + 8);
-      const second = note && number(note, middle, y + 11 * side, "middle");
-      return [number(text, middle, y, "middle"), ...(second ? [second] : [])];
+      const lines = note ? [text, note] : [text];
+      return lines.map((line, i) =>
+        textMark(line, middle, y + 11 * i * side, fill, NUMBER_SIZE, { align: "middle" }),
+      );
     }
     const x = zero + side * (lengthNear(token, side) + 5);
-    const whole = note ? `${text}, ${note}` : text;
-    return [number(whole, x, middle, side > 0 ? "start" : "end")];
+    const align = side > 0 ? "start" : "end";
+    return [textMark(note ? `${text}, ${note}` : text, x, middle, fill, NUMBER_SIZE, { align })];
   });
 }

@@ -5,7 +5,7 @@ import { measureText } from "../../draw/canvas";
 import { type Box, type Figure, joined, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, sceneOf, translate } from "../../draw/marks";
 import { csvText } from "../../ui/exports/csv";
-import { drawnYet, type Exports, viewFigure } from "../../ui/exports/exports";
+import { drawnYet, viewFigure } from "../../ui/exports/exports";
 import { type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import { roleBox } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
@@ -154,14 +154,4 @@ export function headsCsv(store: AtlasStore): string {
     columns.map(([name]) => name),
     everyHead(stack).map((head) => columns.map(([, cellOf]) => cellOf(head))),
   );
-}
-
-/** Return the functions and labels of the export menu. */
-export function atlasExports(context: Context, store: AtlasStore): Exports {
-  return {
-    name: "atlas",
-    figure: () => atlasFigure(context, store),
-    csv: () => headsCsv(store),
-    csvLabel: "Heads and their statistics, CSV",
-  };
 }

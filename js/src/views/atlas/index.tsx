@@ -15,7 +15,7 @@ import css from "./atlas.css";
 import { ClassTable } from "./classes";
 import { AtlasControls, MatchedHeads, SearchWork } from "./controls";
 import { EdgeList } from "./edges";
-import { atlasExports } from "./figure";
+import { atlasFigure, headsCsv } from "./figure";
 import { AtlasGrid } from "./grid";
 import { ChosenHead, Figures } from "./head";
 import { AtlasLegend } from "./legend";
@@ -58,7 +58,12 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
     return beside.value ? Math.min(all - MIN_HEAD - GAP, Math.floor(all * 0.54)) : all;
   });
   const store = useMemo(() => createAtlasStore(context, gridWidth), []);
-  const entries = useExports(context, atlasExports(context, store));
+  const entries = useExports(context, {
+    name: "atlas",
+    figure: () => atlasFigure(context, store),
+    csv: () => headsCsv(store),
+    csvLabel: "Heads and their statistics, CSV",
+  });
   const summary = useComputed(() => store.captions.value?.sentence ?? "");
   useEffect(
     () =>
