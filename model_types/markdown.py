@@ -18,9 +18,16 @@ def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def short(text: str, length: int = 170) -> str:
-    """Shorten a text to at most `length` characters, between two words. Escape "<"."""
+    """Return `text` in one line of at most `length` characters, with "<" as "&lt;".
+
+    A longer text is cut at the last space that leaves room for " …", which is then added. If it has
+    no such space, it is cut within a word.
+    """
     text = " ".join(text.split()).replace("<", "&lt;")
-    return text if len(text) <= length else text[: length - 1].rsplit(" ", 1)[0] + " …"
+    if len(text) <= length:
+        return text
+    words, space, _ = text[: length - 1].rpartition(" ")
+    return (words if space else text[: length - 2]) + " …"
 
 
 def number(value: float | None) -> str:

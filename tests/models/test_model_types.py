@@ -16,6 +16,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from model_types.cases import Case, cases_of
 from model_types.check import check
 from model_types.compare import TOLERANCE
+from model_types.markdown import short
 from model_types.rows import Row
 
 # The seven rows are text encoders, text decoders, decoders with experts or unusual layers,
@@ -145,6 +146,20 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
         assert change.gate != "refused" or change.reason.startswith("changes: ")
         # If effects were computed in half precision, the noise would be about 1e-3.
         assert change.noise is None or change.noise < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("text", "shortened"),
+    [
+        ("one\n  two", "one two"),
+        ("a <b>", "a &lt;b>"),
+        ("one two three", "one two …"),
+        ("one two th", "one two th"),
+        ("onetwothree", "onetwoth …"),
+    ],
+)
+def test_reasons_are_cut_between_words_if_possible(text: str, shortened: str) -> None:
+    assert short(text, 10) == shortened
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:
