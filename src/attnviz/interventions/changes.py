@@ -160,9 +160,12 @@ def _shape(stack: AttentionStack) -> tuple[int, int]:
 def _named(flags: Flags, tokens: Tokens) -> str:
     """Return the words for the selected tokens in the description of a change.
 
-    These are the texts and positions of up to `_NAMED` tokens, and the number of further tokens.
-    The words are "all tokens" if all are selected, and "a token that was not generated" if none of
-    `tokens` is selected.
+    These are the texts and positions of up to `_NAMED` tokens, and the number of further tokens. If
+    all are selected, the words are "all tokens".
+
+    A change during a generation can select positions after the prompt. The generated text can end
+    before these positions. Then none of `tokens` is selected, and the words are "a token that was
+    not generated".
     """
     positions = np.flatnonzero(flags).tolist()
     if len(positions) == len(tokens):

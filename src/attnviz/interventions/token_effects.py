@@ -75,7 +75,7 @@ def token_effects(
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> TokenEffects:
-    """Remove every token separately, and measure the change of the model's answer.
+    """Remove each token separately, and measure the change of the model's answer.
 
     Parameters
     ----------
@@ -104,7 +104,8 @@ def token_effects(
     Returns
     -------
     TokenEffects
-        Effects with one number per token of the input.
+        One number per token of the input, NaN for tokens that cannot be removed (see
+        `TokenEffects`).
 
     Raises
     ------

@@ -266,7 +266,9 @@ class View(anywidget.AnyWidget):
     def open(self) -> None:
         """Create the widget in the browser.
 
-        The message to the browser contains the description of the record, if it is short and ready.
+        The message that creates it also contains the tokens and the properties of the stacks (the
+        description of the record), if these are short and ready. Otherwise the browser requests
+        them later.
 
         Examples
         --------

@@ -321,13 +321,14 @@ def _rows_of(
 
 
 def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Compare samples of the same kind. Return the relative and the absolute error of each row.
+    """Compare samples with equal shapes and settings (see `_Sample.kind`).
 
-    Both tensors are (samples, heads, rows). The absolute error of a row is the length of the
-    difference between the computed and the model's output vector or, if weights are compared, the
-    largest absolute difference of a weight. The relative error is the smallest c for which the
-    inequality for outputs or for weights holds (see `_MAX_ROW_ERROR`), or 0 if the query of the row
-    has no allowed keys.
+    Return the relative and the absolute error of each row. Both tensors are (samples, heads, rows).
+    The absolute error of a row is the length of the difference between the computed and the model's
+    output vector. If weights are compared, it is the largest absolute difference of a weight. The
+    relative error is the absolute error divided by the error that rounding may cause (the
+    right-hand sides of the inequalities at `_MAX_ROW_ERROR`, without c). It is 0 if the query of
+    the row has no allowed keys.
     """
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit

@@ -217,9 +217,11 @@ def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) ->
 
 
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
-    """Whether every requested layer was copied, or no copies were requested (`options.outline`).
+    """Whether the forward copied the attention of every requested layer.
 
-    A requested layer is not copied if its number was predicted wrongly during the forward.
+    Also True if no copies were requested (`options.outline`). During the forward, layer numbers are
+    predicted from module paths. If the prediction for a requested layer was wrong, its attention
+    was not copied.
     """
     return options.outline or all(
         run.is_copied for layers in stacks.values() for run in layers.requested(options).values()
