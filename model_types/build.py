@@ -1,6 +1,6 @@
 """Make a tiny random model of any model type.
 
-Parameters that would hardly affect the output are changed (see `_enliven`).
+Parameters that would hardly affect the output get other values (see `_enliven`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from model_types.shrink import tiny_config
 
-# Mappings of transformers from model types to classes. The first mapping that has a model type
-# determines its class. Mappings to classes that need few inputs come first.
+# Mappings of transformers from model types to classes. The class of a model type comes from the
+# first mapping that has the model type. Mappings to classes that need few inputs come first.
 _MAPPINGS = (
     "MODEL_MAPPING_NAMES",
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
@@ -40,7 +40,7 @@ _MAX_PARAMETERS = 60_000_000
 
 
 def seed_of(model_type: str) -> int:
-    """Return a seed that depends only on a name, so that repeated checks draw equal numbers."""
+    """Return a seed that depends only on a name, so that every check draws the same numbers."""
     return zlib.crc32(model_type.encode())
 
 
@@ -120,9 +120,10 @@ def tiny_model(
 
 
 def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:
-    """Return the nested configuration of `config`, such as `text_config`, that `kind` needs.
+    """Return the configuration that the model class `kind` needs.
 
-    Return `config` if `kind` needs `config` itself, or if no nested configuration fits.
+    This is `config`, or a configuration in `config`, such as `text_config`. Return `config` if
+    neither has the class that `kind` needs.
     """
     config_class = kind.config_class
     parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
@@ -135,12 +136,14 @@ def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> Pretraine
 def _enliven(model: nn.Module) -> None:
     """Change the parameters so that each affects the output.
 
-    - Parameters that are 0, such as position biases, gates and sinks, and matrices with equal
-      entries become random. Otherwise attnviz could ignore these parameters and still compute the
-      right attention weights.
-    - Matrices with small entries are scaled up. Otherwise all tokens would have nearly equal
-      vectors.
+    - Parameters that are all 0, such as position biases, gates and sinks, become random. So do
+      matrices whose entries are all equal. Otherwise attnviz could ignore these parameters and
+      still compute the right attention weights.
+    - Matrices whose entries differ little are scaled up. Otherwise all tokens would have nearly
+      equal vectors.
     - Parameters with infinite, NaN or huge values become random.
+
+    A sink is a learned logit that takes a share of the attention of each query.
     """
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():

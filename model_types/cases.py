@@ -1,6 +1,9 @@
-"""Cases to check for a model type: its base model, classes for tasks, and unusual settings.
+"""Cases of a model type: the tiny models that are checked.
 
-A class for a task, such as `BertForMaskedLM`, is called a class with a head.
+The cases are the base model (such as `BertModel`), each class with a head, and each unusual
+setting. A class with a head is a class for a task, such as `BertForMaskedLM`. An unusual setting is
+a setting of the configuration that changes attention, with a value other than the default (see
+`model_types.flags`).
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from model_types.flags import FLAGS, settings_of
 from model_types.overrides import OVERRIDES
 from model_types.shrink import merged, tiny_config
 
-# Auto classes of transformers, and the names of their mappings from model types to classes. Unusual
-# settings are checked with only one class of a model type: the class in the first of these mappings
-# that has the model type, or else the base model.
+# Auto classes of transformers, and the names of their mappings from model types to classes with a
+# head. Unusual settings are checked with only one class of a model type: the class in the first of
+# these mappings that has the model type, or else the base model.
 AUTO_CLASSES = {
     "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -41,11 +44,13 @@ class Case:
     kind : str
         Name of the model's class, or "" for the base model.
     auto : tuple of str
-        Auto classes that load the class. Empty for the base model and for unusual settings.
+        Auto classes that load the model's class. Empty for the base model and for unusual settings.
     flag : str
         Unusual setting as ``name=value``, or "" for the default configuration.
-    settings, inputs : dict
-        Settings of the configuration, and additional arguments of the model, that belong to `flag`.
+    settings : dict
+        Changed settings of the configuration, as a nested dict. Empty without a `flag`.
+    inputs : dict
+        Additional arguments of the model, written as in `overrides`. Empty without a `flag`.
     """
 
     model_type: str
@@ -62,7 +67,7 @@ class Case:
 
 
 def cases_of(model_type: str) -> Iterator[Case]:
-    """Yield the base model, each class with a head, and each unusual setting (flag)."""
+    """Yield a case for the base model, each class with a head, and each unusual setting."""
     yield Case(model_type)
     classes = _classes(model_type)
     for kind, auto in classes.items():
@@ -74,8 +79,9 @@ def cases_of(model_type: str) -> Iterator[Case]:
 def override_of(case: Case) -> dict[str, Any]:
     """Return the entry of `overrides` for a case.
 
-    It is the entry of the model type, merged with that of the class, and with the settings and
-    inputs of the case. "class" has the name of the class to build, or None for the base model.
+    The entry of the model type is merged with the entry of the class, and then with the settings
+    and inputs of the case. Later values replace earlier values. The value of "class" is the name of
+    the class to build, or None for the base model.
     """
     override = OVERRIDES.get(case.model_type, {})
     head = override.get("heads", {}).get(case.kind, {})
@@ -88,9 +94,9 @@ def override_of(case: Case) -> dict[str, Any]:
 
 
 def _classes(model_type: str) -> dict[str, list[str]]:
-    """Return the names of the auto classes that load each class with a head of a model type.
+    """Return the classes with a head of a model type.
 
-    The keys are the names of the classes with a head.
+    The result maps the name of each class to the names of the auto classes that load it.
     """
     auto_classes: dict[str, list[str]] = {}
     for auto, mapping in AUTO_CLASSES.items():
@@ -106,7 +112,7 @@ def _flagged(model_type: str, kind: str) -> Iterator[Case]:
         return
     try:
         config = tiny_config(model_type, override.get("config", {}))
-    # The check of the base model reports this error, so yield no cases.
+    # The check of the base model reports this error, so yield nothing here.
     except Exception:  # noqa: BLE001
         return
     tried: list[Mapping[str, Any]] = []

@@ -1,9 +1,9 @@
-"""Unusual settings of configurations that change attention: names and values.
+"""Unusual settings: settings of configurations that change attention, with values to check.
 
-A flag is a group of settings that are changed together. The names come from the fields of all
-configurations of transformers. Instead of a value, a flag can have a function that computes the
-value from the configuration. Such a function returns `_LEAVE` if the setting must not be changed. A
-part is a configuration in another configuration, such as `text_config`.
+The names of the settings were collected from all configurations of transformers. A flag is a group
+of settings that are changed together. It has the new value of each setting, or a function that
+computes this value from the configuration. The function returns `_LEAVE` if the setting must not be
+changed. A part is a configuration in another configuration, such as `text_config`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Flag:
     Attributes
     ----------
     settings : dict
-        Values, or functions that compute them, by the name of the setting. The flag applies only to
-        configurations in which the first setting has another value. The other settings are set if
-        the configuration has them.
+        New value of each setting, or a function that computes it. The flag is used only for
+        configurations in which the first setting exists and has another value. The other settings
+        are changed if they exist.
     inputs : dict
         Additional arguments of the model, written as in `overrides`.
     masks : bool
-        Whether the flag changes masks, which a complete model may make for its parts. Such a flag
-        is set in all parts. Other flags are not set in parts that are model types themselves,
-        because these are checked separately.
+        Whether the flag changes masks. A complete model may make the masks of its parts, so such a
+        flag is set in all parts. Other flags are not set in parts that are model types themselves,
+        because these model types are checked separately.
     """
 
     settings: Mapping[str, Any]
@@ -59,8 +59,8 @@ def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
 def _swapped_layers(config: PretrainedConfig) -> Any:
     """Return `layer_types` after swapping sliding-window attention and full attention.
 
-    If only one of the two kinds occurs, change every second layer to the other kind. If neither
-    occurs, leave the setting unchanged.
+    If only one of the two kinds occurs, change only every second layer to the other kind. If
+    neither occurs, leave the setting unchanged.
     """
     now: Sequence[str] = config.layer_types or ()
     other = {_SLIDING: _FULL, _FULL: _SLIDING}
@@ -86,9 +86,9 @@ def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _decoder(config: PretrainedConfig) -> Any:
-    """Return True, for a setting that turns an encoder into a decoder, such as `is_decoder`.
+    """Return True, for settings that turn an encoder into a decoder, such as `is_decoder`.
 
-    Leave encoder-decoders unchanged.
+    Leave the setting of encoder-decoder models unchanged.
     """
     return _LEAVE if config.is_encoder_decoder else True
 
@@ -96,15 +96,15 @@ def _decoder(config: PretrainedConfig) -> Any:
 def _one_key_head(config: PretrainedConfig) -> Any:
     """Return 1, so that all heads share one key head.
 
-    Leave latent attention unchanged, because it has no key heads.
+    Leave the setting of latent attention unchanged, because it needs as many key heads as heads.
     """
     return _LEAVE if "kv_lora_rank" in vars(config) else 1
 
 
 def _kind_of_attention(config: PretrainedConfig) -> Any:
-    """Return another value for `attention_type`, for example "full" for "prob".
+    """Return another value for `attention_type`, for example "full" if the value is "prob".
 
-    Leave the setting unchanged if its value is not known here.
+    Leave values that are not in the table unchanged.
     """
     others = {
         "block_sparse": "original_full",
@@ -115,7 +115,7 @@ def _kind_of_attention(config: PretrainedConfig) -> Any:
     return others.get(config.attention_type, _LEAVE)
 
 
-# Names of boolean settings, which get the opposite value.
+# Names of boolean settings. Each gets the opposite of its value.
 _BOOLEANS = """
     alibi attention_bias attention_k_eq_v attention_out_bias attention_softmax_in_fp32
     attn_temperature_tuning causal channel_attention do_stable_layer_norm gated_attn
@@ -136,7 +136,7 @@ _SHORT_WINDOW = {"sliding_window": 5, "use_sliding_window": True}
 
 FLAGS: tuple[Flag, ...] = (
     *(Flag({name: _other_way(name)}) for name in _BOOLEANS),
-    # The following flags change which keys a query attends to: later tokens, keys in a window or
+    # The following flags change which keys a query may attend to: later tokens, keys in a window or
     # block, or tokens of an encoder.
     Flag({"is_decoder": _decoder}),
     Flag(
@@ -161,8 +161,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"encoder_attention_type": "transient-global", "global_block_size": 4}),
     Flag({"attention_type": _kind_of_attention}),
     Flag({"attn_type": "uni"}),
-    # The following flags change which layers share parameters, keys or values, and how many heads
-    # and key heads there are.
+    # The following flags change which layers share parameters, keys or values, or the numbers of
+    # heads and key heads.
     Flag(
         {
             "num_kv_shared_layers": 2,
@@ -203,9 +203,10 @@ FLAGS: tuple[Flag, ...] = (
 
 
 def settings_of(config: PretrainedConfig, flag: Flag) -> dict[str, Any]:
-    """Return the settings that a flag changes in a configuration, or {} if it changes nothing.
+    """Return the new values of the settings that a flag changes in a configuration.
 
-    Settings of a part of the configuration are a dict under the name of the part.
+    Changed settings of a part are a dict under the name of the part. Return {} if the flag changes
+    nothing.
     """
     first = next(iter(flag.settings))
     settings: dict[str, Any] = {}

@@ -11,7 +11,10 @@ _Maker = Callable[..., torch.Tensor]
 
 
 def as_tensor(written: Any, random: torch.Generator) -> Any:
-    """Make a tensor from a tuple such as ("normal", 1, 3). Return other values unchanged."""
+    """Make the tensor that a tuple such as ("normal", 1, 3) describes.
+
+    Return values that are not tuples unchanged.
+    """
     if not isinstance(written, tuple):
         return written
     kind, *shape = written
@@ -32,9 +35,10 @@ def as_tensor(written: Any, random: torch.Generator) -> Any:
 def _patches_with_positions(
     batch: int, count: int, columns: int, width: int, *, random: torch.Generator
 ) -> torch.Tensor:
-    """Make random patches for Pix2Struct, (batch, count, width).
+    """Make random image patches for Pix2Struct, (batch, count, width).
 
-    Entries 0 and 1 of a patch are its row and column, which are counted from 1.
+    The image has `columns` columns of patches. Entries 0 and 1 of a patch are the numbers of its
+    row and column in the image, from 1.
     """
     patches = torch.randn(batch, count, width, generator=random)
     patches[..., 0] = torch.arange(count) // columns + 1

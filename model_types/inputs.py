@@ -1,7 +1,8 @@
 """Find inputs for a tiny model from the names of its forward's arguments.
 
 A candidate is a dict of arguments with random tensors. The model is called with one candidate after
-the other until it accepts one.
+the other until it accepts one. A placeholder is a token of a text that stands for a part of an
+image, a sound or a video.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from model_types.input_tensors import as_tensor
 from model_types.shrink import token_ids
 from model_types.sizes import SPECIAL_IDS
 
-# Numbers of tokens of a text, and of the text of a decoder. The numbers differ, so that the weights
-# of encoder, decoder and cross-attention have different shapes.
+# Number of tokens of a text, and number of tokens of the text of a decoder. The numbers differ, so
+# that the weights of encoder, decoder and cross-attention have different shapes.
 _TEXT_LENGTH = 14
 _DECODER_LENGTH = 9
+# Error message about a wrong number of placeholders. "present" is the number of placeholders in the
+# text, "wanted" the number of vectors that the model makes of the image, sound or video.
 _MISMATCH = re.compile(
     r"tokens?\D{0,20}(?P<present>\d+).{0,40}?features?\D{0,20}(?P<wanted>\d+)"
     r"|features?\D{0,20}(?P<wanted_first>\d+).{0,40}?tokens?\D{0,20}(?P<present_then>\d+)",
     re.IGNORECASE | re.DOTALL,
 )
 _PICTURES = {"hidden_states", "pixel_values", "pixel_values_videos"}
+# Names of the nested configurations of image encoders.
 _PARTS_THAT_SEE = (
     "vision_config",
     "visual_config",
@@ -36,7 +40,9 @@ _PARTS_THAT_SEE = (
     "vit_config",
     "backbone_config",
 )
+# Names of the nested configurations of sound encoders.
 _PARTS_THAT_HEAR = ("audio_config", "encoder_config", "speech_config", "encoder")
+# Names of settings with the number of frequencies of a spectrogram.
 _BINS = (
     "num_mel_bins",
     "input_feat_size",
@@ -52,12 +58,14 @@ Run = Callable[[Inputs], Any]
 
 
 def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | None) -> Inputs:
-    """Return inputs that the model accepts, if possible texts with images or sounds.
+    """Return inputs that the model accepts, if possible a text with an image or a sound.
 
-    `run` calls the model. `written` contains inputs as in `overrides`, or is None. Each candidate
-    gets these inputs, which replace its inputs of the same names. If the value of an input is None,
-    the input is removed. If the model accepts no candidate, raise the error that the model raised
-    for the first candidate. Raise LookupError without candidates.
+    `run` calls the model. `written` has the inputs in the entry of `overrides` for the model type,
+    or is None. These inputs replace the inputs of the same names in each candidate. If the value of
+    an input in `written` is None, the input is removed from each candidate.
+
+    If the model accepts no candidate, raise the error that the model raised for the first
+    candidate. Raise LookupError without candidates.
     """
     first: Exception | None = None
     for candidate in _Maker(model).all():
@@ -70,7 +78,7 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
         }
         try:
             return _fitted(model, inputs, run)
-        # A model may raise any exception for inputs that the model does not accept.
+        # A model may raise any exception for inputs that it does not accept.
         except Exception as error:  # noqa: BLE001
             first = first or error
     raise first or LookupError("no inputs to try")
@@ -79,8 +87,8 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
 def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
     """Run the model, and return the inputs that it accepts.
 
-    If a ValueError of the model states the required number of image, sound or video tokens, and the
-    inputs contain `input_ids`, correct the number of these tokens and run the model again. Do this
+    If the model raises a ValueError that states the required number of placeholders, and the inputs
+    contain `input_ids`, correct the number of placeholders in them and run the model again. Do this
     at most three times. Raise all other errors of the model.
     """
     for _ in range(3):
@@ -104,8 +112,9 @@ def _set_placeholders(
 ) -> None:
     ids = inputs["input_ids"][0].tolist()
     numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
-    # The error states the number of placeholders in the text, but not their kind. Assume the kind
-    # that occurs this often, or images if no kind does.
+    # The error states the number of placeholders in the text, but not whether they stand for an
+    # image, a sound or a video. Take the kind of placeholder that occurs `present` times in the
+    # text, or that of images if no kind does.
     number = next((n for n in numbers if n is not None and ids.count(n) == present), numbers[0])
     if number is None:
         return
@@ -119,10 +128,9 @@ def _set_placeholders(
 
 
 def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
-    """Return the id of the placeholder for `kind`, or None if the configuration has none.
+    """Return the token id of the placeholder for `kind`: "image", "audio" or "video".
 
-    A placeholder is a token that stands for a part of an image, a sound or a video. `kind` is
-    "image", "audio" or "video".
+    Return None if the configuration has no such id.
     """
     ids = token_ids(config)
     endings = ("token_id", "token_index", "context_token_id", "pad_token_id", "patch_id")
@@ -130,7 +138,7 @@ def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
 
 
 class _Maker:
-    """Source of candidates: inputs that a model may accept."""
+    """Source of candidates for one model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -143,13 +151,14 @@ class _Maker:
         }
 
     def all(self) -> Iterator[Inputs]:
-        """Yield candidates.
+        """Yield candidates in the following order.
 
-        Each image or sound is in up to four candidates: first with a text that has placeholders,
-        then with a text without placeholders, then with a text only for the decoder, and last
-        alone. After the images and sounds, one candidate is a text alone. If the model takes no
-        `input_ids`, the last candidates are instead random vectors as `inputs_embeds` or
-        `hidden_states`, if the model takes these, and then the model's `dummy_inputs`.
+        - For each image or sound: with a text that has placeholders, with a text without
+          placeholders, with a text only for the decoder, and without a text. Texts are left out if
+          the model does not take the argument for them.
+        - A text without an image or a sound, if the model takes `input_ids`.
+        - Otherwise random vectors as `inputs_embeds` or `hidden_states`, if the model takes these,
+          and then the model's `dummy_inputs`.
         """
         with_text = "input_ids" in self.names
         for kind, beside in self._beside_text():
@@ -196,8 +205,8 @@ class _Maker:
         if "decoder_input_ids" in self.names:
             inputs["decoder_input_ids"] = self._ids(_DECODER_LENGTH)
             if type(self.model).__name__.endswith("ForSequenceClassification"):
-                # The class makes the text of the decoder from the text of the encoder. The last
-                # token must be the end token, because the class reads the vector of this token.
+                # The model makes the text of the decoder from the text of the encoder. It needs an
+                # end token, because it classifies the text by the vector of this token.
                 del inputs["decoder_input_ids"]
                 ids[0, -1] = SPECIAL_IDS["eos_token_id"]
         if "bbox" in self.names:
@@ -208,9 +217,10 @@ class _Maker:
         return inputs
 
     def _count_of_features(self, kind: str, beside: Inputs) -> int:
-        """Return how many tokens the model makes of the image or sound in `beside`.
+        """Return how many vectors the model makes of the image or sound in `beside`.
 
-        Return 4 if the model has no method that computes their vectors, or if this method fails.
+        Return 4 if the model has no method that computes these vectors (such as
+        `get_image_features`), or if this method fails.
         """
         ask = getattr(self.model, f"get_{kind}_features", None)
         if ask is None:
@@ -283,10 +293,10 @@ class _Maker:
             yield {"input_values": self._normal(1, frames, bins)}
 
     def _part(self, names: tuple[str, ...]) -> Any:
-        """Return the first configuration among `names` that is nested in the model's configuration.
+        """Return the first nested configuration among `names` that the model's configuration has.
 
-        If the model's configuration has a `thinker_config`, search `thinker_config` instead. If the
-        searched configuration has none of the names, return the searched configuration.
+        If the model's configuration has a `thinker_config`, search only in `thinker_config`. If no
+        nested configuration has one of the names, return the searched configuration.
         """
         whole = getattr(self.config, "thinker_config", self.config)
         parts = (getattr(whole, name, None) for name in names)
@@ -296,7 +306,7 @@ class _Maker:
 def _number(config: Any, names: tuple[str, ...], otherwise: int) -> int:
     """Return the value of the first setting in `names` that is an integer or a list of integers.
 
-    For a list, return its first entry. Return `otherwise` if the setting does not exist.
+    For a list, return its first entry. Return `otherwise` if no setting is of these kinds.
     """
     for name in names:
         value = getattr(config, name, None)

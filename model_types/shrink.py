@@ -1,6 +1,7 @@
 """Make a tiny configuration of any model type: the default configuration with smaller sizes.
 
-A part is a configuration in another configuration, such as `text_config`.
+The small sizes are in `model_types.sizes`. Settings of single model types are in
+`model_types.overrides`. A part is a configuration in another configuration, such as `text_config`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from model_types.sizes import (
 )
 
 _TOKEN = re.compile(r"token_?(id|index)$|_(bos|eos|pad|start|end|patch)_id$|im_\w+_id$")
-# Settings that are not changed, because they are not sizes or follow from other settings.
+# Settings that are not changed, because they are not sizes, or follow from other settings.
 _LEFT_ALONE = {
     "architectures",
     "dtype",
@@ -43,11 +44,13 @@ _LEFT_ALONE = {
 def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig:
     """Return the tiny configuration of a model type.
 
-    `changes` contains settings that replace the small sizes of `model_types.sizes`. The settings of
-    a part are a dict in `changes`. They are merged with the `overrides` for the model type of the
-    part, and replace settings of the same names. If the dict has a "model_type", the part is
-    replaced by a tiny configuration of this type with the settings in the dict, and the `overrides`
-    are not used.
+    `changes` has settings whose values are used instead of the small sizes. The settings of a part
+    are a dict in `changes`. The part also has the settings in the `overrides` for its model type.
+    If a setting is in both, the value in `changes` counts.
+
+    A part can be replaced by a part of another model type, which the key "model_type" of its dict
+    names. The new part has the small sizes and the settings in the dict, and not the settings in
+    the `overrides`.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
 
@@ -68,8 +71,8 @@ def token_ids(config: PretrainedConfig) -> dict[str, int]:
     """Return the ids of special tokens in a configuration and its parts.
 
     The keys are the names of the settings, such as "pad_token_id". If a setting is in the
-    configuration and in a part, the id in the configuration counts. Ids outside the tiny vocabulary
-    are left out.
+    configuration and in a part, the id in the configuration counts. Ids that are not in the tiny
+    vocabulary are left out.
     """
     ids: dict[str, int] = {}
     for name, value in vars(config).items():
@@ -82,7 +85,10 @@ def token_ids(config: PretrainedConfig) -> dict[str, int]:
 
 
 class _Ids:
-    """Source of small ids for special tokens. A setting has the same id in all parts."""
+    """Source of small ids for special tokens.
+
+    A setting, such as "image_token_id", gets the same id in all parts.
+    """
 
     def __init__(self) -> None:
         self._given: dict[str, int] = {}
@@ -127,8 +133,8 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
 def _shrunk_part(part: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) -> PretrainedConfig:
     """Return the tiny configuration of a part.
 
-    The configuration has the settings in the `overrides` for its model type and in `changes`. If a
-    setting is in both, the value in `changes` counts.
+    It has the settings in the `overrides` for the model type of the part, and those in `changes`.
+    If a setting is in both, the value in `changes` counts.
     """
     own = OVERRIDES.get(part.model_type, {}).get("config", {})
     return _shrunk(part, merged(own, changes), ids)
@@ -143,12 +149,13 @@ class _Layers:
     number : int
         Number of layers in the default configuration, or 0 if unknown.
     kept : sequence of int
-        Numbers of the kept layers: the first two of each kind. If the layers have no kinds, the
-        first two, or the first `num_hidden_layers` if the caller changes this setting. Empty if
+        Numbers of the kept layers. If the layers have kinds, such as sliding-window and full
+        attention, these are the first two layers of each kind. Otherwise they are the first two
+        layers, or the first `num_hidden_layers` layers if the caller changes this setting. Empty if
         `number` is unknown.
     staged : bool
-        Whether the model has stages, whose numbers of layers are in a list. Then the number of
-        stages is kept, and `number` and `kept` are not used.
+        Whether the layers are divided into stages. A setting then lists the number of layers in
+        each stage. All stages are kept, and `number` and `kept` are not used.
     """
 
     number: int
@@ -177,13 +184,14 @@ def _settings_that_belong_together(
 ) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if "kv_lora_rank" in vars(default):
-        # In latent attention, there is a key head for each head.
+        # Latent attention needs as many key heads as heads.
         settings["num_key_value_heads"] = SIZES["num_attention_heads"]
     stages = vars(default).get("_out_indices")
     overridden = changes.keys() & {"out_indices", "out_features"}
     if isinstance(stages, list | tuple) and len(stages) > 1 and not overridden:
-        # Let a backbone return as many stages as in the default configuration. If the backbone has
-        # no stages, each of its layers counts as a stage.
+        # This is the configuration of a backbone, an image encoder that returns the outputs of
+        # several stages. Return as many as in the default configuration. If the backbone has no
+        # stages, each of its layers counts as a stage.
         settings["out_indices"] = list(stages)
         if not layers.staged:
             settings["out_indices"] = list(range(1, len(stages) + 1))
@@ -195,10 +203,11 @@ def _settings_that_belong_together(
 
 
 def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
-    """Return rotary parameters whose "mrope_section" fits a small head.
+    """Return parameters of rotary position embeddings that fit a small head.
 
-    "mrope_section" divides the pairs of dimensions among time, height and width. Return None if the
-    configuration does not use "mrope_section", or if its rotary parameters lack "rope_theta".
+    Their entry "mrope_section" divides the pairs of dimensions of a head among time, height and
+    width. Return None if the configuration does not use "mrope_section", or if its parameters lack
+    "rope_theta".
     """
     parameters = vars(default).get("rope_parameters")
     rope_names = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()

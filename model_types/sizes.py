@@ -1,7 +1,8 @@
-"""Sizes of tiny models, by the names of settings in configurations.
+"""Values of settings with which the configuration of any model type becomes tiny.
 
-Most settings that are not in these tables keep their defaults. `model_types.shrink` changes the
-other settings, for example ids of special tokens, and lists with an entry for each layer.
+The tables have the names of the settings. A setting that is not in these tables keeps its default,
+except a few that `model_types.shrink` changes, such as ids of special tokens, and lists with an
+entry for each layer.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ _HEAD_WIDTH = dict.fromkeys(
     16,
 )
 
-# Settings that are numbers of layers. They become at most 2, or at most 2 for each kind of layer.
-# Models with stages keep these numbers, because `STAGE_DEPTHS` limits their layers.
+# Settings that are numbers of layers. Each becomes at most 2. The number of all layers can be
+# larger if the model has several kinds of layers, because the first two layers of each kind are
+# kept. Models with stages keep these settings, because `STAGE_DEPTHS` limits their layers.
 LAYER_COUNTS = frozenset(
     """
     conf_num_hidden_layers decoder_layers decoder_num_hidden_layers depth encoder_layers
@@ -81,8 +83,8 @@ LAYER_COUNTS = frozenset(
     """.split()
 )
 
-# Settings that list numbers of layers, such as the layers with global attention. The list becomes
-# [1].
+# Settings that list some layers by their numbers, such as the layers with global attention. The
+# list becomes [1].
 LAYER_LISTS = frozenset(
     """
     attn_layer_indices cross_attention_layers deepstack_visual_indexes full_attn_idxs
@@ -209,7 +211,7 @@ SIZES: dict[str, Any] = {
     **_OTHER,
 }
 
-# Values of settings that models need, although the default is None.
+# Values of settings whose default is None, although models need a value.
 FILLED: dict[str, Any] = {
     "head_dim": 16,
     "image_token_id": 10,
@@ -222,10 +224,10 @@ FILLED: dict[str, Any] = {
     "top_k_experts": 2,
 }
 
-# Settings that list the number of layers of each stage. Each number becomes at most 2.
+# Settings that list the number of layers of each stage of a model. Each number becomes at most 2.
 STAGE_DEPTHS = frozenset({"blocks_per_stage", "depths", "num_block_repeats"})
 
-# Settings whose default is kept if it is smaller than the size in `SIZES`.
+# Settings that keep their default if it is smaller than the value in `SIZES`.
 UPPER_BOUNDS = frozenset(
     {
         "index_topk",

@@ -1,6 +1,7 @@
 """Overrides for tiny models of text with images or sound (see `model_types.overrides`).
 
-The image and sound encoders of these models are also model types with overrides.
+The image and sound encoders of these models are model types themselves. Their overrides are
+separate entries.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any
 
 from model_types.overrides.vision import SWIN_FOUR
 
-# Ids of the image placeholder and of the words for image codes in the vocabulary of Chameleon.
+# Vocabulary of Chameleon: ids of the token that stands for an image, and of the words for image
+# codes. The model encodes an image as a sequence of these codes.
 _CODES = {
     "<image>": 10,
     **{f"IMGIMG{chr(65 + code // 10)}{chr(65 + code % 10)}Z": 20 + code for code in range(64)},
@@ -39,7 +41,7 @@ _MINICPM: dict[str, Any] = {
     "inputs": {"pixel_values": ("normal", 1, 3, 8, 128), "target_sizes": ("exactly", [[4, 4]])},
 }
 _MINICPM_TEXT: dict[str, Any] = {"inputs": _MINICPM["inputs"]}
-# The model gets an image twice: as a whole, and as its only tile.
+# The image is divided into a single tile. The model gets both the whole image and this tile.
 _TILES: dict[str, Any] = {
     "config": {"image_grid_pinpoints": [[32, 32], [64, 32]]},
     "inputs": {
@@ -49,8 +51,8 @@ _TILES: dict[str, Any] = {
 }
 # Perceiver's classes for text take the text as the argument `inputs`.
 _WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
-# Model types that are tested only as parts of another model. Most of them need results of other
-# parts of this model as inputs.
+# For model types that are tested only as parts of another model. Most of them need the results of
+# other parts of that model as inputs.
 _PART = {"skip": "a part of another model, which is tested"}
 
 BOTH: dict[str, dict[str, Any]] = {
@@ -148,7 +150,8 @@ BOTH: dict[str, dict[str, Any]] = {
             "input_features_mask": ("ones", 1, 20),
         },
     },
-    # The image encoder is a model of the library timm, whose size is fixed. Choose a small one.
+    # The image encoder is a model of the library timm. Its size cannot be set, so choose a small
+    # model.
     "gemma3n": {
         "config": {"vision_config": {"architecture": "resnet10t"}},
         "inputs": {"pixel_values": None, "input_features": None, "input_features_mask": None},
@@ -308,8 +311,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "blip-2": {
         "config": {"image_token_index": 10, "use_decoder_only_language_model": True},
     },
-    # The softmax of the decoder is over the tokens of encoder and decoder. The output has only the
-    # weights on the tokens of the decoder, which cannot be compared.
+    # The decoder computes one softmax over the tokens of encoder and decoder. The output has only
+    # the weights on the tokens of the decoder, so the weights of the record cannot be compared.
     "t5gemma2": {"heads": {"T5Gemma2ForSequenceClassification": {"left_out": ("attentions",)}}},
     "tvp": {
         "config": {

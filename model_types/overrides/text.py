@@ -39,8 +39,8 @@ TEXT: dict[str, dict[str, Any]] = {
             },
         }
     },
-    # The model adds a prompt to the text, but returns weights without the prompt, so they cannot be
-    # compared.
+    # The model adds the tokens of a prompt to the text. A record has the weights of these tokens.
+    # The model cuts them from the weights that it returns, so the two cannot be compared.
     "cpmant": {"left_out": ("attentions",)},
     "dbrx": {
         "config": {
@@ -85,7 +85,7 @@ TEXT: dict[str, dict[str, Any]] = {
             "activation_sparsity_pattern": None,
         }
     },
-    # The soft cap is low, so that it changes the small logits of a tiny model.
+    # The soft cap (a bound on logits) is low, so that it changes the small logits of a tiny model.
     "gemma2": {"config": {"attn_logit_softcapping": 3.0}},
     "t5gemma": {
         "config": {
@@ -119,8 +119,8 @@ TEXT: dict[str, dict[str, Any]] = {
     "led": {"config": {"attention_window": 4, "max_encoder_position_embeddings": 96}},
     "longformer": {
         "config": {"attention_window": 4},
-        # `LongformerForQuestionAnswering` needs three separators (id 4). The question precedes the
-        # first separator. The tokens of the question have global attention.
+        # `LongformerForQuestionAnswering` requires three separators (id 4). The text before the
+        # first separator is the question.
         "heads": {
             "LongformerForQuestionAnswering": {
                 "inputs": {

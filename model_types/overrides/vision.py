@@ -16,7 +16,8 @@ _RESNET: dict[str, Any] = {
 _RESNET_LAST: dict[str, Any] = {
     "backbone_config": {**_RESNET["backbone_config"], "out_features": ["stage4"]},
 }
-# Three stages of 16 x 16, 8 x 8 and 4 x 4 patches, which are divided into windows of 4 x 4.
+# In the three stages, an image of 32 x 32 pixels has 16 x 16, 8 x 8 and 4 x 4 patches. The patches
+# are divided into windows of 4 x 4.
 _SWIN: dict[str, Any] = {
     "embed_dim": 32,
     "depths": [2, 2, 2],
@@ -25,8 +26,8 @@ _SWIN: dict[str, Any] = {
     "patch_size": 2,
 }
 
-# Four stages of 32 x 32, 16 x 16, 8 x 8 and 4 x 4 patches, for the Swin backbones of models that
-# need stage 4.
+# For models with a Swin encoder that need its stage 4. In the four stages, an image of 64 x 64
+# pixels has 32 x 32, 16 x 16, 8 x 8 and 4 x 4 patches.
 SWIN_FOUR: dict[str, Any] = {
     "image_size": 64,
     "embed_dim": 16,
@@ -112,9 +113,9 @@ _HIERA_DET: dict[str, Any] = {
     "window_positional_embedding_background_size": [4, 4],
 }
 
-# Output fields with weights of deformable attention. They are not compared, because this kind of
-# attention is to points between patches and not to keys. `_POINTS_TOO` is for models that also use
-# it in the encoder.
+# Output fields with the weights of deformable attention. They are not compared, because deformable
+# attention reads points between the patches of an image, and not keys. `_POINTS_TOO` is for models
+# whose encoder also has deformable attention.
 _POINTS = ("cross_attentions",)
 _POINTS_TOO = ("cross_attentions", "encoder_attentions")
 
@@ -142,8 +143,8 @@ VISION: dict[str, dict[str, Any]] = {
     "efficientloftr": {
         "config": {
             # This setting is also the standard deviation of the initial scales (`weight`) of batch
-            # norms. With the default of 0.02, all keys would be so similar that rows of weights
-            # would have clear maxima only with logits of about 11,000.
+            # norms. With the default of 0.02, all keys would be very similar. The attention would
+            # have clear maxima only with logits of about 11,000.
             "initializer_range": 1.0,
             "stage_num_blocks": [1, 1, 1, 1],
             "out_features": [16, 16, 32, 64],
@@ -237,8 +238,8 @@ VISION: dict[str, dict[str, Any]] = {
         "inputs": _IMAGE_64,
     },
     "pp_doclayout_v3": {
-        # All queries are nearly equal. Larger queries and keys would give the weights no clear
-        # maxima, but only amplify rounding errors.
+        # All queries are nearly equal. Scaling up queries and keys would not give the attention
+        # clear maxima, but only amplify rounding errors.
         "sharpen": False,
         "config": {
             **_DETECTION,
