@@ -1,10 +1,12 @@
 """Check of one tiny model. The result is a `Row`, from which docs/coverage.md is written.
 
-The model's own weights are those in its output, or those that its attention modules return. They
-are computed with eager attention, the only implementation of transformers that returns weights. A
-record is what `attnviz.extract` returns. A record has stacks: a stack is the attention of one kind,
-such as "self" or "cross", in all layers. An override is the entry of `model_types.overrides` for a
-case.
+A `Case` is a tiny model to check. Its override is its entry in `model_types.overrides`, with
+settings of the configuration and inputs.
+
+The model's own weights are the attention weights in its output, or those that its attention modules
+return. They are computed with eager attention, the only implementation of transformers that returns
+weights. A record is what `attnviz.extract` returns. It has stacks. A stack is the attention of one
+kind, such as "self" or "cross", in all layers.
 """
 
 from __future__ import annotations
@@ -95,8 +97,8 @@ def _check_cached(
 ) -> None:
     """Repeat the comparison with `inputs`, which contain `use_cache=True`.
 
-    If the model itself fails with a cache, only add a note to the row. Raise `_EndedError` if the
-    comparison fails.
+    If the model fails with a cache even without attnviz, only add a note to `row`. Raise
+    `_EndedError` if the comparison fails.
     """
     try:
         run(model, inputs)
@@ -118,7 +120,7 @@ def _check_cached(
     row.error = max(row.error or 0.0, comparison.error)
 
 
-# Weights in the output of a model, and weights that its attention modules return.
+# The model's own weights: those in its output, and those that its attention modules return.
 _Own = tuple[Weights, Weights]
 
 
@@ -129,11 +131,12 @@ def _compared(
     own: _Own,
     override: Mapping[str, Any],
 ) -> tuple[Comparison, AbstractContextManager[object]]:
-    """Extract a record, check that the extraction does not change the model, and compare weights.
+    """Extract a record, and compare it with the model's own weights.
 
-    If float32 is not exact enough, the weights are compared in float64. Return the comparison, and
-    a context manager in which later comparisons with the same own weights must run:
-    `double_weights` for float64, else one without effect.
+    If float32 is not exact enough, compare in float64. Return the comparison, and a context manager
+    in which later comparisons with the same own weights must run. It is `double_weights` for
+    float64, and has no effect for float32. Raise `_EndedError` if the extraction fails or changes
+    the model.
     """
     plain = run(model, inputs)
     before = state_of([model])
@@ -160,9 +163,9 @@ def _compared(
 def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
     """Raise `_EndedError` if the record is wrong or incomplete, or could not be compared.
 
-    The result of the check is "partly" if all compared weights are right, others are missing, and
-    the extraction warned of this. In all other cases it is "wrong". A record is incomplete if it
-    lacks weights of the model, or queries of a text.
+    A record is incomplete if it lacks weights that the model returns, or queries of a text. The
+    result in the error is "partly" if all compared weights are right, weights are missing, and the
+    extraction gave a warning. Otherwise the result is "wrong".
     """
     if not comparison.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
@@ -181,7 +184,7 @@ def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None
         raise _EndedError("wrong", "; ".join(short))
 
 
-# The argument of the model whose tokens are the queries, by stack.
+# For each stack, the argument of the model whose tokens are the queries.
 _TEXT_OF = {
     "self": "input_ids",
     "encoder": "input_ids",
@@ -193,7 +196,7 @@ _TEXT_OF = {
 def _prepared(
     row: Row, case: Case, override: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Make the model and find inputs that it accepts.
+    """Make the model of a case, and find inputs that the model accepts.
 
     Raise `_EndedError` if one of these steps fails, if `override` says that the model type is
     skipped, or if the model's output contains NaN.
@@ -219,10 +222,10 @@ def _prepared(
 def _sharpened(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> _Own:
-    """Give the model's weights clear maxima (see `sharpen`), and return them.
+    """Sharpen the model (see `sharpen`), and return its own weights.
 
-    If `override` forbids this, only return the weights. Raise `_EndedError` if the model has no own
-    weights or fails.
+    If `override` forbids sharpening, only return the weights. Raise `_EndedError` if the model
+    returns no weights, or if it fails.
     """
 
     def current() -> tuple[Weights, dict[str, list[torch.Tensor]]]:
@@ -252,8 +255,9 @@ def _own(
 ) -> tuple[Weights, dict[str, list[torch.Tensor]]]:
     """Return the weights in an eager model's output, and the weights that its modules return.
 
-    The fields of the output that the override lists in "left_out" are omitted. If the model fails
-    when weights in its output are requested, but modules return weights, the first dict is empty.
+    The first dict has the fields of the output, except those that `override` lists in "left_out".
+    It is empty if the model fails when it is asked to return weights, but its modules return
+    weights. The second dict has the names of modules.
     """
     left_out = override.get("left_out", ())
     calls = module_calls(eager, inputs)
@@ -314,10 +318,12 @@ def _under_eager(
 ) -> Comparison:
     """Repeat a failed comparison with a record of the eager copy of the model.
 
-    The own weights come from the eager copy. In some models, its attention differs from the default
-    attention, so a record of the model itself cannot be right. Return the new comparison if it is
-    right and if the outputs of the model and its eager copy differ by more than 1%. Otherwise
-    return `comparison`, the failed one.
+    In some models, eager attention computes something else than the default attention. The own
+    weights come from the eager copy, so a record of the model itself cannot equal them.
+
+    Return the new comparison if it is right, and if the outputs of the model and its eager copy
+    differ by more than 0.01 and by more than 1% of the model's largest output. Otherwise return
+    `comparison`, the failed one.
     """
     eager = eager_copy(model)
     pairs = pairs_of_tensors(run(model, inputs), run(eager, inputs))
@@ -342,11 +348,12 @@ def _in_double(
     comparison: Comparison,
     override: Mapping[str, Any],
 ) -> Comparison:
-    """Repeat a failed comparison in float64. Return the new one if it is right, else `comparison`.
+    """Repeat a failed comparison in float64.
 
     If all keys are similar, `sharpen` needs very large logits (up to 11,000) for clear maxima. The
-    spacing of float32 numbers of this size is 0.001, so even two right computations differ by more
-    than the tolerance.
+    spacing of float32 numbers of this size is 0.001. Therefore, even two right computations differ
+    by more than `TOLERANCE`. Return the new comparison if it is right. Otherwise return
+    `comparison`, the failed one.
     """
     exact = {
         name: value.double() if torch.is_tensor(value) and value.is_floating_point() else value

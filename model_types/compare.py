@@ -1,9 +1,12 @@
-"""Comparison of a record with a model's own weights, by layer and head.
+"""Comparison of a record with a model's own attention weights, by layer and head.
 
-The record is what `attnviz.extract` returned. Its layers belong to stacks, such as "self", "cross"
-or "vision". The own weights are lists of tensors, one for each layer. They come from fields of the
-model's output, such as "decoder_attentions", or from its attention modules. The model does not say
-to which layers of the record a list belongs, so the comparison finds out.
+A record is what `attnviz.extract` returns. It has stacks. A stack is the attention of one kind,
+such as "self", "cross" or "vision", in all layers.
+
+The model's own weights are those that the model itself returns. Each field of its output with
+attention weights, such as "decoder_attentions", has a list with one tensor for each layer. Weights
+that are in no field come from the attention modules. A field does not say to which stack it
+belongs. Therefore it is compared with several stacks, and the stack that fits best counts.
 """
 
 from __future__ import annotations
@@ -22,26 +25,33 @@ from attnviz.record.attention import LayerAttention
 from model_types.reference import Weights
 from model_types.shapes import layouts
 
-# Maximum difference between a right weight and the model's own. It is about three times the
-# difference that roundings of float32 cause. A logit of the tiny models is a sum of terms whose
-# absolute values sum to at most 300. 20 roundings with a relative error of 6e-8 give it an error of
-# at most 3.6e-4, and of about a tenth of this if the roundings are independent. The softmax at
-# least halves the error of the logits. The errors of the record and of the model add up to about
-# 3.6e-5.
+# Maximum difference between a weight of the record and the model's own weight that counts as equal:
+# about three times the difference that float32 rounding causes. This difference is estimated so:
+# - A logit of the tiny models is a sum of terms. The absolute values of the terms sum to at most
+#   300.
+# - A logit is rounded about 20 times, each time with a relative error of at most 6e-8. The error of
+#   the logit is then at most 20 * 6e-8 * 300 = 3.6e-4.
+# - The errors of independent roundings partly cancel. About a tenth of the error remains, 3.6e-5.
+# - The error of a weight is at most half the error of its logits, because of the softmax: 1.8e-5.
+# - The record and the model both have this error. The two errors add up to 3.6e-5.
 TOLERANCE = 1e-4
 # Maximum difference that rounding may cause after several layers. If the largest difference is
 # between `TOLERANCE` and this limit, the check repeats the comparison in float64, and then requires
-# `TOLERANCE`. `_spread` accepts layers up to this limit, so that the comparison can be repeated.
+# `TOLERANCE`. `_spread` also uses this limit to decide whether a layer fits. With `TOLERANCE`, no
+# layer might fit, and then the comparison could not be repeated.
 ROUNDED = 2e-3
+# Maximum number of layouts that are tried for a tensor (see `model_types.shapes`).
 _MAX_LAYOUTS = 60
+# Maximum difference between the weights of a row that counts as uniform.
 _EVEN = 1e-6
 
 Array = NDArray[np.float32]
+# For each layer: name of its stack, number of the layer, and attention.
 Layers = list[tuple[str, int, LayerAttention]]
 
-# Patterns of names of output fields, each with the stacks whose weights such a field may have, the
-# most likely first. The stacks are given by the beginnings of their names. For each field, only the
-# first matching pattern counts.
+# Each entry has a pattern for names of output fields, and the stacks whose weights such a field may
+# have. The stacks are listed by the beginnings of their names, the most likely stack first. For
+# each field, only the first entry with a matching pattern counts.
 _STACKS = (
     (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
     (re.compile(r"cross"), ("cross", "connector")),
@@ -59,7 +69,10 @@ _STACKS = (
 
 @dataclass
 class Pair:
-    """A layer of a record, and the model's own weights of this layer."""
+    """A layer of a record, and own weights of the model that may be those of this layer.
+
+    `error` is the largest difference between the two.
+    """
 
     stack: str
     layer: int
@@ -74,9 +87,10 @@ class Pair:
         """Return the largest difference between `weights` and the model's own weights.
 
         If the own weights are equal in all heads, they are the mean over heads, which
-        `torch.nn.MultiheadAttention` returns. The mean of `weights` over heads is then compared.
-        Rows of queries without an allowed key are not compared: such rows are 0 in a record, and
-        uniform or NaN in a model.
+        `torch.nn.MultiheadAttention` returns. Then the mean of `weights` over heads is compared.
+
+        A row has the weights of one query. Rows of queries that have no allowed key are not
+        compared. Such rows are 0 in a record, and uniform or NaN in a model.
         """
         if len(self.own) > 1 and bool((self.own == self.own[:1]).all()):
             weights = np.broadcast_to(weights.mean(axis=0), weights.shape)
@@ -88,8 +102,9 @@ class Pair:
 class Match:
     """Layers of the record that fit a list of the model's own weights best.
 
-    `field` is the field of the output that has the list, or the group of modules that returned it.
-    Modules whose names differ only in numbers are a group.
+    `field` is the name of the output field with the list. If the list is in no field, `field` is
+    the name of the group of modules that returned the weights. A group has the modules whose names
+    differ only in numbers.
     """
 
     field: str
@@ -98,7 +113,7 @@ class Match:
 
     @property
     def error(self) -> float:
-        """Largest difference between the weights of these layers and the own weights."""
+        """Largest difference between the weights of these layers and the model's own weights."""
         return max(pair.error for pair in self.pairs)
 
 
@@ -107,20 +122,20 @@ class Comparison:
     """Result of comparing a record with the model's own weights."""
 
     matches: list[Match]
-    # Fields of the output that fit no layers of the record, with the reasons.
+    # Fields of the output that fit no layers of the record, each with the reason.
     unmatched: list[str]
-    # Layers of the record whose own weights the model does not return, by the name of their stack.
-    # If these are only some layers of the stack, their number is added to the name.
+    # Layers of the record for which the model returns no own weights, by the name of their stack.
+    # If the stack also has other layers, the key also says how many layers are unverified.
     unverified: dict[str, Layers]
 
     @property
     def error(self) -> float:
-        """Largest difference of all matches, or 0 if there are none."""
+        """Largest difference of all matches, or 0 without matches."""
         return max((match.error for match in self.matches), default=0.0)
 
     @property
     def right(self) -> bool:
-        """Whether there are matches, all with errors up to `TOLERANCE`, and no unmatched fields."""
+        """Whether there are matches, all fields are matched, and no error exceeds `TOLERANCE`."""
         return bool(self.matches) and not self.unmatched and self.error <= TOLERANCE
 
 
@@ -134,8 +149,9 @@ def layer_weights(attention: LayerAttention) -> Array:
 def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparison:
     """Compare a record with a model's own weights.
 
-    Find layers of the record for each field of the output (`own`). Then find modules (`modules`)
-    for the remaining layers.
+    `own` has the weights in the fields of the model's output. `modules` has the weights that the
+    attention modules return. First find layers of the record for each field. Then find modules for
+    the remaining layers.
     """
     groups = _groups(record)
     matches: list[Match] = []
@@ -173,7 +189,7 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
 
 
 def _groups(record: AttentionRecord) -> dict[str, Layers]:
-    """Group the layers of a record by stack.
+    """Return the layers of a record by the name of their stack.
 
     The stacks "vision stage 1", "vision stage 2" and so on are one group, "vision", because a field
     of the output has the weights of all stages.
@@ -190,10 +206,10 @@ def _groups(record: AttentionRecord) -> dict[str, Layers]:
 def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
     """Join the weights of self- and cross-attention along the keys.
 
-    Some decoders compute one softmax over the keys of both. Then the record has one stack for both,
-    but the output has two fields. The result has the joined weights under the names of both fields,
-    so that `compare` finds them for either. Return {} if the output lacks one of these fields, or
-    if their tensors do not fit together.
+    Some decoders compute one softmax over the keys of self- and cross-attention. Their record has
+    one stack for both, but their output has two fields. The result has the joined weights under the
+    names of both fields, so that `compare` finds the joined weights for each field. Return {} if
+    the output lacks one of these fields, or if their tensors do not fit together.
     """
     selves = "decoder_attentions" if "decoder_attentions" in own else "attentions"
     names = (selves, "cross_attentions")
@@ -266,9 +282,9 @@ def _match(
 def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
     """Find the layer of each tensor, if there are fewer tensors than layers.
 
-    The tensors have the order of the layers, so the search for a tensor starts after the layer of
-    the previous tensor. Return an error message if a tensor equals the weights of no remaining
-    layer.
+    The tensors are in the order of the layers. Therefore, the search for a tensor starts after the
+    layer of the previous tensor. Return an error message if a tensor equals the weights of no
+    remaining layer.
     """
     pairs: list[Pair] = []
     remaining = iter(layers)
@@ -284,9 +300,8 @@ def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tens
 def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -> Match | None:
     """Find the layers for a field that has the weights of several stacks.
 
-    For example, a field of CANINE has the weights of local and of deep layers, and a field of
-    Mllama those of self- and of cross-attention. Return None if a tensor of the field fits no
-    layer.
+    For example, a field of Mllama has the weights of self-attention and of cross-attention. Return
+    None if a tensor of the field fits no layer.
     """
     remaining = list(layers)
     pairs: list[Pair] = []
@@ -327,7 +342,8 @@ def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str
 def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -> Match | None:
     """Find the group of modules that fits the remaining layers of a stack best.
 
-    Return None if no group fits.
+    `modules` has the weights that the modules returned, by group. `own` has the weights in the
+    model's output. Return None if no group fits.
     """
     outputs = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
     matches: list[Match] = []
@@ -335,7 +351,7 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
         computed = [
             tensor
             for tensor in tensors
-            # The layers of weights that are also in the output have been compared already.
+            # Skip weights that are also in the output, because they have been compared already.
             if tensor is not None and not any(torch.equal(tensor, other) for other in outputs)
         ]
         if len(computed) == len(remaining) and isinstance(
@@ -343,8 +359,8 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
         ):
             matches.append(match)
         elif len(computed) > len(remaining):
-            # A group can contain the modules of all stages of an image model. The remaining layers
-            # may be those of one stage.
+            # A group can have the modules of all stages of an image model, while the remaining
+            # layers are those of one stage.
             pairs = _in_order(remaining, computed)
             if pairs is not None:
                 matches.append(Match(name, stack, pairs))
@@ -352,9 +368,10 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
 
 
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
-    """Find an equal tensor for each layer. Return None if a layer has none.
+    """Find an equal tensor for each layer.
 
-    The tensors of later layers must come later in `tensors`. Some tensors may belong to no layer.
+    The tensors are in the order of the layers, but some tensors may belong to no layer. Return None
+    if a layer has no equal tensor.
     """
     pairs: list[Pair] = []
     remaining = iter(tensors)

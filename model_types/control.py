@@ -1,4 +1,7 @@
-"""Control experiment: the comparison must fail if queries, masks or other inputs are wrong."""
+"""Control experiment: the comparison with a model's own weights must find faults.
+
+A fault is a change of one input of a layer's weights, such as the queries, the scale or the mask.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,17 @@ import torch
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from model_types.compare import Match, layer_weights
 
-# The weights of a corrupted layer must differ by more than this from the model's own weights: ten
-# times the tolerance of right layers.
+# The comparison finds a fault if a weight differs by more than this from the model's own weight. It
+# is ten times the tolerance for right layers (`compare.TOLERANCE`).
 NOTICED = 1e-3
 
 
 def unnoticed(matches: list[Match]) -> list[str]:
-    """Corrupt each layer in several ways. Name the corruptions that the comparison cannot notice.
+    """Insert several faults into each layer, one at a time. Return those that are not found.
 
-    Layers in which each query may attend to at most one key are skipped, because corruptions of
-    their queries and keys change no weights.
+    Each is described by the stack, the layer, the fault, and the difference of the weights. Layers
+    in which each query may attend to at most one key are skipped, because faults in their queries
+    and keys change no weights.
     """
     missed: list[str] = []
     for match in matches:
@@ -36,8 +40,9 @@ def unnoticed(matches: list[Match]) -> list[str]:
 def _can_choose(attention: LayerAttention) -> bool:
     """Return whether any query may attend to two or more keys.
 
-    In a layer without sinks (learned logits that take a share of each row), a single allowed key
-    has weight 1, even if queries or keys are wrong.
+    If a query may attend to one key only, this key has weight 1, even if the query or the key is
+    wrong. The weight is smaller only if the head has a sink, a learned logit that takes a share of
+    the weight.
     """
     allowed = attention.allowed(range(attention.num_heads), slice(0, attention.num_queries))
     return bool(allowed.sum(-1).max() > 1)

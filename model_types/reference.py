@@ -1,8 +1,8 @@
-"""Compute a model's own weights, with which records of attnviz are compared.
+"""Compute a model's own attention weights, with which records of attnviz are compared.
 
-The weights come from a copy of the model with eager attention, the implementation of transformers
-that returns weights. The output of the copy contains the weights, or its attention modules return
-them.
+The weights are computed by an eager copy: a copy of the model that uses eager attention, the only
+implementation of transformers that returns weights. They are fields of the output of the copy, or
+its attention modules return them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from model_types.build import seed_of
 
-# Model types whose output has logits instead of weights.
+# Model types whose output has logits in the fields for attention weights.
 _SCORES = {"prophetnet", "squeezebert"}
 
 # Weights by the name of a field of the output, or by the name of a group of modules (see
@@ -47,7 +47,7 @@ def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
 
 
 def draw_the_same(model: nn.Module) -> None:
-    """Seed torch, so that all forwards of a model draw equal random numbers.
+    """Seed torch, so that every forward of a model draws the same random numbers.
 
     Some models, such as VITS and ViLT, draw random numbers even in evaluation mode.
     """
@@ -58,10 +58,10 @@ _eager: WeakKeyDictionary[nn.Module, PreTrainedModel] = WeakKeyDictionary()
 
 
 def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a copy of the model that uses eager attention, with the current parameters.
+    """Return the eager copy of a model.
 
-    The copy is a new model, because some models (SAM, Falcon) cannot change the implementation
-    after they were built. Later calls return the same copy.
+    The copy is a new model, because some models (SAM, Falcon) cannot change the implementation of
+    attention after they were built. Later calls return the same copy, with the current parameters.
     """
     if model not in _eager:
         config = copy.deepcopy(model.config)
@@ -76,8 +76,8 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
 def double_softmax() -> Iterator[None]:
     """Within the context, compute each softmax in the dtype of its input.
 
-    Eager attention passes ``dtype=float32`` to softmax, even in a float64 model. This argument is
-    ignored.
+    Eager attention passes ``dtype=float32`` to softmax, even in a float64 model. In the context,
+    softmax ignores this argument.
     """
     softmax = nn.functional.softmax
 
@@ -97,7 +97,7 @@ def double_weights() -> Iterator[None]:
 
 
 def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
-    """Return all attention weights in the output of the model, by the name of the field."""
+    """Return all attention weights in the output of an eager copy, by the name of the field."""
     weights = dict(_weights_in(_with_attentions(eager, inputs), ""))
     return _scores_as_weights(weights, eager.config.model_type)
 
@@ -105,9 +105,9 @@ def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
     """Run a forward that returns attention weights, and return its output.
 
-    Request the weights with the argument `output_attentions`. If the model does not take this
-    argument, returns no weights, or raises TypeError or ValueError, run a forward with
-    `output_attentions` set in the configuration.
+    First request the weights with the argument `output_attentions`. If the model does not take this
+    argument, returns no weights, or raises TypeError or ValueError, request them by the setting
+    `output_attentions` of the configuration.
     """
     parameters = inspect.signature(eager.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -163,11 +163,11 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
 
 
 def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
-    """Return fields with weights only.
+    """Return the fields that have weights.
 
-    For the model types in `_SCORES`, logits are converted to weights. For other model types,
-    tensors that are not weights become None. Fields without weights are removed, and so are tensors
-    of cross-attention in other fields (see `_without_cross`).
+    Tensors that cannot be weights become None. For the model types in `_SCORES`, they are logits
+    and are converted to weights. Also remove tensors of cross-attention from other fields (see
+    `_without_cross`).
     """
     weights: Weights = {}
     for path, tensors in by_path.items():
@@ -183,8 +183,8 @@ def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
 def _without_cross(by_path: Weights) -> Weights:
     """Drop those tensors of the field "attentions" that the field "cross_attentions" also has.
 
-    Q-Formers, for example, return such tensors. If no tensor would remain in "attentions", keep all
-    of its tensors.
+    For example, Q-Formers return the weights of cross-attention in both fields. If no tensor would
+    remain in "attentions", keep all of its tensors.
     """
     without_cross = dict(by_path)
     for path, tensors in by_path.items():
@@ -217,11 +217,14 @@ def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
 
 
 def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
-    """Group the weights of modules whose names differ only in numbers, in the order of `calls`.
+    """Group the weights of modules whose names differ only in numbers.
 
-    In the name of a group, each number is replaced by "#". If a module was called several times,
-    once for each window of tokens, its weights become one block-diagonal tensor, or None if the
-    shapes of the calls do not fit together.
+    `calls` has the weights of each call of a module, by the name of the module. The groups keep the
+    order of `calls`. In the name of a group, each number is replaced by "#".
+
+    If a module was called several times, each call is assumed to be one window of tokens. Then the
+    weights of all calls become one block-diagonal tensor, or None if their shapes do not fit
+    together.
     """
     grouped: Weights = {}
     for name, tensors in calls.items():
@@ -235,8 +238,8 @@ def module_calls(
     """Return the weights that the attention modules of an eager copy compute, by module name.
 
     Some of these weights are not in the output of the model. For example, the output of a model of
-    text and images may lack the weights of the image encoder. The output of a hierarchical model
-    has only the last layer of each stage.
+    text and images may lack the weights of the image encoder. The output of an image model with
+    stages may have only the weights of the last layer of each stage.
     """
     recorder = _WeightsRecorder(eager)
     with ExitStack() as stack:
@@ -261,7 +264,7 @@ def module_calls(
 
 
 class _WeightsRecorder:
-    """Recorder of the weights that modules return, by module name."""
+    """Recorder of the weights that the modules of a model return, by the name of the module."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: dict[str, list[torch.Tensor]] = {}
@@ -270,8 +273,8 @@ class _WeightsRecorder:
     def note(self, module: nn.Module, beside: Any) -> None:
         """Store weights that a module returned.
 
-        `beside` has the values that the module returned after its output. The weights are the first
-        tensor of floats with at least three axes among them. It is stored only if it can be weights
+        `beside` has the values that the module returned after its output. The first tensor among
+        them that has floating-point numbers and at least three axes is stored, if it can be weights
         (see `are_weights`).
         """
         for entry in beside:

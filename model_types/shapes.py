@@ -1,8 +1,9 @@
-"""Convert weights that a model returns in another layout to arrays (heads, queries, keys).
+"""Convert attention weights that a model returns in another layout to (heads, queries, keys).
 
-For example, a model may return the weights of each window of tokens, or of a band of keys around
-each query. The shape of a tensor does not always determine the layout, so all possible layouts are
-tried. The conversions follow the documentation of the models, and not the code of attnviz.
+For example, a model that attends in windows of tokens may return a matrix for each window. A model
+in which each query attends to a band of neighbouring keys may return only this band. The shape of a
+tensor does not always determine its layout, so all possible layouts are tried. The conversions
+follow the documentation of the models, and not the code of attnviz.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Places = NDArray[np.int64]
 
 
 def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[Array]:
-    """Yield arrays (heads, queries, keys), one for each layout that the tensor can have."""
+    """Yield arrays (heads, queries, keys), one for each layout that the tensor `own` can have."""
     values = own.detach().float()
     if values.dim() > 3 and values.shape[0] == 1:
         values = values[0]
@@ -42,8 +43,8 @@ def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[
 def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
     """Yield tensors (windows, heads, queries, keys), one for each axis that can have the heads.
 
-    With four axes, the heads can be axis 0 or axis 1. With three axes, axis 0 has all heads of the
-    first window, then all heads of the second window, and so on.
+    In a tensor with four axes, the heads can be axis 0 or axis 1. In a tensor with three axes, axis
+    0 has all heads of the first window, then all heads of the second window, and so on.
     """
     if values.dim() == 4 and values.shape[1] == heads:
         yield values
@@ -54,11 +55,11 @@ def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
 
 
 def _row_by_row(values: Array) -> Iterator[Array]:
-    """Yield the weights with the patches of an image in row order.
+    """Reorder the patches of an image from blocks of 2 x 2 patches to rows of the image.
 
-    Some models, such as Qwen2-VL, return weights of patches in the order of blocks of 2 x 2
-    patches. Yield one array for each size of the image, in patches, that has an even height and
-    width and fits the number of tokens.
+    Some models, such as Qwen2-VL, order the patches by blocks. The height and the width of the
+    image are not known. Yield one array for each even height and even width, in patches, whose
+    product is the number of tokens.
     """
     tokens = np.arange(values.shape[1])
     for rows, columns in _factors(len(tokens)):
@@ -70,9 +71,10 @@ def _row_by_row(values: Array) -> Iterator[Array]:
 
 
 def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
-    """Convert a band (heads, queries, width), as in Longformer.
+    """Convert a band of keys around each query (heads, queries, width), as in Longformer.
 
-    Column c of row i is key i - width // 2 + c. Yield nothing if the width is even.
+    Column c of query i has the weight on key i - width // 2 + c. Yield nothing if the width is
+    even.
     """
     heads, queries, width = values.shape
     if width % 2 == 0:
@@ -87,7 +89,7 @@ def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
 
 
 def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
-    """Convert blocks of queries (blocks, heads, size, 3 * size), as in LongT5.
+    """Convert weights of blocks of `size` queries (blocks, heads, size, 3 * size), as in LongT5.
 
     The queries of block b attend to the keys of blocks b - 1, b and b + 1. The last block may be
     padded. Yield nothing if the number of blocks does not fit the number of tokens.
@@ -106,10 +108,11 @@ def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
 
 
 def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
-    """Convert a tensor (windows, heads, queries, keys) in which each token is in one window.
+    """Convert weights of windows (windows, heads, rows, columns). Each token is in one window.
 
-    Yield one array for each possible layout of the windows. Yield nothing if the windows together
-    do not have `queries` queries and `keys` keys.
+    `rows` and `columns` are the numbers of queries and keys in one window. Yield one array for each
+    way to divide the tokens into windows. Yield nothing if the windows together do not have
+    `queries` queries and `keys` keys.
     """
     count, heads, rows, columns = values.shape
     if count * rows != queries or count * columns != keys:
@@ -123,24 +126,27 @@ def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
 
 
 def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, Places]]:
-    """Yield the positions of the queries and of the keys in each window, for each possible layout.
+    """Yield each way to divide the queries and the keys into windows.
 
+    The first array has the positions of the queries in each window, the second those of the keys.
     Both arrays are (windows, tokens). `count` is the number of windows. `rows` and `columns` are
-    the numbers of queries and of keys in one window.
+    the numbers of queries and keys in one window.
     """
     queries, keys = np.arange(count * rows), np.arange(count * columns)
-    # A window has neighbouring tokens, or every `count`-th token (as in Hiera, or in videos).
+    # A window can have neighbouring tokens, or every `count`-th token (as in Hiera, or in videos).
     yield queries.reshape(count, rows), keys.reshape(count, columns)
     yield queries.reshape(rows, count).T, keys.reshape(columns, count).T
     if count == 2:
-        # The two windows are images. The queries of each image attend to the keys of the other.
+        # The two windows can be two images. The queries of each image attend to the keys of the
+        # other image.
         yield queries.reshape(2, rows), keys.reshape(2, columns)[::-1]
     if rows != columns:
         return
     for window_height, window_width in _factors(rows):
         for down, across in _factors(count):
             height, width = down * window_height, across * window_width
-            # In every second layer of Swin, windows are shifted cyclically by half their size.
+            # Windows can be rectangles of an image. In every second layer of Swin, they are shifted
+            # cyclically by half their size.
             for shift in {(0, 0), (window_height // 2, window_width // 2)}:
                 grid = np.roll(queries.reshape(height, width), (-shift[0], -shift[1]), axis=(0, 1))
                 partition = (

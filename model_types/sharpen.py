@@ -1,8 +1,10 @@
-"""Sharpen a random model: scale its queries and keys until rows of weights have clear maxima.
+"""Sharpen a random model: scale its queries and keys until its attention has clear maxima.
 
-A row has the weights of one query. A random model attends almost uniformly, so weights from a wrong
-formula would hardly differ from the right weights. The peak of a module is the median, over its
-rows, of the largest weight in a row.
+A random model attends almost uniformly. Attention weights that are computed with a wrong formula
+would then hardly differ from the model's weights, and a comparison would not find the error.
+
+A row has the attention weights of one query. The peak of an attention module is the median, over
+its rows, of the largest weight in a row.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-# Names of modules that make queries or keys (kv_b_proj also makes values), and of their norms.
+# Names of modules that make queries or keys, and of norms of queries or keys. Only kv_b_proj also
+# makes values.
 _ALONE = re.compile(
     r"^(q|k|query|key|q_proj|k_proj|q_lin|k_lin|to_q|to_k|w_q|w_k|wq|wk|linear_q|linear_k|q_linear"
     r"|k_linear|query_proj|key_proj|q_attn|fc_q|fc_k|query_layer|key_layer|q_b_proj|kv_b_proj"
@@ -26,37 +29,42 @@ _ALONE = re.compile(
     r"|query_layernorm|key_layernorm|q_bproj|queries|keys|query_dense|key_dense|content_q)$",
     re.IGNORECASE,
 )
-# Names of modules that make two or all of queries, keys and values.
+# Names of modules that make at least two of queries, keys and values.
 _FUSED = re.compile(
     r"^(qkv|qkv_proj|c_attn|query_key_value|in_proj|wqkv|qkv_linear|kv|kv_proj|to_kv|att_proj"
     r"|to_qkv|qkv_bias|query_key|kv_linear|attn_qkv|in_proj_qkv|w_pack|qk|qk_proj|proj_qkv)$",
     re.IGNORECASE,
 )
-# Names, other than "weight", of parameters that make queries, keys or positions.
+# Names of parameters that belong to the attention module itself, and not to a projection: "q", "k",
+# "r" (keys of relative positions) and "seg_embed" in XLNet, and "in_proj_weight" in
+# `torch.nn.MultiheadAttention`.
 _PARAMETERS = re.compile(r"^(q|k|r|in_proj_weight|seg_embed)$")
 # Target range of the peak.
 _AIM = (0.3, 0.9)
+# Maximum number of scalings.
 _TRIES = 9
 
-# Weights by the name of the attention module that computed them. "" has those of the whole model.
+# Attention weights by the name of the module that computed them. The key "" has the weights of the
+# whole model.
 Measured = Mapping[str, Sequence[torch.Tensor]]
 
 
 @dataclass
 class _Group:
-    """Parameters that make the queries and keys of one attention module.
+    """Parameters that are scaled together.
 
-    One more group has the parameters of all attention modules whose weights are not known.
+    These parameters make the queries and keys of one attention module. One more group has the
+    parameters of all attention modules whose attention weights are not known.
 
     Attributes
     ----------
     parameters : list of Tensor
-        Weights of the module's query and key projections, and of norms of queries and keys.
+        Parameters of query and key projections, and of norms of queries and keys.
     step : float
         Factor by which the next scaling multiplies or divides the parameters.
     below : bool or None
-        Whether the `peak` of the module's attention weights was below the target range `_AIM`
-        before the last scaling. None before the first scaling.
+        Whether the peak was below the target range before the last scaling. None before the first
+        scaling.
     """
 
     parameters: list[torch.Tensor] = field(default_factory=list)
@@ -64,11 +72,11 @@ class _Group:
     below: bool | None = None
 
     def adapt(self, current: float) -> bool:
-        """Scale the parameters if `current`, the peak of the weights, is outside the target range.
+        """Scale the parameters if `current`, the peak, is outside the target range.
 
         If the last scaling moved the peak to the other side of the range, first replace `step` by
-        its square root. Return whether the parameters were scaled. They are not scaled if `current`
-        is not finite.
+        its square root. Do not scale the parameters if `current` is not finite. Return whether they
+        were scaled.
         """
         if not np.isfinite(current) or _AIM[0] <= current <= _AIM[1]:
             return False
@@ -83,11 +91,13 @@ class _Group:
 
 
 def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
-    """Scale queries and keys until the `peak` of each attention module is in the target range.
+    """Scale queries and keys until the peak of each attention module is in the target range.
 
-    `measure` runs the model and returns its weights by module (see `Measured`). For modules without
-    known weights, the peak of the whole model counts. The parameters are scaled at most `_TRIES`
-    times. If a scaling makes weights infinite or NaN, it is undone, and the scaling ends.
+    `measure` runs the model and returns its attention weights by module (see `Measured`). If it
+    does not return the weights of a module, the module is scaled by the peak of the whole model.
+
+    The parameters are scaled at most `_TRIES` times. If the peak of the whole model is infinite or
+    NaN after a scaling, the scaling is undone and the function returns.
     """
     measured = measure()
     groups: dict[str, _Group] = {}
@@ -101,7 +111,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
             return
         measured = measure()
         if not np.isfinite(peak(measured.get("", ()))):
-            # The weights are no longer finite, so restore the previous parameters.
+            # The peak is no longer finite, so restore the previous parameters.
             parameters = [parameter for group in groups.values() for parameter in group.parameters]
             with torch.no_grad():
                 for parameter, values in zip(parameters, before, strict=True):
@@ -110,7 +120,11 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
 
 
 def _query_key_parameters(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (module name, parameter or part of it) for parameters that make queries or keys."""
+    """Yield (name of the module, parameter) for each parameter that makes queries or keys.
+
+    If a parameter also makes values, the yielded tensor is its part for queries and keys (see
+    `_part`).
+    """
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
         weight = getattr(module, "weight", None)
@@ -127,7 +141,9 @@ def _query_key_parameters(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]
 
 def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
     if _ALONE.match(name):
-        # The module is a sequence of a convolution and a norm (CvT, MobileViT).
+        # The module itself has no weight, but contains modules that have one: a convolution and a
+        # norm (CvT), or a linear layer (Gemma 4's vision and sound encoders). Take only matrices
+        # and kernels, not biases or the parameters of norms.
         yield from (parameter.data for parameter in module.parameters() if parameter.dim() >= 2)
     for own, parameter in module.named_parameters(recurse=False):
         if own == "in_proj_weight":
@@ -137,9 +153,10 @@ def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
-    """Return the part of a joint projection that makes queries and keys.
+    """Return the part of `weight` that makes queries and keys.
 
-    If the layout of the projection is unknown, return the whole weight.
+    `weight` is the weight of a linear layer, `module`, that also makes values. If it is unknown
+    which rows or columns make the values, return the whole weight.
     """
     if name == "c_attn" and not isinstance(module, nn.Linear):
         return weight[:, : 2 * weight.shape[1] // 3]
@@ -151,9 +168,12 @@ def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
 def peak(weights: Iterable[torch.Tensor]) -> float:
     """Return the median, over rows, of the largest weight in a row.
 
-    Only rows with at least three nonzero weights count. If rows have three or more keys, but no row
-    has three nonzero weights, return 1: then the logits are too large, and `sharpen` reduces them.
-    Return NaN if no row has three keys.
+    `weights` has one tensor for each layer, whose last axis has the keys. Only rows with at least
+    three nonzero weights count.
+
+    Return NaN if no tensor has three or more keys. If there are three or more keys, but no row has
+    three nonzero weights, the logits are too large. Then return 1, so that `sharpen` reduces the
+    logits.
     """
     maxima: list[NDArray[np.float32]] = []
     sharpest = float("nan")

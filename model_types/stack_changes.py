@@ -1,10 +1,13 @@
 """Check whether the attention of a model can be changed, and whether a change is exact.
 
-A stack is the attention of one kind, such as "self" or "cross", in all layers. The last head of
-each layer of a stack is ablated: its output becomes 0. This must have the same effect, bit for bit,
-as setting the weights to 0 by which the output projection multiplies the head's output. The output
-projections are found without attnviz: they are the matrices whose inputs have more columns of zeros
-with the ablation than without it.
+A stack is the attention of one kind, such as "self" or "cross", in all layers. An output projection
+is the matrix that multiplies the outputs of the heads of a layer.
+
+attnviz ablates the last head of each layer of a stack: it sets the head's output to 0. The check
+also runs the model with zeros in the columns of the output projections that multiply the outputs of
+these heads. Both runs must give the same output, bit for bit. The check finds the output
+projections without attnviz: they are the matrices whose inputs have more columns of zeros with the
+ablation than without it.
 """
 
 from __future__ import annotations
@@ -37,14 +40,14 @@ from model_types.state import pairs_of_tensors, same
 def changes_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, StackChange]:
     """Change each stack of a model separately, and return the results by stack.
 
-    Raise TypeError or ValueError if the inputs are not one example.
+    Raise TypeError or ValueError if the inputs are not exactly one example.
     """
     tried = _Tried(model, inputs)
     return {name: tried.stack(name) for name in tried.record.stacks}
 
 
 class _Tried:
-    """A model that runs repeatedly, with and without changes."""
+    """A model and its inputs, for repeated runs with and without changes of the attention."""
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
         self._model = model
@@ -112,8 +115,8 @@ class _Tried:
         elif same(expected, ablated):
             result.gate = "exact"
         elif not all(key in self._projections for key in keys):
-            # attnviz does not find a projection that follows a norm, for example. Then the output
-            # may differ from `expected`.
+            # For example, attnviz does not find a projection that follows a norm. The output with
+            # the ablation may then differ from `expected`.
             result.gate = "changed"
         else:
             result.gate = "wrong"
@@ -127,19 +130,17 @@ class _Tried:
         return plan_of([change], self.record, self._places)
 
     def _noise(self, name: str) -> float:
-        # Measure how much the model's output differs if the outputs of attention are computed again
-        # from unchanged weights. `plan` removes key 0, which changes all queries and heads.
-        # `identity_of(plan)` computes the outputs of the same queries and heads again, and keeps
-        # their weights.
+        # Measure how much the model's output changes if attnviz computes the outputs of attention
+        # again from unchanged weights. `plan` removes key 0 for all queries and heads. Therefore
+        # `identity_of(plan)` computes the outputs of all queries and heads. It keeps their weights.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         return _apart(self._before, self._forward(identity_of(plan)).outputs)
 
     def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
         """Return an error message if attnviz found output projections that are not in `columns`.
 
-        `keys` are the attention modules of one stack. `columns` has the matrices that were found
-        without attnviz, by name, and the columns of the head in their inputs. Return "" without an
-        error.
+        `keys` are the attention modules of one stack. `columns` has the output projections that
+        were found without attnviz, by name. Return "" without an error.
         """
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}
@@ -147,9 +148,9 @@ class _Tried:
 
 
 def _apart(one: Any, other: Any) -> float:
-    """Return the largest difference of two outputs.
+    """Return the largest relative difference between the tensors of two outputs.
 
-    The difference of two tensors is relative to the largest absolute value of the tensor in `one`.
+    The difference of two tensors is divided by the largest absolute value of the tensor in `one`.
     Return 0 if `pairs_of_tensors` finds nothing to compare.
     """
     return max(
@@ -161,16 +162,17 @@ def _apart(one: Any, other: Any) -> float:
     )
 
 
-# Columns of zeros in the inputs of matrices, by the name of the matrix. A list has a tensor for
-# each call of the matrix. The tensor has a boolean for each column, True if the whole column is 0.
+# Columns of zeros in the inputs of matrices, by the name of the matrix. The list has one tensor for
+# each call of the matrix. The tensor has one boolean for each column of the input. It is True if
+# the whole column is 0.
 _Zeros = dict[str, list[torch.Tensor]]
 
 
 @contextmanager
 def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
-    """Within the context, record which columns are 0 in the inputs of `matrices`.
+    """Within the context, note which columns are 0 in the inputs of `matrices`.
 
-    Yield the dict with these records.
+    Yield the dict that is filled with these columns (see `_Zeros`).
     """
     zeros_of: _Zeros = {name: [] for name in matrices}
 
@@ -188,11 +190,11 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
 
 
 def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
-    """Return the columns in the input of a matrix that became 0 when the last head was ablated.
+    """Return the columns in the input of a matrix that are 0 only with the ablation.
 
-    `plain` and `now` state which columns are 0 without and with the ablation, with one tensor per
-    call of the matrix. Return None if these are not the columns of the last head: they must be the
-    last columns, the same in every call, and their number must divide the number of all columns.
+    `plain` and `now` say which columns are 0 without and with the ablation (see `_Zeros`). Return
+    None if the columns cannot be those of the last head. The columns of the last head are the last
+    columns, are the same in every call, and their number divides the number of all columns.
     """
     if len(plain) != len(now) or not now:
         return None
@@ -211,10 +213,9 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
-    """Within the context, set the entries of matrices to 0 that multiply `columns` of their inputs.
+    """Within the context, set the entries of matrices that multiply `columns` of their inputs to 0.
 
-    `columns` has the columns of the input of each matrix. The keys of both arguments are the names
-    of the matrices.
+    The keys of both arguments are the names of the matrices.
     """
     with ExitStack() as stack, torch.no_grad():
         for name, zeroed in columns.items():

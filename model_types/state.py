@@ -1,4 +1,4 @@
-"""Check that the forwards during an extraction give the same outputs as without it."""
+"""Check that the forwards during an extraction give the same outputs as other forwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Calls:
 
     def _hook(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         # Skip forwards for which the extraction switched to eager attention, because their outputs
-        # may differ. Forwards with positional arguments are not checked.
+        # may differ. Also skip forwards with positional arguments, because `changes` cannot repeat
+        # them.
         if module.config._attn_implementation == self.implementation and not args:
             self.calls.append((kwargs, output))
 
@@ -30,7 +31,7 @@ class Calls:
         self._handle.remove()
 
     def changes(self, model: PreTrainedModel) -> list[str]:
-        """Repeat the recorded forwards without an extraction.
+        """Repeat the recorded forwards without an extraction, and compare their outputs.
 
         Return a list with one error message if an output differs, otherwise [].
         """
@@ -42,7 +43,7 @@ class Calls:
 def same(one: Any, other: Any) -> bool:
     """Return whether the tensors and floats in two outputs are exactly equal.
 
-    NaN counts as equal to NaN, and in tensors also to 0. Other values, such as integers, are not
+    NaN is equal to NaN, and in tensors also to 0. Values of other types, such as integers, are not
     compared.
     """
     if isinstance(one, torch.Tensor):
