@@ -1,7 +1,8 @@
 """Check that attnviz extracts the right attention from every model type of transformers.
 
-Tiny random models of each model type are built (see `model_types.cases`). The weights that attnviz
-extracts are compared with those that the models themselves compute.
+Several tiny random models of each model type are built. The attention weights that attnviz extracts
+are compared with those that the models themselves compute. A model to check is called a case (see
+`model_types.cases`), and the result of its check is a row (see `model_types.rows`).
 
 make coverage                                       check all types and write docs/coverage.md
 PYTHONPATH=tests python -m model_types bert swin    check single types without writing the page
@@ -51,9 +52,9 @@ _COMMON = (
 def _complete_torchvision() -> None:
     """Make it possible to import torchvision if torch is a CPU build.
 
-    The import needs two operators. The compiled part of PyPI's torchvision defines them, but it is
-    built for CUDA and does not load with a CPU build of torch. This function only declares the
-    operators, because no model here calls them.
+    The import needs two operators, which the compiled part of torchvision defines. In the package
+    on PyPI, this part is built for CUDA and does not load with a CPU build of torch. Therefore
+    declare the operators here. They need no implementation, because no model calls them.
     """
     import torch
 
@@ -72,7 +73,7 @@ def _work(model_type: str, answer: Connection) -> None:
     from model_types.cases import cases_of
     from model_types.check import check
 
-    # Limit the memory of the process, because a model may be large by mistake.
+    # Limit the memory of the process, because a model may be too large by mistake.
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -86,10 +87,10 @@ def _work(model_type: str, answer: Connection) -> None:
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
     """Check each model type in a separate process. Yield the row of each case when it is ready.
 
-    If a process dies, or needs more than `_MAX_SECONDS` for a case, the last row of the model type
-    says so, and the remaining cases of the model type are skipped.
+    If a process dies, or needs more than `_MAX_SECONDS` for a case, yield a row with the result
+    "died" or "too slow", and skip the remaining cases of the model type.
     """
-    # A forked process need not import transformers again, which takes longer than most checks.
+    # A forked process need not import transformers again. The import takes longer than most checks.
     context = multiprocessing.get_context("fork")
     waiting = list(model_types)[::-1]
     running: dict[str, tuple[BaseProcess, Connection, float]] = {}

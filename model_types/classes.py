@@ -1,9 +1,12 @@
 """Write the sections of docs/coverage.md about classes with a head and about unusual settings.
 
 A class with a head is a class for a task, such as `BertForMaskedLM`. An auto class of transformers,
-such as `AutoModelForMaskedLM`, loads these classes. A `Row` is the result of the check of one
-model. A row, its class and its model are called right if `Row.result` is "ok". Weights are called
-known if the model returns them, so that the record can be compared with them.
+such as `AutoModelForMaskedLM`, loads these classes. An unusual setting is a setting of the
+configuration that changes attention, with a value other than the default.
+
+A `Row` is the result of the check of one model. If `Row.result` is "ok", the row, its class and its
+model are called right. A model has known weights if its output or its attention modules return
+attention weights. Only then can attnviz be compared with the model.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ def _compared(rows: Iterable[Row]) -> list[Row]:
 
 
 def share_of_classes(rows: Iterable[Row]) -> float:
-    """Return the share of right classes among the classes with a head and known weights."""
+    """Return the share of right classes among all classes with a head and known weights."""
     compared = _compared(_heads(rows))
     return _right(compared) / max(1, len(compared))
 
@@ -57,8 +60,9 @@ def summary_of_classes(rows: Sequence[Row]) -> list[str]:
 def classes(rows: Sequence[Row]) -> str:
     """Return the section about classes with a head.
 
-    It has a table with counts for each auto class, a list of the classes that are not right, and a
-    list of the classes that are not tested. Classes that return no weights are only counted.
+    The section has a table with counts for each auto class, a list of the classes that are not
+    right, and a list of the classes that are not tested. Classes without known weights are only
+    counted.
     """
     heads = _heads(rows)
     counts = (
@@ -86,9 +90,9 @@ def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
-    """Return `title` and a list of reasons, each with its classes (and settings).
+    """Return `title` and a list of reasons, each with its classes and their unusual settings.
 
-    `reason` returns the reason of a row. Return "" without rows.
+    `reason` is a function that returns the reason of a row. Return "" without rows.
     """
     by_reason: dict[str, list[str]] = {}
     for row in rows:
@@ -105,8 +109,8 @@ def _name(row: Row) -> str:
 def flags(rows: Sequence[Row]) -> str:
     """Return the section about unusual settings.
 
-    It has a table and a list. The table has the tested values of each setting, and the numbers of
-    tested models and of right models. The list has the models that are not right.
+    The section has a table and a list. The table has the tested values of each setting, the number
+    of tested models, and the number of right models. The list has the models that are not right.
     """
     flagged = _flagged(rows)
     fields: dict[str, list[Row]] = {}

@@ -1,8 +1,10 @@
 """Results of the check of one tiny model, from which docs/coverage.md is written.
 
-The model's own weights are those in its output, or those that its attention modules return. A
-record is what `attnviz.extract` returns. A stack is the attention of one kind, such as "self" or
-"cross", in all layers of a record.
+A `Row` has all results for one model, a `StackChange` those for one stack of the model. A stack is
+the attention of one kind, such as "self" or "cross", in all layers.
+
+The model's own weights are the attention weights in its output, or those that its attention modules
+return. A record is what `attnviz.extract` returns.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-# Values of `Row.result` for models whose own weights are known. The shares of right models in
-# docs/coverage.md are shares of these models.
+# Values of `Row.result` for models whose own weights are known. The percentages in docs/coverage.md
+# are the numbers of rows with "ok", divided by the numbers of rows with one of these values.
 REFERENCED = ("ok", "partly", "wrong", "refused")
 
 
@@ -22,23 +24,27 @@ class StackChange:
     Attributes
     ----------
     gate : str
-        Result of ablating the last head, which means that its output is set to 0. "exact": the
-        output of the model is, bit for bit, that of a model in which the head's columns of the
-        output projections are 0. "changed": the output changes, but attnviz does not find all
-        output projections, so no exact output is known. "without effect": the output does not
-        change. "refused": attnviz cannot change the stack. "wrong": anything else.
+        Result of ablating the last head of each layer, which means that its output is set to 0:
+
+        - "exact": the model's output is, bit for bit, that of a model in which the head's columns
+          of the output projections are 0.
+        - "changed": the model's output changes, but not to this output. This is allowed because
+          attnviz does not find all output projections of the stack.
+        - "without effect": the model's output does not change.
+        - "refused": attnviz cannot change the stack.
+        - "wrong": anything else.
     reason : str
-        Reason for "refused" or "wrong".
+        Reason for the result "refused" or "wrong".
     identity : bool or None
         Whether the model's output stays the same, bit for bit, if the outputs of all heads are
         multiplied by 1. None if this was not tried or failed.
     noise : float or None
-        Change of the model's output if the outputs of attention are computed again from unchanged
-        weights, relative to the largest number of the same tensor. None if this was not tried or
-        failed.
+        Largest change of the model's output if attnviz computes the outputs of attention again from
+        unchanged weights. It is relative to the largest number of the same output tensor. None if
+        this was not tried or failed.
     projection : bool
         Whether `attnviz.interventions` finds a linear output projection in every layer, and every
-        layer computes the attention of all tokens in one call, without windows.
+        layer computes the attention of all tokens in one call. False for attention in windows.
     """
 
     gate: str
@@ -55,18 +61,22 @@ class Row:
     Attributes
     ----------
     model_type, kind : str
-        The model type and the class that was built.
+        Model type, and name of the class that was built.
     auto : list of str
-        The auto classes of transformers that load this class. Empty for the base model and for
-        unusual settings.
+        Auto classes of transformers that load this class. Empty for the base model and for unusual
+        settings.
     flag : str
-        The unusual setting, or "" for the default configuration.
+        Unusual setting (see `model_types.flags`), or "" for the default configuration.
     cached : bool
         Whether the comparison was repeated for a forward with a cache.
     result : str
-        "ok", "partly" (a warning names attention that the record lacks), "wrong", "refused"
-        (`attnviz.extract` raises an error), or the reason why the model was not compared:
-        "not built", "no inputs", "no own weights", "too slow", "died".
+        - "ok": the record equals the model's own weights. The model is then called right.
+        - "partly": the record lacks some attention, and `attnviz.extract` gave a warning.
+        - "wrong": the record differs, or lacks attention without a warning, or the extraction
+          changed the model.
+        - "refused": `attnviz.extract` raised an error.
+        - "not built", "no inputs", "no own weights", "too slow", "died": why the model could not be
+          compared.
     reason : str
         Explanation of a result other than "ok".
     inputs : list of str
@@ -79,24 +89,25 @@ class Row:
         What the record stores for its layers: "queries and keys", "weights", or
         "queries and keys / weights" if its layers differ.
     error : float or None
-        Largest difference from the model's own weights. None if no weights were compared.
+        Largest difference between a weight of the record and the model's own weight. None if no
+        weights were compared.
     peak : float or None
         Median, over queries, of the largest weight of a query (see `sharpen.peak`). If the median
-        is near 1 / number of keys, attention is nearly uniform, and equal weights prove nothing.
-        None if no weights were computed.
+        is near 1 / number of keys, attention is nearly uniform, so even a wrong formula gives
+        nearly equal weights. None if no weights were computed.
     unnoticed : list of str
-        Corruptions of queries, masks or other inputs of a layer's weights that the comparison would
-        not have noticed (see `control`).
+        Faults in queries, masks or other inputs of a layer's weights that the comparison would not
+        have noticed (see `control`).
     unverified : list of str
-        Stacks without own weights to compare with.
+        Stacks of the record for which the model returns no own weights.
     changes : dict of str to StackChange
         Result of changing each stack.
     unchanged : str
-        Error that prevented all changes of a model whose record exists, or "".
+        Error message, if no stack could be changed although the extraction succeeded. Otherwise "".
     notes : list of str
         Notes of the record, warnings, and notes about the comparison.
     seconds : float
-        Time of the check.
+        Duration of the check.
     """
 
     model_type: str

@@ -1,7 +1,7 @@
 """Write docs/coverage.md from the results of all checks.
 
-A `Row` is the result of the check of one model. A row and its model type are called right if
-`Row.result` is "ok".
+A `Row` is the result of the check of one model. If `Row.result` is "ok", the row and its model type
+are called right. A stack is the attention of one kind, such as "self" or "cross", in all layers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def versions() -> str:
 
 
 def share(rows: Iterable[Row]) -> float:
-    """Return the share of right model types among the types whose output has attention weights."""
+    """Return the share of right model types among those whose output has attention weights."""
     counted = [
         row for row in rows if row.is_base and row.source == "output" and row.result in REFERENCED
     ]
@@ -201,9 +201,10 @@ def _changes(row: Row) -> tuple[str, str, str]:
 
 
 def _by_stack(values: Mapping[str, str]) -> str:
-    """Return the most common value in `values`, then each other value with its stacks.
+    """Return a cell with a value for each stack, such as "exact; refused: vision, cross".
 
-    The keys of `values` are names of stacks. Return "" if `values` is empty.
+    The cell has the most common value, and then each other value with its stacks. The keys of
+    `values` are names of stacks. Return "" if `values` is empty.
     """
     if not values:
         return ""
@@ -216,9 +217,9 @@ def _by_stack(values: Mapping[str, str]) -> str:
 
 
 def _refused(rows: Sequence[Row]) -> str:
-    """Return the section with the reasons why attention cannot be changed.
+    """Return the section about stacks whose attention cannot be changed.
 
-    Each reason has a list of model types. Return "" without reasons.
+    It lists the reasons, each with its model types. Return "" without reasons.
     """
     by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -236,10 +237,10 @@ def _refused(rows: Sequence[Row]) -> str:
 
 
 def _kind_of(reason: str) -> str:
-    """Return a general form of `reason`, so that the page groups similar reasons.
+    """Return a general form of `reason`, so that the page can list similar reasons as one.
 
-    It is the value of the first key of `_KINDS` that `reason` contains, or else a shortened
-    `reason`.
+    This is the value in `_KINDS` of the first key that `reason` contains. If it contains none,
+    return a shortened `reason`.
     """
     for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
         if words in reason:
