@@ -6,7 +6,8 @@ settings of the configuration and inputs.
 The model's own weights are the attention weights in its output, or those that its attention modules
 return. They are computed with eager attention, the only implementation of transformers that returns
 weights. A record is what `attnviz.extract` returns. It has stacks. A stack is the attention of one
-kind, such as "self" or "cross", in all layers.
+kind, such as "self" or "cross", in all layers. Weights of a record are right if they equal the
+model's own weights.
 """
 
 from __future__ import annotations
@@ -256,8 +257,8 @@ def _own(
     """Return the weights in an eager model's output, and the weights that its modules return.
 
     The first dict has the fields of the output, except those that `override` lists in "left_out".
-    It is empty if the model fails when it is asked to return weights, but its modules return
-    weights. The second dict has the names of modules.
+    The first dict is empty if the model fails when it is asked to return weights, but its modules
+    return weights. The keys of the second dict are the names of the modules.
     """
     left_out = override.get("left_out", ())
     calls = module_calls(eager, inputs)
@@ -299,7 +300,7 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
 def _change(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
     """Change the attention of each stack, and store the results in `row.changes`.
 
-    If the changes cannot be tried at all, store the error in `row.unchanged`.
+    If no change can be tried, store the error in `row.unchanged`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

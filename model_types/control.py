@@ -1,6 +1,7 @@
 """Control experiment: the comparison with a model's own weights must find faults.
 
 A fault is a change of one input of a layer's weights, such as the queries, the scale or the mask.
+If the record has only the weights of a layer, without queries and keys, the weights are changed.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ def _decoder(config: PretrainedConfig) -> Any:
 def _one_key_head(config: PretrainedConfig) -> Any:
     """Return 1, so that all heads share one key head.
 
-    Leave the setting of latent attention unchanged, because it needs as many key heads as heads.
+    Leave the setting unchanged in a model with latent attention, which needs as many key heads as
+    heads.
     """
     return _LEAVE if "kv_lora_rank" in vars(config) else 1
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table with the column titles `head` and the rows `rows`.
 
-    "|" in a cell becomes "/".
+    "|" in a cell becomes "/", because "|" separates cells.
     """
     table_rows = [head, ["---"] * len(head), *rows]
     return "".join(
@@ -36,7 +36,10 @@ def number(value: float | None) -> str:
 
 
 def plain(result: str, reason: str) -> str:
-    """Return in plain words why weights were not compared. `reason` may be an error message."""
+    """Return in plain words why the weights of a model were not compared.
+
+    `result` and `reason` are those of a `Row`. The reason may be an error message.
+    """
     missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", reason)
     if missing:
         return f"needs {missing[1] or missing[2]}, which is not installed"

@@ -165,9 +165,9 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
 def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
     """Return the fields that have weights.
 
-    Tensors that cannot be weights become None. For the model types in `_SCORES`, they are logits
-    and are converted to weights. Also remove tensors of cross-attention from other fields (see
-    `_without_cross`).
+    Tensors that cannot be weights become None. Only for the model types in `_SCORES`, such tensors
+    are logits, which are converted to weights. Also remove tensors of cross-attention from other
+    fields (see `_without_cross`).
     """
     weights: Weights = {}
     for path, tensors in by_path.items():
@@ -204,8 +204,8 @@ def _without_cross(by_path: Weights) -> Weights:
 def are_weights(tensor: torch.Tensor) -> bool:
     """Return whether a tensor can contain weights.
 
-    Such a tensor has no negative numbers, and the sums of its rows are at most 1 and not all near
-    0.
+    Such a tensor has no negative numbers. Its sums over the keys (the last axis) are at most 1, and
+    not all of them are near 0.
     """
     values = tensor.detach().float()
     sums = values.sum(-1)

@@ -1,4 +1,4 @@
-"""Check that the forwards during an extraction give the same outputs as other forwards."""
+"""Check that a model returns the same outputs during an extraction as without it."""
 
 from __future__ import annotations
 
