@@ -215,7 +215,7 @@ const NUM_PATHS = 12;
 /** Return the dots in the area of a mark as SVG paths. */
 export function dotPaths(mark: DotsMark): string {
   const { area, ring = 0 } = mark;
-  const paths = new Map<string, { index: number; parts: string[] }>();
+  const paths = new Map<number, { index: number; parts: string[] }>();
   for (let i = 0; i < mark.count; i++) {
     const x = mark.x[i] as number;
     const y = mark.y[i] as number;
@@ -225,16 +225,15 @@ export function dotPaths(mark: DotsMark): string {
     // Paths are painted in the order of their keys. Distant dots come first, so that nearer dots
     // are over them.
     const batch = Math.floor((i * NUM_PATHS) / mark.count);
-    const key = [depthOf(mark, i) ?? 0, batch, mark.color[i], mark.shape[i]]
-      .map((number) => String(number).padStart(3, "0"))
-      .join(" ");
+    const [color, shape] = [mark.color[i] as number, mark.shape[i] as number];
+    const key = (((depthOf(mark, i) ?? 0) * NUM_PATHS + batch) * 256 + color) * 2 + shape;
     const path = paths.get(key) ?? { index: i, parts: [] };
-    path.parts.push(dotPath(x, y, mark.shape[i] as number, ring > 0 ? mark.radius : 0));
+    path.parts.push(dotPath(x, y, shape, ring > 0 ? mark.radius : 0));
     paths.set(key, path);
   }
-  const elements = [...paths.keys()].sort().map((key) => {
+  const ordered = [...paths].sort(([a], [b]) => a - b);
+  const elements = ordered.map(([, { index, parts }]) => {
     // All dots of a path have the style of its first dot.
-    const { index, parts } = paths.get(key) as { index: number; parts: string[] };
     const style = styleAt(mark, depthOf(mark, index));
     const isSquare = mark.shape[index] === 1;
     return element("path", {

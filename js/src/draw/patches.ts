@@ -63,17 +63,14 @@ export function aspectRatio(image: Pick<RecordImage, "width" | "height">, grid: 
   return (image.width / grid.columns) * (grid.rows / image.height);
 }
 
-/** Function that returns the aspect ratio of a token's patch, or null for a text token. */
-export type PatchAspect = (token: number) => number | null;
-
-/** Return the `PatchAspect` of a list of tokens, or null if none of them is a patch. */
-export function aspectRatios(
-  tokens: TokenList,
-  description: Description | null,
-): PatchAspect | null {
+/**
+ * Return a function that returns the aspect ratio of a token's patch, or null for a text token.
+ * Return null if no token is a patch.
+ */
+export function aspectRatios(tokens: TokenList, description: Description | null) {
   const images = description?.images;
   if (!tokens.grids || !images) return null;
-  return (token) => {
+  return (token: number): number | null => {
     const grid = patchOf(tokens, token)?.grid;
     const image = grid && images[grid.image];
     return image ? aspectRatio(image, grid) : null;

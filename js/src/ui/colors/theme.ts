@@ -68,12 +68,11 @@ export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | nul
   };
   update();
   for (const query of [print, forced, dark]) query?.addEventListener("change", update, { signal });
-  for (const name of ["beforeprint", "afterprint"]) {
-    const onPrint = (): void => {
-      printing = name === "beforeprint";
-      renderAtOnce(update);
-    };
+  const onPrint = ({ type }: Event): void => {
+    printing = type === "beforeprint";
+    renderAtOnce(update);
+  };
+  for (const name of ["beforeprint", "afterprint"])
     window.addEventListener(name, onPrint, { signal });
-  }
   return theme;
 }

@@ -28,6 +28,7 @@ import {
   withWay,
   writtenAmong,
 } from "../text/captions";
+import type { Selection } from "../view/record";
 import { baseName, changedInWords } from "../what-if/changed-run";
 import type { HeatMap, Line } from "./marks";
 import type { Grid } from "./tiles";
@@ -44,11 +45,7 @@ import {
 } from "./viewport";
 
 /** Describe the shown heads: "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
-export function whatInWords({
-  heads,
-  chosen,
-  allHeads,
-}: Pick<Viewport, "heads" | "chosen" | "allHeads">): string {
+export function whatInWords({ heads, chosen, allHeads }: Selection): string {
   if (heads.length === 1) return headsInWords(heads);
   return chosen.length === 0 || chosen.length === allHeads.length
     ? `mean of ${allHeads.length} heads`

@@ -300,16 +300,6 @@ function sidesOf({ stack }: Viewport, side: Side): readonly Side[] {
 
 export type HeatMapStore = ReturnType<typeof createHeatMapStore>;
 
-/** Return the tokens of a cell. Null on a side with several tokens. */
-function onlyTokens({ axes }: Viewport, at: Position): Position {
-  return bySide((side) => {
-    const cell = at[side];
-    if (cell === null) return null;
-    const tokens = tokensOf(axes[side], cell);
-    return sizeOf(tokens) === 1 ? tokens[0] : null;
-  });
-}
-
 /**
  * Create the image panel of a heat map. The panel shows one map, of the chosen head or of the mean
  * of the chosen heads.
@@ -324,17 +314,20 @@ export function createHeatMapImage(
       const selection = record.selection.value;
       const { positive: color, ink: textColor } = palette.value;
       if (!selection) return [];
-      return [
-        { name: whatInWords(selection), color, textColor, heads: selection.heads, how: "mean" },
-      ];
+      const { heads } = selection;
+      return [{ name: whatInWords(selection), color, textColor, heads, how: "mean" }];
     }),
     focus: computed(() => {
-      const viewport = store.base.value?.layout.viewport;
-      const [cell, cursor] = [store.hovered.value, store.cursor.value];
-      const hovered = viewport && cell ? onlyTokens(viewport, cell) : null;
-      if (hovered && (hovered.query !== null || hovered.key !== null)) return hovered;
+      const axes = store.base.value?.layout.viewport.axes;
+      // Cells of several tokens have no weights over the image.
+      const hovered = bySide((side) => {
+        const cell = store.hovered.value?.[side] ?? null;
+        const tokens = axes && cell !== null ? tokensOf(axes[side], cell) : null;
+        return tokens && sizeOf(tokens) === 1 ? tokens[0] : null;
+      });
+      if (hovered.query !== null || hovered.key !== null) return hovered;
       const { token = null, key = null } = record.selection.value ?? {};
-      return cursor ?? { query: token, key };
+      return store.cursor.value ?? { query: token, key };
     }),
     reveal: (side, token) => assign(context.state, store.windowsAt(side, token)),
     point: (to) => {

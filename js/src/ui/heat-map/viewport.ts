@@ -299,10 +299,8 @@ export function zoomed(
   if (!nearer) steps.reverse();
   for (const step of steps) {
     const next = counts(viewport, stage, room, step);
-    const removed = bySide((side) => {
-      const difference = sizeOf(axes[side].window) - next[side];
-      return nearer ? difference : -difference;
-    });
+    const sign = nearer ? 1 : -1;
+    const removed = bySide((side) => sign * (sizeOf(axes[side].window) - next[side]));
     const slack = ({ level }: Axis): number => (level === 0 ? 0 : 2 * 2 ** level);
     const changes = SIDES.some((side) => removed[side] > slack(axes[side]));
     if (!changes || removed.query < 0 || removed.key < 0) continue;
