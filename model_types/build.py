@@ -9,6 +9,7 @@ import importlib
 import inspect
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -111,12 +112,28 @@ def tiny_model(
     kind = class_of(model_type, class_name)
     config = _of_kind(kind, tiny_config(model_type, changes))
     torch.manual_seed(seed_of(model_type))
-    model = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
+    with _nan_in_new_memory():
+        model = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
     count = sum(parameter.numel() for parameter in model.parameters())
     if count > _MAX_PARAMETERS:
         raise MemoryError(f"{count / 1e6:.0f} million parameters are too many for a tiny model")
     _enliven(model)
     return model.float().eval()
+
+
+@contextmanager
+def _nan_in_new_memory() -> Iterator[None]:
+    """Within the context, fill the memory of new tensors with NaN.
+
+    Some classes do not initialize all parameters, such as the experts of `Qwen3OmniMoeTalkerModel`.
+    Their parameters would contain what the memory contained before, which differs between runs.
+    `_enliven` replaces NaN by random numbers.
+    """
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
 
 
 def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:

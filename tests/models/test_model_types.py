@@ -13,7 +13,8 @@ import torch
 import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from model_types.cases import Case, cases_of
+from model_types.build import tiny_model
+from model_types.cases import Case, cases_of, override_of
 from model_types.check import check
 from model_types.compare import TOLERANCE
 from model_types.markdown import short
@@ -166,3 +167,20 @@ def _uses_the_dispatcher(model_type: str) -> bool:
     """Return whether the installed code of the type uses `AttentionInterface` of transformers."""
     modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(modeling)
+
+
+def test_equal_arguments_give_equal_models_if_a_class_does_not_initialize_parameters() -> None:
+    model_type = "qwen3_omni_moe_talker_text"
+    if model_type not in CONFIG_MAPPING:
+        pytest.skip(f"transformers {transformers.__version__} has no {model_type}")
+    settings = override_of(Case(model_type))["config"]
+
+    def experts() -> torch.Tensor:
+        model = tiny_model(model_type, None, settings)
+        parameter: torch.Tensor = model.get_parameter("layers.0.mlp.experts.gate_up_proj")
+        values = parameter.detach().clone()
+        # The next model may get the memory of this one.
+        parameter.data.fill_(3)
+        return values
+
+    assert torch.equal(experts(), experts())
