@@ -35,6 +35,8 @@ class StackChange:
         - "wrong": anything else.
     reason : str
         Reason for the result "refused" or "wrong".
+    refused_weights : str
+        Reason why attnviz cannot change single weights of a stack whose heads it can ablate, or "".
     identity : bool or None
         Whether the model's output stays the same, bit for bit, if the outputs of all heads are
         multiplied by 1. None if this was not tried or failed.
@@ -49,6 +51,7 @@ class StackChange:
 
     gate: str
     reason: str = ""
+    refused_weights: str = ""
     identity: bool | None = None
     noise: float | None = None
     projection: bool = False

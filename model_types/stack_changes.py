@@ -91,9 +91,12 @@ class _Tried:
         result = StackChange("", projection=projected)
         try:
             result.identity = same(self._before, self._changed(av.Ablate(factor=1.0, stack=name)))
-            result.noise = self._noise(name)
             with _inputs_of(self._matrices()) as inputs:
                 ablated = self._changed(av.Ablate(heads=-1, stack=name))
+            try:
+                result.noise = self._noise(name)
+            except NotImplementedError as error:
+                result.refused_weights = " ".join(str(error).split())
         except NotImplementedError as error:
             result.gate, result.reason = "refused", " ".join(str(error).split())
             return result

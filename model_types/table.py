@@ -7,7 +7,7 @@ are called right. A stack is the attention of one kind, such as "self" or "cross
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -163,6 +163,7 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
     stacks = [change for row in tried for change in row.changes.values()]
     gates = Counter(change.gate for change in stacks)
     by_row = [{change.gate == "refused" for change in row.changes.values()} for row in tried]
+    only_ablated = sum(bool(change.refused_weights) for change in stacks)
     done = [change for change in stacks if change.identity is not None]
     noises = sorted(change.noise for change in done if change.noise is not None)
     has_projection = [{change.projection for change in row.changes.values()} for row in tried]
@@ -173,7 +174,8 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
         f"model types, in some stacks of {by_row.count({False, True})}, and in none of "
         f"{by_row.count({True})}. The gate is exact in {gates['exact']} of {len(stacks)} stacks. "
         f"{others} have no output projection or do not change the output, and changes of "
-        f"{gates['refused']} are refused.",
+        f"{gates['refused']} are refused. In {only_ablated} stacks, heads can be ablated, but "
+        "weights cannot be changed.",
         f"- The identity is exact in {same} of {len(done)} stacks. If outputs are computed again "
         "from the same weights, the model's output changes by "
         f"{number(noises[len(noises) // 2])} of its largest number in the median stack, and by "
@@ -221,19 +223,39 @@ def _refused(rows: Sequence[Row]) -> str:
 
     It lists the reasons, each with its model types. Return "" without reasons.
     """
-    by_reason: dict[str, dict[str, None]] = {}
+    refused: dict[str, dict[str, None]] = {}
+    refused_weights: dict[str, dict[str, None]] = {}
     for row in rows:
         for change in row.changes.values():
             if change.gate == "refused":
-                by_reason.setdefault(_kind_of(change.reason), {})[row.model_type] = None
+                refused.setdefault(_kind_of(change.reason), {})[row.model_type] = None
+            if change.refused_weights:
+                reason = _kind_of(change.refused_weights)
+                refused_weights.setdefault(reason, {})[row.model_type] = None
         if row.unchanged:
-            by_reason.setdefault(short(row.unchanged), {})[row.model_type] = None
-    by_number = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
-    if not by_number:
-        return ""
-    intro = "Views show these model types, but `attnviz.intervene` cannot change some stacks."
-    entries = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
-    return f"\n## Not changed\n\n{intro}\n\n{''.join(entries)}"
+            refused.setdefault(short(row.unchanged), {})[row.model_type] = None
+    parts = [
+        f"\n{intro}\n\n{_by_frequency(names)}"
+        for intro, names in (
+            (
+                "Views show these model types, but `attnviz.intervene` cannot change some stacks.",
+                refused,
+            ),
+            (
+                "In some stacks of these model types, `attnviz.intervene` can ablate heads "
+                "(`Ablate`), but cannot change weights (`Knockout`, `HideTokens`, `SetWeights`).",
+                refused_weights,
+            ),
+        )
+        if names
+    ]
+    return "".join(["\n## Not changed\n", *parts]) if parts else ""
+
+
+def _by_frequency(names: Mapping[str, Collection[str]]) -> str:
+    """Return a list of reasons with their model types. The most frequent reason is the first."""
+    by_number = sorted(names.items(), key=lambda entry: -len(entry[1]))
+    return "".join(f"- {reason}: {', '.join(model_types)}\n" for reason, model_types in by_number)
 
 
 def _kind_of(reason: str) -> str:

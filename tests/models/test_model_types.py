@@ -50,7 +50,10 @@ CHANGED = {
         "vision stage 2": ("refused", False),
         "vision stage 3": ("exact", True),
     },
+    "granite_swa": {"self": ("exact", True)},
 }
+# Model types whose heads can be ablated, but whose weights cannot be changed, and the reason.
+ONLY_ABLATED = {"granite_swa": "a gate that depends on the sink"}
 
 # Model type, class with a head for a task, and an unusual setting or "".
 CASES = [
@@ -147,6 +150,8 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
         assert change.gate != "refused" or change.reason.startswith("changes: ")
         # If effects were computed in half precision, the noise would be about 1e-3.
         assert change.noise is None or change.noise < TOLERANCE
+        assert ONLY_ABLATED.get(model_type, "") in change.refused_weights
+        assert bool(change.refused_weights) == (model_type in ONLY_ABLATED)
 
 
 @pytest.mark.parametrize(
