@@ -57,9 +57,9 @@ _MAX_ENTRIES = 1 << 22
 # Maximum number of pairs of a text for which `_joined_groups` computes the weights of several
 # layers in one matrix product.
 _MAX_JOINED_PAIRS = 1 << 14
-# Maximum number of entries of W and D of all texts that are measured together: 1 MiB of float32,
+# Maximum number of entries of W and D of all texts that are measured together: 2 MiB of float32,
 # which fits into the cache of a processor.
-_MAX_ENTRIES_TOGETHER = 1 << 18
+_MAX_ENTRIES_TOGETHER = 1 << 19
 # Maximum number of strongest edges of a head in one text. Their queries are all different. Without
 # this limit, all strongest edges that a corpus keeps could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4

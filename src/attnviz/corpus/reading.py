@@ -222,7 +222,7 @@ class _Entry:
         sequences = {} if self.batch is None else self.batch.sequences
         return sequences["input"].length if "input" in sequences else 0
 
-    @property
+    @cached_property
     def length(self) -> int:
         """Length of the longest token sequence of the text, or 0 if the length is not known."""
         sequences = () if self.batch is None else self.batch.sequences.values()
@@ -388,20 +388,21 @@ class _Reader:
                 yield from ([entry] for entry in entries)
                 continue
             batch: list[_Entry] = []
+            num_tokens = 0
             for entry in sorted(entries, key=lambda item: -item.length):
-                if batch and not self._fits(batch, entry, room):
+                num_tokens += entry.length
+                if batch and not self._fits(len(batch) + 1, batch[0].length, num_tokens, room):
                     yield batch
-                    batch = []
+                    batch, num_tokens = [], entry.length
                 batch.append(entry)
             yield batch
 
-    def _fits(self, batch: Sequence[_Entry], entry: _Entry, room: float) -> bool:
-        """Whether the text `entry` may be added to a batch of texts that are at least as long.
+    def _fits(self, count: int, longest: int, num_tokens: int, room: float) -> bool:
+        """Whether `count` texts with `num_tokens` tokens in all may be a batch.
 
-        `room` is the memory that the batch may need, in bytes. If batch_size is a number, only the
-        number of texts is limited.
+        `longest` is the length of the longest text. `room` is the memory that the batch may need,
+        in bytes. If batch_size is a number, only the number of texts is limited.
         """
-        count, longest = len(batch) + 1, batch[0].length
         if count > self._max_texts:
             return False
         if not self._auto:
@@ -409,8 +410,7 @@ class _Reader:
         padded = count * longest
         if padded > self._max_tokens:
             return False
-        real = sum(other.length for other in batch) + entry.length
-        if padded > _MAX_TOKENS_ANY_PADDING and padded - real > _MAX_PADDING * padded:
+        if padded > _MAX_TOKENS_ANY_PADDING and padded - num_tokens > _MAX_PADDING * padded:
             return False
         return forward_memory(self._model, count, longest) <= room
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import torch
@@ -51,10 +52,17 @@ def without_padding(
     block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
     if positions is None:
         return block
-    if int(positions[-1]) == len(positions) - 1:
+    if _are_first(positions):
         # If all padding is at the end, return a view instead of a copy.
         return block[:, : len(positions)]
     return block[:, positions.to(block.device)]
+
+
+# All layers of a forward have the same tensor for an example. Tensors are hashed by identity.
+@lru_cache(maxsize=256)
+def _are_first(positions: torch.Tensor) -> bool:
+    """Whether the ascending `positions` are 0, 1, 2 and so on."""
+    return int(positions[-1]) == len(positions) - 1
 
 
 class MaskReader:
