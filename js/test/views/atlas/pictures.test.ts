@@ -125,6 +125,8 @@ describe("distant offsets", () => {
       mark.kind === "text" ? mark.text : "",
     );
     expect(texts).toContain("offset of the key from the query; beyond 16: less than 0.005 each");
+    const axis = ["−16", "−8", "−4", "−2", "−1", "0", "first", "rest"];
+    expect(texts.filter((text) => text !== "").slice(3, -1)).toEqual(axis);
   });
 
   it("are drawn if a bar would be visible", () => {
