@@ -132,7 +132,7 @@ def main() -> None:
     If the command line names model types, write the rows to test-results/coverage-some.json.
     Otherwise write them to test-results/coverage.json, and write docs/coverage.md.
     """
-    # transformers imports torchvision, so call this first.
+    # Call this before transformers is imported, because transformers imports torchvision.
     _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

@@ -1,7 +1,7 @@
 """Results of the check of one tiny model, from which docs/coverage.md is written.
 
-A `Row` has all results for one model, a `StackChange` those for one stack of the model. A stack is
-the attention of one kind, such as "self" or "cross", in all layers.
+A `Row` has all results for one model. It has a `StackChange` for each stack: the result of changing
+this stack. A stack is the attention of one kind, such as "self" or "cross", in all layers.
 
 The model's own weights are the attention weights in its output, or those that its attention modules
 return. A record is what `attnviz.extract` returns.

@@ -1,7 +1,7 @@
 """Overrides for tiny models of text with images or sound (see `model_types.overrides`).
 
-The image and sound encoders of these models are model types themselves. Their overrides are
-separate entries.
+Many image and sound encoders of these models are model types themselves, such as
+"mllama_vision_model". Such a type has its own entry.
 """
 
 from __future__ import annotations

@@ -71,11 +71,13 @@ class Caveat:
 def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
     """Return the reasons why the joint embedding of a layer does not determine its attention.
 
-    The list is empty if the layer has no soft cap, no sinks and no position bias. If a plot adds a
-    vector t to all keys, all logits of a query q change by the same number, ``q . t``. This does
-    not change the softmax of these logits. But the weights change if the logits are soft-capped, or
-    if a head has a sink, because the logit of the sink does not change. A position bias changes the
-    weights, but not the distances between points.
+    The list is empty if the layer has no soft cap, no sinks and no position bias.
+
+    To move the keys near the queries, some plots add the same vector t to all keys. All logits of a
+    query q then change by the same number, ``q . t``, which does not change their softmax. With a
+    soft cap, the logits change unequally. With a sink, the logits of the keys change, but that of
+    the sink does not. In both cases the weights change. A position bias changes the weights, but
+    not the distances between points.
     """
     caveats = []
     if attention.softcap is not None:

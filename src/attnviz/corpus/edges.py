@@ -397,10 +397,11 @@ class KeptEdges:
 
 
 def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
-    """Return the code of each of `words`, followed by -1, which stands for no class.
+    """Return the codes of `words`, which are texts of tokens or names of classes.
 
-    `codes_of` maps each known word to its code. An unknown word gets the next number as its code
-    and is added to `codes_of`.
+    The result has -1 as an additional last item, so that index -1 (no class) gives code -1 (no
+    class). `codes_of` maps each known word to its code. An unknown word gets the next number as its
+    code and is added to `codes_of`.
     """
     return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
 

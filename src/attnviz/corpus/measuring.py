@@ -178,10 +178,11 @@ class StackNumbers:
     scores : dict of str to ndarray, (texts, 3, heads)
         The first row of a text is the score. The second row is the shuffled baseline: the expected
         score if the weights of each query are shuffled among its allowed keys. The third row is the
-        baseline from position: the score if the weight of each pair is replaced by the mean weight
-        of the pairs at the same offset that do not belong to the score. A number is NaN if it is
-        not defined, for example the baselines of entropy. A score with pairs is left out if the
-        masks of all heads forbid all of its pairs.
+        baseline from position: the score if each of its pairs had the mean weight of the other
+        allowed pairs at the same offset, or of all allowed pairs at this offset if all of them
+        belong to the score. A number is NaN if it is not defined: the baselines of entropy, and the
+        baseline from position in cross-attention and for scores whose pairs depend only on
+        positions. A score with pairs is left out if every pair is forbidden in all heads and texts.
     offsets : ndarray, (texts, heads, offsets)
         Sums of weights. The columns have the labels `OFFSET_LABELS`. "first" has the weights on the
         first key. A column for an offset has the weights on all other keys at this offset. "rest"

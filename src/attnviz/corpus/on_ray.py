@@ -202,10 +202,9 @@ def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
 class _Actor:
     """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
 
-    `reference` is a list of one item: a reference to a function in Ray's object store (the argument
-    `make` of `actor_results`). If the argument were the reference itself, Ray would load the
-    function before `__init__`. Ray does not do this for a reference in a list, so `run` can load
-    the function.
+    `reference` is a list with one item: a reference to the argument `make` of `actor_results` in
+    Ray's object store. Ray loads `make` before `__init__` if it gets the reference itself, but not
+    if the reference is in a list. Therefore `run` can load `make`.
     """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:
