@@ -36,6 +36,7 @@ from attnviz.analysis.measures import MEASURES, Measure, TokenFacts, pairs_of, v
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 
 Numbers = NDArray[np.float64]
@@ -136,7 +137,7 @@ class StackText:
 
     @cached_property
     def shape(self) -> Hashable:
-        """Shapes and formulas of this text. Texts with the same can be measured together.
+        """Shapes and formulas of this text. Texts with equal ones can be measured together.
 
         None if the text has to be measured alone, because the weights of a group of heads cannot be
         computed in one matrix product.
@@ -145,6 +146,7 @@ class StackText:
             return None
         return (
             *(self.stack.layers, self.stack.heads_per_layer, self.stack.has_outputs),
+            one_text(self.stack),
             *((group.formula, group.heads.tobytes()) for group in self.groups),
             *(tuple(self.relations), *self.queries.names.items(), *self.keys.names.items()),
         )
@@ -649,7 +651,11 @@ class _Group:
             else None
             for layer, _ in self.members
         }
-        mask = None if self.members[0][0].vectors is None else self.members[0][0].vectors.mask
+        vectors = self.members[0][0].vectors
+        # Other masks than bands have tensors, so they are compared by identity.
+        mask: object = None if vectors is None else vectors.mask
+        if mask is not None and not isinstance(mask, BandMask):
+            mask = id(mask)
         formula = formulas.pop()
         return None if formulas or formula is None else (formula, mask, len(self.members))
 
