@@ -60,7 +60,7 @@ def test_patches_of_images_are_points(show: Show) -> None:
     root = show(view, top_keys=4)
     weights = made.records[1].stack().weights(layer=1, head=0)[10]
     says(root, f"Query “patch {made.records[1].tokens[10]}”")
-    strongest = root.locator(".av-text-strongest li")
+    strongest = root.locator(".av-chips li")
     expect(strongest.first).to_contain_text(f"({int(weights.argmax())})")
     # The patches of an image are shown as rows of symbols, and the strongest keys are shaded.
     patches = root.locator(".av-running .av-token")

@@ -158,7 +158,7 @@ export function HeadStrip(props: {
       )}
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside. */}
       <div
-        class="av-strip"
+        class="av-wrapping av-strip"
         ref={strip}
         onKeyDown={onKeyDown}
         onPointerLeave={() => onHover?.(null)}
@@ -183,7 +183,7 @@ export function HeadStrip(props: {
           return (
             <button
               type="button"
-              class="av-head"
+              class="av-vertical av-head"
               key={head}
               aria-pressed={choiceIndex >= 0}
               aria-label={

@@ -18,7 +18,7 @@ export function Layers(props: {
     <fieldset class="av-row av-layers" aria-label="Layer">
       <span class="av-label">Layer</span>
       {fit ? (
-        <div class="av-steps">
+        <div class="av-wrapping av-steps">
           {layers.map((item) => (
             <button
               type="button"

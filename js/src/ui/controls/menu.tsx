@@ -95,7 +95,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
   return (
     <Dropdown label={label} popup="menu">
       {(close) => (
-        <div class="av-menu-list" role="menu">
+        <div class="av-vertical av-menu-list" role="menu">
           {entries.map((entry) => (
             <button
               type="button"

@@ -102,7 +102,7 @@ function FileBox({ file, onClose }: { file: OfferedFile; onClose: () => void }) 
   };
   return (
     <section
-      class="av-offer"
+      class="av-vertical av-offer"
       aria-label={name}
       ref={box}
       onKeyDown={(event) => runKey(event, { Escape: close })}

@@ -115,7 +115,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const Root = embedded ? "section" : "div";
   return (
     <Root
-      class={`av-frame${compact ? " av-compact" : ""}`}
+      class={`av-vertical av-frame${compact ? " av-compact" : ""}`}
       aria-label={embedded ? name : undefined}
       {...helpKeys(helping)}
     >
@@ -144,7 +144,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       )}
       {selection &&
         (form === "full" ? (
-          <div class="av-controls">
+          <div class="av-vertical av-controls">
             {stackChoice}
             {choice}
             {options}
@@ -548,7 +548,7 @@ function Actions(props: {
     <div class="av-actions">
       {more ? (
         <Panel label="Controls">
-          <div class="av-controls">
+          <div class="av-vertical av-controls">
             {more}
             {undo && <div class="av-row">{undo}</div>}
           </div>

@@ -39,7 +39,7 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
   const texts = selection.queries.text;
   const probability = prediction ? formatProbability(prediction.token.probability) : "";
   return (
-    <fieldset class="av-generated" aria-label="Answer">
+    <fieldset class="av-vertical av-generated" aria-label="Answer">
       <div class="av-row">
         <span class="av-label">Answer</span>
         <div class="av-slide">

@@ -115,7 +115,7 @@ export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
 /** Render the legend of role letters, with the number of heads for each role. */
 export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   return (
-    <p class="av-role-legend">
+    <p class="av-wrapping av-role-legend">
       {signs.map((role) => (
         <span key={role.name}>
           <RoleLetter {...role} /> {role.name} <span class="av-muted">{counted(role.count)}</span>

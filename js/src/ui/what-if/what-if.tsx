@@ -234,7 +234,7 @@ function Chips({ context, selection }: PanelProps) {
     requestAnimationFrame(() => summary?.focus());
   };
   return (
-    <ul class="av-what-if-chips" aria-label="Changes">
+    <ul class="av-chips" aria-label="Changes">
       {changes.map((change, i) => {
         const words = changeInWords(change, selection);
         return (

@@ -35,7 +35,7 @@ export function ClassTable({ context, store }: AtlasProps) {
   return (
     <section class="av-atlas-figures" aria-label="Weights by class of token">
       <div class="av-row av-options">
-        <h3 class="av-atlas-part">Mean weight by class of token</h3>
+        <h3 class="av-part">Mean weight by class of token</h3>
         {systems.length > 1 && (
           <Choice
             label="Classes"

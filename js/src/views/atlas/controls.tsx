@@ -166,7 +166,7 @@ export function MatchedHeads({ store }: AtlasProps) {
   return (
     <section class="av-atlas-found" aria-label="Heads with matching edges">
       <p class="av-muted">Matching sampled edges, with the interval of their share:</p>
-      <ol>
+      <ol class="av-vertical">
         {heads.slice(0, MAX_LISTED).map((head) => (
           <li key={`${head.layer} ${head.head}`}>
             <button type="button" class="av-chip" onClick={() => store.choose(head)}>

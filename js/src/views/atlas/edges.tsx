@@ -34,7 +34,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   return (
     <section class="av-atlas-edges" aria-label={`Edges of ${headTitle(head)}`}>
       <div class="av-row av-options">
-        <h3 class="av-atlas-part">Edges</h3>
+        <h3 class="av-part">Edges</h3>
         <fieldset class="av-segments av-atlas-lists" aria-label="Which edges">
           {(["sampled", "strongest"] as const).map((option) => (
             <button
@@ -99,7 +99,7 @@ function EdgeContent({ texts, stack, edge }: { texts: Texts; stack: AtlasStack; 
           </span>
         ))}
       </span>
-      <span class="av-atlas-numbers">
+      <span class="av-vertical av-atlas-numbers">
         <b>{weight}</b>
         <span class="av-muted">
           {offset} · text {edge.text}

@@ -40,7 +40,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       below={(cell, x) =>
         hasText && (
           <div
-            class="av-atlas-caption"
+            class="av-grid-caption"
             aria-hidden="true"
             style={`left:${x + layout.cell / 2}px;top:${layout.cell + 2}px`}
           >

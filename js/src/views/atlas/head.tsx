@@ -21,7 +21,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
     <section class="av-atlas-head" aria-label={headTitle(head)}>
       <h2 class="av-pane-title">{headTitle(head)}</h2>
       {roles.length === 0 && <p>{capital(noRoleInWords(stack))}.</p>}
-      <ul class="av-atlas-evidence">
+      <ul class="av-vertical av-atlas-evidence">
         {roles.map((role) => {
           const kind = stack.roles[role.role];
           // A role has a colour only if it is the strongest role of at least one head.

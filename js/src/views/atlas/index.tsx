@@ -110,21 +110,21 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
     >
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape for all controls inside. */}
       <div
-        class={`av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
+        class={`av-vertical av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
         onKeyDown={(event) => runKey(event, { Escape: store.closeText })}
       >
-        <div class="av-atlas-main" style={{ width: `${mainWidth}px` }}>
+        <div class="av-vertical av-atlas-main" style={{ width: `${mainWidth}px` }}>
           <AtlasGrid {...props} drawn={gridDrawn} />
           <AtlasLegend {...props} />
           {searched && <MatchedHeads {...props} />}
           {below && figures}
         </div>
-        <div class="av-atlas-side" style={{ width: `${headWidth}px` }}>
-          <div class="av-atlas-column">
+        <div class="av-vertical av-atlas-side" style={{ width: `${headWidth}px` }}>
+          <div class="av-vertical av-atlas-column">
             <ChosenHead {...props} />
             {!below && figures}
           </div>
-          <div class="av-atlas-column">
+          <div class="av-vertical av-atlas-column">
             <OffsetProfile
               {...props}
               width={halves ? Math.floor((headWidth - GAP) / 2) : headWidth}

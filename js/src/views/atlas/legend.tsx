@@ -47,7 +47,7 @@ export function AtlasLegend({ context, store }: AtlasProps) {
 function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEntry[] }) {
   const chosen = store.role.value;
   return (
-    <fieldset class="av-atlas-roles" aria-label="Roles">
+    <fieldset class="av-wrapping av-atlas-roles" aria-label="Roles">
       {entries.map(({ role, name, sign, color, count }) => (
         <button
           type="button"

@@ -132,7 +132,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
   return (
     <section class="av-atlas-profile" aria-label="Weights by offset">
       <div class="av-row av-options">
-        <h3 class="av-atlas-part">Mean weight by offset</h3>
+        <h3 class="av-part">Mean weight by offset</h3>
         {selected && (
           <button type="button" class="av-chip" onClick={() => select(null)}>
             offset {offsetsInWords(selected)} ×

@@ -114,7 +114,7 @@ export function TextPane({ context, store }: AtlasProps) {
       {others.length > 0 && (
         <>
           <p class="av-muted">Other stored edges of this head in this text:</p>
-          <ul class="av-atlas-others">
+          <ul class="av-chips">
             {others.slice(0, MAX_OTHERS).map((edge) => (
               <li key={`${edge.query} ${edge.key}`}>
                 <button

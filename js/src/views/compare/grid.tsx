@@ -48,7 +48,7 @@ export function CompareGrid({ context, store }: GridProps) {
       below={(cell, x) =>
         !grid.columns && (
           <div
-            class="av-compare-caption"
+            class="av-grid-caption"
             aria-hidden="true"
             style={`left:${x + layout.cell / 2}px;top:${layout.cell + 3}px`}
           >
@@ -96,7 +96,7 @@ export function ChosenHead({ context, store }: GridProps) {
         </p>
       ))}
       {selection.compared.members.length > 2 && <Trend context={context} store={store} />}
-      <div class="av-compare-legends">
+      <div class="av-vertical av-compare-legends">
         <ColorLegend scale={distanceScale(context.theme.value, store.end.value)} />
         <p class="av-muted av-compare-key">
           <span class="av-compare-hatch" aria-hidden="true" />

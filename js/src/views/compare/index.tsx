@@ -116,7 +116,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       }
     >
       <MemberSlider context={context} store={store} />
-      <div class="av-compare">
+      <div class="av-wrapping av-compare">
         <CompareGrid context={context} store={store} />
         <ChosenHead context={context} store={store} />
       </div>

@@ -16,7 +16,7 @@ export function EmbeddingLegend({ context, store }: EmbeddingProps) {
   const shapes = entries.filter(({ shape }) => shape !== "patch");
   const patches = entries.filter(({ shape }) => shape === "patch");
   return (
-    <div class="av-embedding-legend">
+    <div class="av-vertical av-embedding-legend">
       <Entries label="Shapes" entries={shapes} />
       {colors.scale && <ColorLegend scale={colors.scale} />}
       <Entries label={`Colours: ${colors.name}`} entries={patches} />
@@ -27,7 +27,7 @@ export function EmbeddingLegend({ context, store }: EmbeddingProps) {
 function Entries({ label: name, entries }: { label: string; entries: LegendEntry[] }) {
   if (entries.length === 0) return null;
   return (
-    <ul aria-label={name}>
+    <ul class="av-wrapping" aria-label={name}>
       {entries.map(({ label, color, count, shape }) => (
         <li key={label}>
           <span class={`av-${shape}`} style={{ background: color }} />

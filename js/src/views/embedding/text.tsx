@@ -68,7 +68,7 @@ export function TextPane({ context, store }: EmbeddingProps) {
   const props = { context, store, corpus, text };
   return (
     <section class="av-text-pane" aria-label="Text of the chosen point">
-      <header class="av-text-header">
+      <header class="av-wrapping av-text-header">
         <h2 class="av-pane-title">{capital(textInWords(corpus, text))}</h2>
         {isOneText && (numTokens[text] ?? 0) > 0 && (
           <Switch label="choose keys" {...bound(byKey)} />
@@ -127,7 +127,7 @@ function Strongest({ store, corpus }: { store: EmbeddingStore; corpus: Corpus })
   if (!lines || lines.points.length === 0) return null;
   return (
     <ul
-      class="av-text-strongest"
+      class="av-chips"
       aria-label={corpus.isKey(lines.point) ? "Strongest queries" : "Strongest keys"}
     >
       {lines.points.slice(0, MAX_NAMED).map((point, i) => (

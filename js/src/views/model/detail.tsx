@@ -86,9 +86,9 @@ function DetailWords({ context, matrix }: DetailStore) {
   const heatMap = matrix.pinned.value;
   if (!heatMap) return null;
   return (
-    <div class="av-model-captions">
+    <div class="av-vertical av-model-captions">
       <p class="av-muted">{coverage(heatMap, true)}</p>
-      <div class="av-model-colours">
+      <div class="av-wrapping av-model-colours">
         <Choice
           label="Colours"
           options={{ linear: "linear", log: "logarithmic" }}

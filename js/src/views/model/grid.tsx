@@ -117,7 +117,7 @@ function Below(props: {
   const width = Math.min(layout.across - 2, layout.cell + 2 * layout.left);
   return (
     <div
-      class="av-model-caption"
+      class="av-grid-caption"
       aria-hidden="true"
       style={`left:${x + layout.cell / 2}px;top:${bottom + 4}px;width:${width}px`}
     >

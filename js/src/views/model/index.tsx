@@ -109,7 +109,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         </>
       }
     >
-      <div class={`av-model${store.beside.value ? " av-detail-beside" : ""}`}>
+      <div class={`av-wrapping av-model${store.beside.value ? " av-detail-beside" : ""}`}>
         <ModelGrid context={context} store={store} />
         {store.showsDetail.value && (
           // `key` replaces the detail when another stack is chosen, because its tokens differ. A

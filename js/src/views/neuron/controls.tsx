@@ -60,7 +60,7 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
     <fieldset class="av-row av-queries" aria-label="Query">
       <span class="av-label">Query</span>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles arrow keys of the buttons inside. */}
-      <div class="av-tokens" ref={box} onKeyDown={(event) => runKey(event, actions)}>
+      <div class="av-wrapping av-tokens" ref={box} onKeyDown={(event) => runKey(event, actions)}>
         {pageButton(start - first, "earlier")}
         {queries.text.slice(start, stop).map((tokenText, i) => {
           const index = start + i;

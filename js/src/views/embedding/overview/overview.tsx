@@ -31,7 +31,7 @@ const ORDERS: readonly (readonly [TileOrder, string])[] = [
 
 export function EmbeddingOverview(props: OverviewProps) {
   return (
-    <div class="av-embedding-overview">
+    <div class="av-vertical av-embedding-overview">
       <div class="av-row av-embedding-order">
         {props.context.controls.value === "full" && <OverviewOrder {...props} />}
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>

@@ -30,7 +30,7 @@ export function PlotTools({ context, store, plot }: PlotProps) {
   };
   const plotted = state.content.value === "plot";
   return (
-    <div class="av-embedding-tools">
+    <div class="av-wrapping av-embedding-tools">
       <button
         type="button"
         class="av-chip"
