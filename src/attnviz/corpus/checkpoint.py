@@ -26,8 +26,8 @@ _SECONDS_BETWEEN_SAVES = 30.0
 # Maximum number of texts whose fingerprints a checkpoint stores.
 _NUM_FINGERPRINTS = 64
 
-# Minimum number of entries that `weights_hash` reads from a parameter. If a parameter has fewer
-# entries, all of them are read. Less than twice this number of entries are read.
+# `weights_hash` reads at least this number of entries of a parameter, and less than twice this
+# number. If a parameter has fewer entries, all of them are read.
 _NUMBERS_PER_PARAMETER = 1024
 
 
@@ -50,8 +50,8 @@ def weights_hash(model: torch.nn.Module) -> str:
 def fingerprint(value: Any) -> int:
     """Return a checksum (CRC-32) of a text, an image or another value.
 
-    A text has the same checksum in every Python process. Python's `hash` gives other numbers in
-    each process.
+    A text has the same checksum in every Python process. Python's `hash` is not used, because its
+    result for a string differs between processes.
 
     >>> fingerprint("the cat") == fingerprint("the cat") != fingerprint("the dog")
     True
@@ -132,8 +132,8 @@ class Checkpoint:
                 f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        # If only Ray actors load the model, the hash of its weights is not known yet. In that case
-        # `Totals.plus` compares the hashes when the first result is added.
+        # If only Ray actors (worker processes) load the model, the hash of its weights is not known
+        # yet. In that case `Totals.plus` compares the hashes when the first result is added.
         pairs = compared_arguments(totals, new)
         pairs |= {name: (call.get(name), value) for name, value in self._arguments.items()}
         for name, (saved, value) in pairs.items():

@@ -1,4 +1,8 @@
-"""Checks that the records of a corpus belong to one model and contain queries and keys."""
+"""Checks that the records of a corpus belong to one model and contain queries and keys.
+
+A record has the attention of a model in one text. A stack is the attention of one kind, such as
+"self" or "cross", in all layers.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,7 @@ def stacks_with_vectors(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of the stacks that have queries and keys in all records, and notes.
 
-    Each note is a sentence on a stack that is left out, with the reason. Raise ValueError if no
+    For each stack that is left out, a note says why. Raise ValueError if no
     stack has queries and keys in all records.
     """
     common, notes = [], []

@@ -3,6 +3,9 @@
 A column has an entry for each text. An entry is one value for the whole text, or a sequence with
 one value for each token. In `attnviz.head_statistics`, values are classes of tokens. In `Corpus`,
 they are values by which the points of a plot (queries and keys) can be coloured.
+
+A stack is the attention of one kind, such as "self" or "cross", in all layers. In cross-attention,
+queries and keys are different tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.texts import Texts
 from attnviz.record.record import AttentionRecord
 
-#: Names of the colourings that the plot has without columns. A column cannot have such a name.
+#: Names of the built-in colourings of the plot. A column cannot have one of these names.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
 #: A pair of strings: the name of a stack, and either "query" or "key".
@@ -67,9 +70,9 @@ class GivenColumn:
 
         All tokens are queries, or all are keys. `texts` has the index of each token's text, and
         `positions` the position of each token in its text. `lengths` has the number of queries, or
-        of keys, of each text. If a text has another number of values than `lengths` says, its
-        tokens get the value for unknown, NaN or -1. For example, in cross-attention a text can have
-        one value for each key. Then the values of its queries are unknown.
+        of keys, of each text. If a text has a different number of values, the values of its tokens
+        are unknown (NaN or -1). For example, in cross-attention a text can have one value for each
+        key. Then the values of its queries are unknown.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -113,12 +116,12 @@ def is_missing(value: Any) -> bool:
 def checked_entry(
     name: str, entry: Any, counts: Collection[int] = (), text: int | None = None
 ) -> Any:
-    """Return the entry of a column for one text as a Python value, or as a list for a sequence.
+    """Check the entry of a column for one text. Return it as a Python value, or as a list of them.
 
-    Raise TypeError unless all values are strings, numbers, booleans or missing. `counts` has the
-    possible numbers of tokens. Raise ValueError if a sequence has another length, unless `counts`
-    is empty. The errors contain `name`, the name of the column. The ValueError also contains
-    `text`, the index of the text, unless it is None.
+    Raise TypeError unless all values are strings, numbers, booleans or missing. If the entry is a
+    sequence, raise ValueError unless its length is in `counts`, the possible numbers of tokens. If
+    `counts` is empty, any length is valid. Error messages contain `name`, the name of the column.
+    The message of ValueError also contains `text`, the index of the text, unless it is None.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in (entry if several else (entry,))]
@@ -189,9 +192,11 @@ class TextColumns:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """Return the name of the class with the index `value`, or None if it does not exist.
+    """Return the name of a class, for a column whose values are indices of classes.
 
-    `classes` has the names of all classes. If `classes` is None, return `value` unchanged.
+    `value` is the index, and `classes` has the names of all classes. Return None for an index
+    outside `classes`, such as -1. If `classes` is None, the values of the column are not indices,
+    so return `value` unchanged.
     """
     if classes is None or value is None:
         return value
@@ -255,7 +260,8 @@ def _is_sequence(value: Any) -> TypeGuard[Collection[Any]]:
 
 def _to_python(value: Any) -> Any:
     """Convert a numpy or torch scalar to a Python value."""
-    # Return times unchanged: `item` may convert a time to a number of nanoseconds.
+    # Return dates and durations of numpy unchanged, because `item` can convert them to a number of
+    # nanoseconds.
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
         return value
     return value.item()
@@ -278,8 +284,9 @@ def category_codes(values: Sequence[Any]) -> tuple[NDArray[np.int32], tuple[str,
 def _to_column(entries: Sequence[Any]) -> GivenColumn:
     """Convert the values of a column to numbers.
 
-    If any value is a string or a boolean, all values are converted to strings, and the numbers are
-    indices into the sorted distinct strings. Missing values become -1 in this case, else NaN.
+    If any value is a string or a boolean, all values are converted to strings. In this case the
+    numbers are indices into the sorted distinct strings, and missing values become -1. Otherwise
+    all values become floats, and missing values become NaN.
     """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     numbers: NDArray[Any]

@@ -1,9 +1,9 @@
 """A corpus: records of many texts of one model, for the joint embedding of queries and keys.
 
 The joint embedding is a plot of query and key vectors. Its points are the queries and keys of a
-sample of tokens (`attnviz.corpus.points`). A stack is the attention of one kind, such as "self" or
-"cross", in all layers. All heads of a stack have the same points. A corpus copies the vectors of a
-layer only when they are requested.
+sample of tokens (`attnviz.corpus.points`). A record has the attention in one text. A stack is the
+attention of one kind, such as "self" or "cross", in all layers. All heads of a stack have the same
+points. A corpus copies the vectors of a layer only when they are requested.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from attnviz.utils.arguments import (
 class LayerVectors:
     """Query and key vectors of the points in a layer.
 
-    The vectors are those from which the model computes logits, for example after rotary positions
-    are applied.
+    The vectors are those from which the model computes logits, for example after rotary position
+    embeddings are applied.
 
     Attributes
     ----------
@@ -110,9 +110,9 @@ class Corpus:
         One record for each text or image, with queries and keys.
     max_points : int, default 10,000
         Maximum number of points of a stack. Points are queries and keys. Texts are visited in
-        random order. The queries and keys of a text become points if `max_points` is still not
-        exceeded with all of them. If the first text alone has too many, a random sample of its
-        tokens is used.
+        random order. All queries and keys of a text become points if they still fit. Otherwise
+        none of them do. If the first text alone has too many, a random sample of its tokens is
+        used.
     seed : int, default 0
         Seed of the random order.
     columns : mapping of str to values, optional
@@ -463,8 +463,8 @@ class Corpus:
 def _copy(vectors: torch.Tensor, heads: list[int], positions: NDArray[np.int32]) -> torch.Tensor:
     """Return the vectors of some heads at some positions on the CPU, as float32.
 
-    `positions` are sorted and distinct. If all vectors are selected and have the right device and
-    dtype, they are not copied.
+    `positions` must be sorted and distinct. If all vectors are selected, and are already float32 on
+    the CPU, they are not copied.
     """
     selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
     # Indexing with a list copies the vectors, so do not index if `heads` has all heads.

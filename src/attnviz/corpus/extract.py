@@ -1,7 +1,8 @@
 """Function `extract_corpus`, which reads a random sample of many texts with a model.
 
 The result is a `Corpus`, whose queries and keys are the points of a plot. Texts are read in random
-order until the records have enough points.
+order until the records have enough points. A record has the attention in one text. A stack is the
+attention of one kind, such as "self" or "cross", in all layers.
 """
 
 from __future__ import annotations
@@ -173,11 +174,21 @@ def extract_corpus(
 class _Reading:
     """Records that were read so far, and counts of texts that were left out.
 
-    `records` maps the index of a text to its record. `chosen` counts the points of these records in
-    the stack `stack`. `expected` also counts the estimated points of texts that are about to be
-    read. It is None until `look_ahead` is called, and again after each record. `skipped` has the
-    numbers of texts that were left out, by `ReadText.skip_reason`. `advice` is a sentence for the
-    error if all texts are left out.
+    Attributes
+    ----------
+    chosen : ChosenTexts
+        Count of the points of `records` in the stack `stack`.
+    expected : ChosenTexts or None
+        Count of the same points and of the estimated points of texts that are about to be read.
+        None if `look_ahead` was not called since the last record.
+    records : dict of int to AttentionRecord
+        Record of each chosen text, by the index of the text.
+    skipped : Counter of str
+        Numbers of texts that were left out, by reason (`ReadText.skip_reason`).
+    advice : str
+        Sentence for the error message if all texts are left out.
+    stack : str
+        Name of the stack whose queries and keys are counted.
     """
 
     chosen: ChosenTexts

@@ -63,9 +63,10 @@ from attnviz.utils.arguments import (
 _MAX_COUNTED_TEXTS = 2_000
 # Arguments that can be passed, besides `model`, if `model` is a record or a list of records.
 _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
-# Arguments that must be the same in a call that continues from a checkpoint. `Checkpoint` also
-# compares `edges`, `seed`, the names of columns and the model with the totals in the file, and some
-# of the texts (with their column values, parse and target) with their fingerprints in the file.
+# Arguments that must be the same in a call that continues from a checkpoint. They are stored in the
+# file for this comparison. `Checkpoint` also compares `edges`, `seed`, the names of columns and the
+# model, which are part of the totals. For some texts, it compares a fingerprint (checksum) of the
+# text and of its column values, parse and target.
 _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
@@ -346,7 +347,7 @@ class _Inputs:
     def add_texts(
         self, statistics: HeadStatistics, read: Iterable[ReadText], name: str = "texts"
     ) -> Iterator[int]:
-        """Add the record of each text to the statistics. Yield the number of texts added at once.
+        """Add the record of each text to the statistics. Yield how many texts each step added.
 
         Successive texts are measured together if possible, which is faster for short texts. A text
         without a record (empty or too long) is only counted as skipped. `name` is the name of the
@@ -368,7 +369,7 @@ class _Inputs:
                     yield _add_group(statistics, group, name)
                 group.append(added)
         except Exception:
-            # Earlier texts are added before an error of this text is raised.
+            # Add the earlier texts before the error of this text is raised.
             if group:
                 yield _add_group(statistics, group, name)
             raise
@@ -392,7 +393,7 @@ def _add_group(statistics: HeadStatistics, group: list[RecordText], name: str) -
 
 @contextmanager
 def _named_errors(name: str, index: int) -> Iterator[None]:
-    """Add the text, such as ``texts[3]``, to the message of an error in the `with` block."""
+    """Begin the message of an error in the `with` block with the text, such as ``texts[3]: ``."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -419,7 +420,7 @@ class _Work:
         return replace(self, model=loaded.model, options=options)
 
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
-        """Read the texts `indices` and add them. Yield the number of texts added at once."""
+        """Read the texts `indices` and add them. Yield how many texts each step added."""
         read = read_records(
             self.model,
             self.inputs.texts,

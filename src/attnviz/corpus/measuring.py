@@ -68,8 +68,8 @@ _MAX_STRONGEST_PER_TEXT = 4
 # at each offset. Larger offsets are clipped to this value, so pairs at these offsets share a mean.
 _MAX_PAIR_OFFSET = 1024
 # The score "positional share" is undefined if the weights of a head hardly differ: if the sum of
-# their squared deviations from their mean is at most this share of the sum of their squares. So
-# small a sum can be a rounding error.
+# their squared deviations from their mean is at most this share of the sum of their squares. A sum
+# this small can be a rounding error.
 _NO_VARIANCE = 1e-9
 # Name of a score that is not in `MEASURES`, because it is neither a weight on a set of pairs nor a
 # mean over queries. It is computed from the sums of the weights at all offsets.
@@ -110,16 +110,16 @@ def unit_and_definition(score: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class StackText:
-    """A stack of one text, with the facts that its measurement needs.
+    """A stack of one text, with the data for its measurement.
 
     Attributes
     ----------
     stack : AttentionStack
         The attention of one kind in all layers.
     queries, keys : TokenFacts
-        The tokens of the stack.
+        Tokens of the stack, with their classes and frequencies.
     text : int
-        Index of the text. The sampled edges depend on it.
+        Index of the text. It is mixed into the seed of the sampled edges.
     relations : Relations
         Pairs of a dependency parse. Empty without a parse.
     """
@@ -132,7 +132,7 @@ class StackText:
 
     @cached_property
     def groups(self) -> list[_Group]:
-        """Groups of the heads that have the same mask."""
+        """Groups of heads. The heads of a group have the same mask."""
         return list(_groups(self.stack))
 
     @cached_property
@@ -300,7 +300,8 @@ class _Measuring:
         bins = len(self._token_score_columns) * (2 * self._max_offset + 1) if self._one_text else 0
         self._on_pairs = np.zeros((*of_heads, bins))
         self._pair_counts = np.zeros((*of_heads, bins))
-        # For each system, arrays (texts, queries, classes) and (texts, keys, classes).
+        # For each system of classes, one-hot codes of the classes of all queries, (texts, queries,
+        # classes), and of all keys, (texts, keys, classes).
         self._one_hot = {
             name: (
                 _one_hot([text.queries.classes[name] for text in texts], len(classes)),
@@ -377,7 +378,8 @@ class _Measuring:
         shape = (len(self._texts), len(self._names), len(positions), self._num_keys)
         pairs = np.zeros(shape, np.bool_)
         for column, measure in enumerate(self._pair_measures):
-            # Texts of equal length have the same pairs at the same positions.
+            # The pairs of a positional measure depend only on positions. All texts have the same
+            # number of tokens, so compute these pairs once for all texts.
             for number, text in enumerate(self._texts[:1] if measure.positional else self._texts):
                 into = slice(None) if measure.positional else number
                 pairs[into, column] = pairs_of(measure, text.queries, text.keys, positions)
@@ -472,10 +474,10 @@ class _Measuring:
             self._offset_counts[:, heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of the columns of `_diagonals` that the queries `rows` can have.
+        """Return the slice of the columns of `_diagonals` for the queries `rows`.
 
-        Each column of `_diagonals` is an offset. The slice has the same offsets, in the same order,
-        as the columns of `_Block.by_offset`.
+        Each column is an offset. The slice has all offsets from these queries to any key, in the
+        same order as the columns of `_Block.by_offset`.
         """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
@@ -593,12 +595,13 @@ class _Measuring:
     def _positional_share(self) -> tuple[Numbers, Numbers]:
         """Return the score "positional share" and its shuffled baseline, (texts, heads) each.
 
-        The score is the share of the variance of the weights that their offsets explain: epsilon
-        squared (Kelley 1935) of an analysis of variance in which each offset is a group. If all
-        weights of a head are permuted at random, the mean of epsilon squared is 0, but the mean of
-        eta squared is larger. The baseline is the exact mean of the score if the weights of each
-        query are permuted among its allowed keys. Both are NaN for heads whose weights hardly
-        differ, and if no offset has two pairs.
+        The score is the share of the variance of the weights that their offsets explain, in an
+        analysis of variance in which each offset is a group. This share (eta squared) is above 0
+        even for weights in random order. Therefore the score is epsilon squared (Kelley 1935), a
+        corrected share whose mean is 0 if all weights of a head are permuted at random. The
+        baseline is the exact mean of the score if the weights of each query are permuted among its
+        allowed keys. Both are NaN if the weights of the head hardly differ, or if each offset has
+        only one pair.
         """
         counts = self._diagonal_counts
         pairs, groups = counts.sum(axis=2), np.count_nonzero(counts, axis=2)
@@ -623,9 +626,9 @@ class _Group:
     """Heads with the same mask, which can belong to several layers.
 
     Each item of `members` has the attention of a layer, and the heads of this layer that belong to
-    the group. One item can also stand for several layers that `_joined_groups` joined, also of
-    several texts. `heads` has the index of each head of the group among the heads of all layers of
-    the stack.
+    the group. In a group from `_joined_groups`, `members` can have a single item, in which the
+    heads of several layers and texts are joined. `heads` has the index of each head of the group
+    among the heads of all layers of the stack.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
@@ -636,11 +639,13 @@ class _Group:
 
     @cached_property
     def formula(self) -> Hashable:
-        """Formula of the weights, if it is the same for all layers, with their number and shapes.
+        """Everything that determines how weights are computed from queries and keys, or None.
 
-        None if the weights are not computed from queries and keys. Also None if heads of a layer
-        have different masks, if the layers differ in scale, soft cap or the shape or dtype of
-        queries or keys, or if a layer has a bias or sinks.
+        The value has the shapes of queries and keys, the dtype of queries, the scale, the soft cap,
+        the mask and the number of layers. If it is the same for several texts, the weights of all
+        layers and texts can be computed in one matrix product. None if the layers differ in one of
+        these, if heads of a layer have different masks, if a layer has a bias or sinks, or if
+        weights are not computed from queries and keys.
         """
         formulas = {
             (layer.queries.shape, layer.keys.shape, layer.queries.dtype, layer.scale, layer.softcap)
@@ -801,7 +806,10 @@ class _Block:
 
 
 def _values_of_outputs(measure: Measure, stack: AttentionStack) -> Numbers:
-    """Return the number of each head of a stack for a measure of the kind "heads", (heads,)."""
+    """Return the value of a measure of the kind "heads" for each head of a stack, (heads,).
+
+    The value is NaN for the heads of a layer whose outputs are not in the record.
+    """
     of_layers = [
         np.full(num_heads, np.nan) if outputs is None else values_of(measure, outputs)
         for num_heads, outputs in zip(
@@ -828,7 +836,7 @@ def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) ->
 
 
 def _one_hot(codes: list[NDArray[np.int64]], size: int) -> NDArray[np.float32]:
-    """Return a matrix for each text, (texts, tokens, size)."""
+    """Return one-hot vectors of the codes, (texts, tokens, size), with only zeros for code -1."""
     flags: NDArray[np.float32] = (np.stack(codes)[..., None] == np.arange(size)).astype(np.float32)
     return flags
 

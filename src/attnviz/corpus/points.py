@@ -1,5 +1,8 @@
 """Points: a sample of the queries and keys of the tokens in a corpus, for a plot.
 
+A stack is the attention of one kind, such as "self" or "cross", in all layers. Each stack has its
+own points.
+
 Usually, either all tokens of a text are in the sample, or none of them. `sampled_points` describes
 the exception.
 """
@@ -16,8 +19,8 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-# Number of texts in succession that did not fit, after which `ChosenTexts.enough` is True. Further
-# texts will probably not fit either.
+# If this number of texts in succession did not fit, further texts will probably not fit either, so
+# `ChosenTexts.enough` is True.
 _MAX_MISFITS = 3
 #: Smallest allowed number of points: one query and one key.
 MIN_POINTS = 2

@@ -1,7 +1,7 @@
 """Reading of many texts with a model, which gives one record (the attention) for each text.
 
 Several texts are read in one forward pass, as a batch. A window is a group of successive texts: its
-texts are first encoded, then divided into batches, then read. The next window follows after that.
+texts are first encoded, then divided into batches, then read. Then the next window is encoded.
 The texts of a window are sorted by length, so that a batch needs little padding. Padding follows
 the tokens of a text and is removed from its record.
 
@@ -66,7 +66,8 @@ _BATCHES_PER_WINDOW = 32
 # Maximum share of the free memory that a forward pass of several texts may need, if batch_size is
 # "auto".
 _MAX_SHARE_OF_MEMORY = 0.25
-# Maximum allowed absolute difference between the weights of a text in a batch and alone.
+# Maximum allowed absolute difference between the weights of a text that is read in a batch and
+# those of the same text that is read alone.
 _TOLERANCE = 1e-4
 # Maximum allowed absolute difference between these weights if the model or the records have half
 # precision (float16 or bfloat16).
@@ -398,10 +399,11 @@ class _Reader:
             yield batch
 
     def _fits(self, count: int, longest: int, num_tokens: int, room: float) -> bool:
-        """Whether `count` texts with `num_tokens` tokens in all may be a batch.
+        """Whether `count` texts may form a batch.
 
-        `longest` is the length of the longest text. `room` is the memory that the batch may need,
-        in bytes. If batch_size is a number, only the number of texts is limited.
+        `num_tokens` is the total number of tokens of these texts, without padding. `longest` is the
+        length of the longest text. `room` is the memory that the batch may need, in bytes. If
+        batch_size is a number, only the number of texts is limited.
         """
         if count > self._max_texts:
             return False

@@ -316,8 +316,9 @@ def definition_of(role: str) -> str:
 def is_sink(role: str) -> bool:
     """Whether heads with this role attend to attention sinks.
 
-    Most heads attend to sinks, so other roles are more informative. Therefore the other roles of a
-    head are listed first.
+    An attention sink is a token, such as the first token, that gets much weight whatever its
+    meaning. Most heads attend to sinks, so other roles of a head are more informative and are
+    listed first.
     """
     return not role.startswith(SYNTACTIC) and _measures_by_role()[role].sink
 

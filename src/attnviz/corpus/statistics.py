@@ -276,7 +276,7 @@ class HeadStatistics:
         columns: Mapping[str, Any] | None,
         parse: Any,
     ) -> RecordText:
-        """Check the arguments of `add`, and return them as a value that `_add` takes."""
+        """Check the arguments of `add`, and convert them to a `RecordText` for `_add`."""
         if not isinstance(record, AttentionRecord):
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
         following = self.text_numbers[-1][1] if self.text_numbers else 0
@@ -771,8 +771,8 @@ class StackStatistics:
         Returns
         -------
         list of Edge
-            Edges in random order. The share of these edges with a property estimates the share of
-            the attention with this property.
+            Edges in random order. For example, the share of these edges whose key is the first
+            token estimates the share of the head's attention on the first token.
 
         Raises
         ------
@@ -982,10 +982,10 @@ def _divide(sums: Numbers, counts: Numbers) -> Numbers:
 
 
 def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the mean over texts of some quantities, and the standard errors of these means.
+    """Return the means over texts of some quantities, and the standard errors of these means.
 
-    `counts` are numbers of texts, `sums` the sums of a quantity over them, and `squares` the sums
-    of its squares.
+    The arrays have one entry for each quantity: the number of texts, the sum of the quantity over
+    these texts, and the sum of its squares.
     """
     means = _divide(sums, counts)
     deviations = squares - counts * means**2

@@ -2,6 +2,9 @@
 
 A file has `Totals`, the sums over the texts of a corpus. A checkpoint of `head_statistics` is such
 a file with a description of the call that wrote it.
+
+A stack is the attention of one kind, such as "self" or "cross", in all layers. An edge is a pair of
+a query and a key with its weight.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _EDGE_DTYPES = {
     column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
 
-# Attributes of `Totals`, and of `StackTotals`, that have the same names in the header of the file.
+# Attributes of `Totals` and of `StackTotals` that the header of the file stores under their names.
 _OF_TOTALS = ("model", "weights", "texts", "tokens", "empty", "too_long", "remarks")
 _OF_STACKS = ("layers", "heads_per_layer", "causal", "one_text")
 

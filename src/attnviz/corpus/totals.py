@@ -28,10 +28,10 @@ Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, whose classes are kinds of tokens.
 KIND = "kind"
-# `StackTotals.plus` does not join the edges of each new text with the edges of earlier texts,
-# because joining is slow. It collects the edges in parts, and joins all parts when there are more
-# than `_MAX_PARTS` parts, or when the collected edges are more than `_MAX_EDGES` plus twice the
-# edges that the last join kept.
+# Joining the edges of a new text with those of earlier texts is slow. Therefore `StackTotals.plus`
+# collects the edges of new texts in parts. It joins all parts if there are more than `_MAX_PARTS`
+# parts, or if the number of collected edges exceeds `_MAX_EDGES` plus twice the number of edges
+# that the last join kept.
 _MAX_PARTS = 64
 _MAX_EDGES = 1 << 14
 
@@ -282,7 +282,7 @@ class Totals:
         The rank is `EdgeColumns.order`. The two arrays, (heads,), are for strongest edges and
         sampled edges. They are 0 if these totals do not have the stack `name` with `num_heads`
         heads, so that all edges can be kept. If the settings allow no edges, they have the largest
-        uint64.
+        uint64, so that almost all edges are ignored.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
@@ -343,9 +343,10 @@ class Totals:
 
 
 def compared_arguments(first: Totals, second: Totals) -> dict[str, tuple[Any, Any]]:
-    """Return the arguments that must be equal in two totals of one corpus, as pairs by name.
+    """Return the arguments that must be equal in two totals of one corpus.
 
-    The models, and their weights, are compared only if both are known.
+    The result maps the name of each argument to its values in the two totals. The names of the
+    models, and the hashes of their weights, are left out unless both are known.
     """
     pairs: dict[str, tuple[Any, Any]] = {
         name: (getattr(first.settings, name), getattr(second.settings, name))
