@@ -1,9 +1,14 @@
 /**
- * Bars with numbers. Beside the keys, they show the weights of the highlighted query. Beside the
- * queries, they show the weights on the highlighted key. Each head has a column of bars. If there
- * are more than `MAX_COLOURS` heads, a single column shows the strongest weight of each token. A
- * series is the set of lines of one head, or of the mean or maximum of several heads. Effect bars of
- * the keys are between the labels of the keys and their bars of weights.
+ * Bars with numbers beside the tokens. Bars beside the keys show the weights of the highlighted
+ * query. Bars beside the queries show the weights on the highlighted key.
+ *
+ * A series is the set of lines of one head, or of the mean or maximum of several heads. Each series
+ * has a column of bars. If there are more than `MAX_COLOURS` series, only the heads whose button or
+ * legend entry is under the pointer have columns. Without such heads, or if they are too many, a
+ * single column shows the strongest weight of each token over all heads.
+ *
+ * The effect of a key is a signed number. It is drawn as an effect bar, between the label of the
+ * key and the bars of weights.
  */
 
 import { measureText } from "../../draw/canvas";
@@ -33,20 +38,23 @@ const MIN_LENGTH = 8;
 const MIN_COLUMN = 50;
 /** Minimum width in pixels of a column with bars and numbers on both sides of its axis. */
 const MIN_SIGNED_COLUMN = 104;
-/** Minimum width of a column, or distance between tokens, for "head 7" instead of "h 7". */
+/**
+ * Minimum size in pixels for the name "head 7" instead of "h 7": the width of a column of
+ * horizontal (lying) bars, or the distance between the tokens of vertical (standing) bars.
+ */
 const MIN_LONG_NAME = { lying: 130, standing: 46 };
 /** Pixels after the longest bar for a number such as "0.68". */
 const NUMBER_ROOM = 30;
 /** Pixels after the longest bar for a number such as "−0.68". */
 const SIGNED_NUMBER_ROOM = 37;
-/** Weights below this one have muted numbers. */
+/** Weights below this one have numbers in the muted text colour. Not used for signed numbers. */
 const MIN_PROMINENT = 0.005;
 const TITLE_SIZE = 12.5;
 const TITLE_FONT = fontOf({ size: TITLE_SIZE, font: "text" });
 
 /**
- * Return the columns of bars. Each bar of a column shows the strongest weight among the series whose
- * indices the column has.
+ * Return the columns of bars. `series` has the indices of the series of a column. Each bar of the
+ * column shows the strongest weight of these series.
  */
 function barColumns(linePlot: LinePlot) {
   const { lines, palette } = linePlot;
@@ -64,8 +72,8 @@ function barColumns(linePlot: LinePlot) {
 type BarColumns = ReturnType<typeof barColumns>;
 
 /**
- * Divide the room beside a column of tokens among the columns of bars. Bars are lying in a vertical
- * layout and standing in a horizontal layout.
+ * Divide the room beside a column of tokens among the columns of bars. In a vertical layout, bars
+ * are horizontal (lying). In a horizontal layout, bars are vertical (standing).
  */
 function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: BarColumns) {
   const { signed } = quantity;
@@ -85,7 +93,8 @@ function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: Bar
   // numbers on the other. Otherwise all bars are on the same side, and negative ones are hollow.
   const twoSided = signed && (standing || width >= MIN_SIGNED_COLUMN + (named ? 2 * 28 : 0));
   const sides = twoSided ? 2 : 1;
-  // The name of a head follows the number of a lying bar, and is below that of a standing bar.
+  // If a bar shows the strongest of several heads, it has the name of this head, too: after the
+  // number of a lying bar, or below or above the number of a standing bar.
   const length = standing
     ? width / sides - (named ? 24 : 14)
     : (width - 8) / sides -
@@ -99,24 +108,29 @@ function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: Bar
   return {
     separate,
     width,
-    /** Zero line of the first column, and distance from one column to the next. */
+    /** Position of the zero line of the first column. */
     zero: column.barStart + (twoSided ? (outwards * width) / 2 : 0),
+    /** Distance from one column to the next. */
     distance: outwards * width,
-    /** Length of a full bar. Its sign is that of `BarScale.reach`. */
+    /** Length of a full bar. Its sign is the direction of the bar, as in `BarScale.reach`. */
     reach: direction * Math.max(MIN_LENGTH, length),
     signs: (twoSided ? "both" : signed ? "hollow" : undefined) as BarScale["signs"],
     standing,
     /** Whether to write "h 7" instead of "head 7". */
     short,
-    /** Thickness of a bar with its gap to the next one, and without. */
+    /** Thickness of a bar plus the gap to the next bar. */
     pitch,
+    /** Thickness of a bar. */
     thick: Math.max(0.75, pitch - (standing || share > 1 ? 0.5 : 0)),
   };
 }
 
 type Room = ReturnType<typeof divideRoom>;
 
-/** Draw the bars of the highlighted query (beside the keys) and of the highlighted key. */
+/**
+ * Draw the bars of the highlighted query (beside the keys) and of the highlighted key (beside the
+ * queries).
+ */
 export function barMarks(linePlot: LinePlot): Mark[] {
   const { query, key } = focusOf(linePlot);
   return [
@@ -157,7 +171,10 @@ function barsBeside(linePlot: LinePlot, column: Column, focus: number): Mark[] {
   return [...headingMarks(linePlot, column, columns, room, focus), ...marks];
 }
 
-/** Return the strongest number of a token in several series, with its colour. */
+/**
+ * Return the number of a token with the largest absolute value in several series, its series and
+ * its colour. `faded` is true if the key is left out.
+ */
 function strongestBar(
   linePlot: LinePlot,
   column: Column,

@@ -3,6 +3,8 @@
  *
  * A series is the set of lines of one head, or of the mean or maximum of several heads. The
  * highlight is the query or key under the pointer or cursor, otherwise the pinned query and key.
+ * Resting tokens are special tokens and the first token, to which heads attend when no other key
+ * fits.
  */
 
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
@@ -44,12 +46,15 @@ function placeInWords({ plan, lines }: LinePlot): string {
   return `Layer ${plan.layer}, ${drawnInWords(lines)}.`;
 }
 
-/** Return the query in quotation marks, with its prediction. */
+/**
+ * Return the query in quotation marks. If it predicted a token of the model's answer, add this
+ * token.
+ */
 function queryInWords({ plan }: LinePlot, query: number): string {
   return quotedAt(plan.queries.text, query) + predictingInWords(plan, query);
 }
 
-/** Format a weight with its head, such as "0.30 in head 7". */
+/** Format a weight, such as "0.30 in head 7". The head is omitted if there is only one series. */
 function weightInWords({ lines, quantity }: LinePlot, line: Line, write = written): string {
   const number = withWay(quantity, line.weight, write(quantity, line.weight));
   // The beginning of the sentence has already named a single series.
@@ -57,9 +62,12 @@ function weightInWords({ lines, quantity }: LinePlot, line: Line, write = writte
 }
 
 /**
- * Return the strongest weights of the highlighted query or key, or without a highlight the strongest
- * drawn lines. If the strongest keys of the highlighted query in the complete text are loaded, they
- * are returned, and `anywhere` is true. Otherwise weights outside the windows are ignored.
+ * Return the `count` strongest weights of the highlighted query or key, or of all drawn lines
+ * without a highlight.
+ *
+ * `anywhere` is true if the weights are the strongest ones in the complete text. This is possible
+ * only for a highlighted query whose strongest keys are loaded. Otherwise weights outside the
+ * windows are ignored.
  */
 function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; anywhere: boolean } {
   const { plan, options, lines, strongest } = plot;
@@ -87,7 +95,10 @@ function strongestWeights(plot: LinePlot, count: number): { weights: Line[]; any
 /** Number of heads whose weights a sentence lists, if there are more than `MAX_NAMED + 1` heads. */
 const MAX_NAMED = 3;
 
-/** Return the weights of a query on a key in all series, strongest first. */
+/**
+ * Return a sentence with the weights of a query on a key, the strongest first. If there are more
+ * than `MAX_NAMED` + 1 series, it gives only an upper limit for the weaker ones.
+ */
 function weightsInWords(plot: LinePlot, query: number, key: number): string {
   const { signed, name } = plot.quantity;
   const all = plot.lines.series.map((_, series): Line => {
@@ -107,7 +118,11 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
   return signed ? `${from} to ${to}: ${name} ${values}.` : `${from} attends to ${to}: ${values}.`;
 }
 
-/** Describe the strongest drawn line, if possible one that is not between resting tokens. */
+/**
+ * Describe the strongest drawn line. If both of its tokens are resting tokens, describe the
+ * strongest line without a resting token instead, if such a line exists. Signed numbers always have
+ * the strongest line.
+ */
 function strongestLineInWords(plot: LinePlot): string {
   const { plan, lines, quantity } = plot;
   const { signed, name } = quantity;
@@ -148,10 +163,9 @@ function strongestOfToken(plot: LinePlot, side: Side, index: number): string {
 }
 
 /**
- * Return the sentence below the plot: the layer, the heads, and the weight of the highlighted query
- * and key. If only one of them is highlighted, state the strongest weight of this token. Without a
- * highlight, state the weight of the strongest line. If this line is between resting tokens (such
- * as "[CLS]"), state the strongest line between other tokens instead, if there is one.
+ * Return the sentence below the plot: the layer, the heads, and the weights of the highlighted
+ * query on the highlighted key. If only one token is highlighted, state the strongest weight of
+ * this token. Without a highlight, describe the strongest line, as `strongestLineInWords` does.
  */
 export function sentence(plot: LinePlot): string {
   const { query, key } = focusOf(plot);
@@ -229,9 +243,11 @@ function pinsInWords(plan: Plan): string[] {
 
 /**
  * Return the second caption below the plot: which lines are drawn, their share of the weight, and
- * the shares of keys that are left out, in another text or outside the window.
+ * the shares of the other keys. These are keys that the reader left out, keys outside the chosen
+ * text of a pair, and keys outside the window.
  *
- * @param live whether the caption is for the view, in which Esc clears the pins. False for a figure.
+ * @param live whether the caption is for the view, in which Esc clears the pins. False for a
+ *   figure.
  */
 export function coverage(plot: LinePlot, live: boolean): string {
   const { plan, lines, options, quantity, effects } = plot;

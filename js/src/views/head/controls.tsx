@@ -187,7 +187,7 @@ function LeaveOutControl({ context, store, plan }: ControlProps) {
 
 const SIZES = [16, 32, 64, 100, 200, 400];
 
-/** Controls of the window of one side, or of the common window of both sides. */
+/** Controls of the window of the queries or of the keys, or of their common window. */
 function WindowControl(props: {
   label: string;
   plan: Plan;
@@ -271,12 +271,18 @@ export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
   );
 }
 
-/** Number of keys per head in `StrongestList`, if it lists several heads. */
+/** Maximum number of keys per head in `StrongestList`, if it has several heads. */
 const KEYS_PER_LIST = 5;
-/** Smallest weight in `StrongestList`, as a share of the largest possible one. */
+/**
+ * Smallest weight in `StrongestList`, as a share of the largest possible weight. The strongest key
+ * of a head is always listed.
+ */
 const MIN_LISTED = 1e-5;
 
-/** List of the strongest keys of the pinned query. A click on a key moves the window to it. */
+/**
+ * The strongest keys of the pinned query in the complete text, one list per head. A click on a key
+ * pins the key and moves the window to it if necessary.
+ */
 export function StrongestList({ context, store }: Omit<ControlProps, "plan">) {
   const list = useRef<HTMLElement>(null);
   const strongest = store.strongest.value;

@@ -25,7 +25,10 @@ import { HeadPlot, headShortcuts } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore } from "./store";
 
-/** Head view. In a dashboard or a comparison, these have the controls of interventions. */
+/**
+ * Head view. As a part of a dashboard or of a comparison, it has no controls of interventions,
+ * because the dashboard or the comparison has them.
+ */
 export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const { state } = context;
   // In a dashboard, the matrix view shows the image, because there is room below its heat map.
@@ -112,7 +115,10 @@ function HeadFooter({ store }: { store: HeadStore }) {
   );
 }
 
-/** Legend of the series. If the pointer is on a name, the lines of its heads are highlighted. */
+/**
+ * Legend of the colours of lines. While the pointer is on an entry, the lines of its heads are
+ * highlighted.
+ */
 function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot }) {
   const hover = (heads: readonly number[]): void => {
     store.hoveredHeads.value = heads;

@@ -5,6 +5,9 @@
  * with x and y swapped: the two rows of tokens are called columns, too. Positions "along" the plot
  * are measured in the direction in which the tokens follow each other. Positions "across" the plot
  * are measured in the direction from the queries to the keys.
+ *
+ * Bars beside the tokens show weights. Effect bars beside the keys show the effect of each key,
+ * which is a signed number.
  */
 
 import type { Description } from "../../client/protocol";
@@ -39,13 +42,15 @@ const HEADING = 44;
 /** Gap between the prompt and the answer of the model. It contains the word "answer". */
 export const ANSWER_GAP = 26;
 const GAP = 12;
-/** Views that are narrower are small. */
+/** Width below which a vertical layout is small: its gaps and its bars are narrower. */
 const SMALL = 480;
-/** Preferred minimum width of the area of the lines, and its minimum width if bars need room. */
+/** Preferred minimum width of the area of the lines. */
 const PREFERRED_LINES = 84;
+/** Minimum width of the area of the lines if bars need the room. */
 const MIN_LINES = 60;
 /** Minimum width of the bars on each side, if both sides have bars of equal width. */
 const MIN_BARS = 72;
+/** Minimum width of bars in a small layout, and of the wider bars if widths are not equal. */
 const MIN_SMALL_BARS = 60;
 /** Width of the bars beside the queries, if bars of equal width do not fit. */
 const SHORT_BARS = 46;
@@ -58,7 +63,10 @@ function clamp(value: number, least: number, most: number): number {
   return Math.max(least, Math.min(most, value));
 }
 
-/** Return whether a token can be written from top to bottom with upright characters. */
+/**
+ * Return whether a token can be written from top to bottom with upright characters, as Chinese,
+ * Japanese and Korean can.
+ */
 function standsUpright(text: string): boolean {
   return /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}·。、，！？「」…]+$/u.test(
     text,
@@ -92,7 +100,10 @@ function tokenSizeOf({ horizontal, printed, width }: LayoutInput, count: number,
 
 type TokenSize = ReturnType<typeof tokenSizeOf>;
 
-/** Return the labels of one side. `middleOf` returns the centre of a token of the window. */
+/**
+ * Return the labels of the queries or of the keys. `middleOf` returns the centre of a token along
+ * the plot, given its index in the window.
+ */
 function labelsOf(
   input: LayoutInput,
   side: Side,
@@ -113,7 +124,8 @@ function labelsOf(
     const [width, height] = horizontal ? [along, along / stretch] : [along * stretch, along];
     return { text: "", cut: false, width, height };
   });
-  // If one label of a horizontal layout is too wide, all labels are turned, except very short ones.
+  // If one label of a horizontal layout is too wide, all labels are turned, except patches and very
+  // short labels.
   const turned = horizontal && labels.some(({ width, height }) => !height && width > step - 5);
   return labels.map((label, index) => {
     const isLevel = !turned || label.height || label.width <= Math.min(24, step - 4);
@@ -200,7 +212,10 @@ function divideWidth({ width, printed, barSides }: LayoutInput, fixed: number) {
   return { bars, lines: clamp(besides(bars.query + bars.key), MIN_LINES, 520) };
 }
 
-/** Lay out two columns. In this order: bars, queries, lines, keys, effect bars, bars. */
+/**
+ * Lay out the plot. Across the plot, the order is: bars beside the queries, queries, lines, keys,
+ * effect bars of the keys, bars beside the keys.
+ */
 export function layOut(input: LayoutInput) {
   const { plan, horizontal, width, printed } = input;
   const small = !horizontal && width < SMALL;
@@ -246,11 +261,15 @@ export function layOut(input: LayoutInput) {
     every: !horizontal && step < MIN_LABEL_STEP ? Math.ceil(MIN_LABEL_STEP / step) : 1,
     query: {
       ...query,
-      /** Positions across the plot: of the labels, and of the ends of the lines. */
+      /** Position of the labels across the plot. */
       anchor: queryAnchor,
+      /** Position of the ends of the lines across the plot. */
       edge: queryAnchor + gap,
-      /** Start and maximum length of bars across the plot. Bars beside queries extend backwards. */
+      /** Position across the plot at which the bars start. */
       barStart: queryBars,
+      /**
+       * Maximum length of the bars. It is negative, because these bars extend away from the lines.
+       */
       barReach: -bars.query,
     },
     key: {

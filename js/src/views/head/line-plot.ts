@@ -24,7 +24,7 @@ export interface TokenAt {
 
 /** Everything that determines the drawn plot. */
 export interface LinePlot {
-  /** Drawn plan, with the pins that the reader has chosen. */
+  /** Tokens and weights that are drawn, and the pins that the reader has chosen. */
   plan: Plan;
   weights: Pick<WeightBlock, "maximum" | "error">;
   options: LineOptions;
@@ -37,12 +37,19 @@ export interface LinePlot {
   quantity: Quantity;
   /** Absolute value that is drawn with full opacity. */
   scale: number;
-  /** Strongest keys of the pinned query in the complete text, or null if not needed or loaded. */
+  /**
+   * Strongest keys of the pinned query in the complete text. Null if they are not needed or not
+   * loaded.
+   */
   strongest: StrongestKeys | null;
-  /** Effects of the keys, which are drawn as bars beside the keys. */
+  /**
+   * Effects of the keys: signed numbers that are drawn as bars beside the keys. Null without
+   * effects.
+   */
   effects: TokenEffects | null;
-  /** Pinned query and key, if they are in the windows. */
+  /** Index of the pinned query, or null if no query in the window is pinned. */
   token: number | null;
+  /** Index of the pinned key, or null if no key in the window is pinned. */
   key: number | null;
   /** Token under the pointer. */
   hovered: TokenAt | null;
@@ -56,7 +63,9 @@ export interface LinePlot {
   isFound: ((token: string) => boolean) | null;
 }
 
-/** Return whether the drawn weights differ from the model's own weights. */
+/**
+ * Return whether the drawn weights are renormalised, so that they differ from the model's weights.
+ */
 export function isRenormalized({ renormalize, leaveOut, pair }: LineOptions): boolean {
   return renormalize && (leaveOut.length > 0 || pair !== "all");
 }
@@ -74,7 +83,7 @@ export function pointedAt({ hovered, cursor }: Pick<LinePlot, "hovered" | "curso
 
 /**
  * Return the query and key whose lines are highlighted: the token under the pointer or cursor,
- * otherwise the pins.
+ * otherwise the pins. If only one token is pinned, a token of the other side does not replace it.
  */
 export function focusOf(linePlot: Pick<LinePlot, "hovered" | "cursor" | "token" | "key">): Focus {
   const pointed = pointedAt(linePlot);
@@ -86,7 +95,10 @@ export function focusOf(linePlot: Pick<LinePlot, "hovered" | "cursor" | "token" 
   return { query: null, key: null, [pointed.side]: pointed.index };
 }
 
-/** Return the weight in a series, or NaN if it is not loaded. */
+/**
+ * Return a weight of a series. Return 0 for a key that the causal mask excludes, and NaN if the
+ * weight is not loaded.
+ */
 export function drawnValue(
   { plan, lines }: LinePlot,
   series: number,
@@ -94,7 +106,7 @@ export function drawnValue(
   key: number,
 ): number {
   const { rows, columns, numReached } = plan;
-  // The causal mask excludes keys from `numReached` on for all loaded queries.
+  // No loaded query may attend to the key `numReached` or later keys.
   if (key >= numReached) return 0;
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
     return Number.NaN;

@@ -15,7 +15,10 @@ export interface LineOptions extends TokenFilter {
   threshold: number;
   leaveOut: readonly LeaveOut[];
   pair: Pair;
-  /** Whether to divide each row by its sum over the keys that are not left out. */
+  /**
+   * Whether to divide each row by its sum over the included keys: keys that are not left out and
+   * that are in the chosen text of a pair.
+   */
   renormalize: boolean;
 }
 
@@ -59,9 +62,12 @@ export function strongestLines(lines: readonly Line[], count: number): Line[] {
   return [...lines].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, count);
 }
 
-/** The strongest `MAX_LINES` of the added lines, in the order in which they are added. */
+/**
+ * The strongest `MAX_LINES` of the added lines, in the order in which they are added. Until `cut`
+ * is called, `lines` may have up to twice as many lines.
+ */
 class LineCollector {
-  /** Lines, with their absolute weights before renormalisation. */
+  /** Lines. `share` is the absolute weight before renormalisation. */
   lines: (Line & { share: number })[] = [];
   /** Lines up to this absolute weight are not among the strongest. */
   tooWeak = 0;
@@ -105,7 +111,7 @@ function byGroup<T>(of: (group: (typeof GROUPS)[number]) => T): ByGroup<T> {
   return Object.fromEntries(GROUPS.map((group) => [group, of(group)])) as ByGroup<T>;
 }
 
-/** Return the columns of each group of keys in the loaded matrices. */
+/** Return the column indices of each group of keys in the loaded matrices. */
 function columnsByGroup({ columns, keyWindow }: LinesPlan, options: LineOptions) {
   const groups = byGroup((): number[] => []);
   for (let key = columns[0]; key < columns[1]; key++) {
@@ -221,15 +227,18 @@ export function computeLines(
   const share = (sum: number): number =>
     sumOf(allSums) > 0 ? Math.min(1, Math.max(0, sum / sumOf(allSums))) : 0;
   return {
-    /** Heads or combinations of heads. Matrices are renormalised if the options say so. */
+    /**
+     * One series per head, or one for the combination of all heads. The matrices are renormalised
+     * if `options.renormalize` is true.
+     */
     series,
     /** Drawn lines, in the order of series and queries. */
     drawn: lines as readonly Line[],
     /**
      * Shares of the total weight of all queries in the window: of the drawn lines, and of the keys
      * that are left out, not in the chosen text of a pair, or outside the window. The rest is the
-     * share of the lines that are not drawn, because they are too many or too faint. For signed
-     * numbers, the total is the sum of the absolute values.
+     * share of the lines that are not drawn. These are below the threshold, not among the top keys,
+     * too faint, or too many. For signed numbers, the total is the sum of the absolute values.
      */
     shares: {
       drawn: share(lines.reduce((sum, line) => sum + line.share, 0)),
@@ -237,7 +246,7 @@ export function computeLines(
       otherPair: share(allSums.otherPair),
       outside: share(allSums.outside),
     },
-    /** Number of lines, including those that are not drawn because of `MAX_LINES`. */
+    /** Number of selected lines, including those that are not drawn because of `MAX_LINES`. */
     total,
     /** Share of the lines that are not drawn because they are too faint. */
     invisibleShare: share(faintSum),

@@ -1,5 +1,6 @@
 /**
- * Marks of the head view: lines, tokens, image patches and headings. Pure functions.
+ * Marks (shapes to draw) of the head view: lines, tokens, image patches and headings. Pure
+ * functions.
  *
  * A series is the set of lines of one head, or of the mean or maximum of several heads.
  */
@@ -13,7 +14,7 @@ import { focusOf, hoveredSeries, type LinePlot, pointedAt, valueColor } from "./
 import type { Line } from "./lines";
 import { SIDES, tokensOf } from "./state";
 
-/** Lines with less opacity are one pixel wide. */
+/** Lines with an opacity below this one are one pixel wide. */
 const WEAK = 0.12;
 /** If tokens are closer than this many pixels, lines are one pixel wide, to cover fewer others. */
 const NARROW_STEP = 6;
@@ -106,7 +107,10 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   return [...marks, ...pointed];
 }
 
-/** Return a box beside the edge of a column, which extends from the lines outwards. */
+/**
+ * Return a box at the anchor of a column, which is the position of its labels. The box extends away
+ * from the lines.
+ */
 function boxBeside(
   layout: Layout,
   column: Column,

@@ -15,7 +15,10 @@ import { drawnValue, focusOf, type LinePlot, type TokenAt, valueColor } from "./
 import { type HeadState, type Plan, type Side, tokensOf, windowOf, windowsShowing } from "./state";
 import type { HeadStore } from "./store";
 
-/** Maximum number of heads in a tooltip. If there are more, it lists those with most weight. */
+/**
+ * Maximum number of heads in a tooltip. If there are more, it lists the heads with the largest
+ * weights, and the head of the line under the pointer.
+ */
 const MAX_HINT_ROWS = 8;
 
 /** Token or line under the pointer. */
@@ -24,7 +27,10 @@ interface Pointed {
   line: LinePlot["hoveredLine"];
 }
 
-/** Return the weights of a query on a key. The row of the line under the pointer is marked. */
+/**
+ * Return one row per series with the weight of a query on a key. `meant` marks the series of the
+ * line under the pointer.
+ */
 function hintRows(linePlot: LinePlot, query: number, key: number, line: Pointed["line"]) {
   const rows = linePlot.lines.series.map(({ name }, series) => {
     const weight = drawnValue(linePlot, series, query, key);
@@ -63,7 +69,10 @@ function hintOf(linePlot: LinePlot, { token, line }: Pointed): Omit<Hint, "x" | 
 export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore): Shortcut[] {
   const { state } = context;
   const { cursor, plan } = store;
-  /** Return an action for the side of the cursor, which gets the range of tokens in its window. */
+  /**
+   * Return an action that calls `act` with the plan, the side of the cursor, and the window of this
+   * side. Without a cursor, the side is that of the queries.
+   */
   const onSide = (act: (plan: Plan, side: Side, window: Range) => void) => () => {
     const current = plan.peek();
     const side = cursor.peek()?.side ?? "query";

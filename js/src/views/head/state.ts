@@ -51,7 +51,7 @@ export function clipWindow(window: Range | null, count: number): Range {
   return [start, Math.min(stop, count)];
 }
 
-/** Selection with the displayed tokens and the weights to load. */
+/** Selected stack, layer and heads, with the displayed tokens and the weights to load. */
 export interface Plan extends Selection {
   /** Queries that the view shows. */
   queryWindow: Range;
@@ -74,7 +74,9 @@ const MAX_COMPLETE = 4_000_000;
  * In longer rows, the sum of these weights is too large to ignore.
  */
 const MAX_COMPLETE_KEYS = 2048;
-/** Rows are loaded in multiples of this number. A small move of the window needs no request. */
+/**
+ * Rows are loaded in multiples of this number, so that a small move of the window needs no request.
+ */
 const ROWS_AT_ONCE = 64;
 
 /** Return the plan of a selection: its windows, and the queries and keys to load. */
@@ -125,7 +127,10 @@ export function isInSight(plan: Plan, side: Side, index: number): boolean {
   return index >= start && index < stop;
 }
 
-/** Return the window of one side, moved as a whole to have a token in its middle if necessary. */
+/**
+ * Return the window of the queries or of the keys. If the token is not in it, move the window so
+ * that the token is in its middle.
+ */
 export function windowAround(plan: Plan, side: Side, index: number): Range {
   const window = windowOf(plan, side);
   if (isInSight(plan, side, index)) return window;
@@ -139,8 +144,8 @@ export function hasOneWindow({ stack, queryWindow, keyWindow }: Plan): boolean {
 }
 
 /**
- * Return values of the window traits that make a token visible. If queries and keys have a common
- * window, it moves. Otherwise only the window of `side` moves.
+ * Return values of the window traits that make a token visible, or no traits if it is visible. If
+ * queries and keys have a common window, it moves. Otherwise only the window of `side` moves.
  */
 export function windowsShowing(
   plan: Plan,
@@ -161,12 +166,14 @@ export function partOf({ stack, layer, heads, chosen, ...plan }: Plan) {
   return { stack: stack.name, layer, heads, noneChosen, rows, columns, queryWindow, keyWindow };
 }
 
-/** Load the weights of a plan. A page also loads the other heads of the layer if they are small. */
+/**
+ * Load the weights of a plan. An exported page also loads the other heads of the layer, unless they
+ * have more than `MAX_PRELOADED` weights.
+ */
 export async function load(source: Source, plan: Plan, signal: AbortSignal) {
   const { layer, rows, columns, stack, allHeads } = plan;
   const numWeights = (rows[1] - rows[0]) * (columns[1] - columns[0]);
-  // A page decodes all heads of the layer at once, unless they have too many weights. The reader
-  // can then choose another head without delay.
+  // The reader can then choose another head without delay.
   const all = !source.transport.live && allHeads.length * numWeights <= MAX_PRELOADED;
   const heads = all ? allHeads : plan.heads;
   const block = await source.block({ stack: stack.name, layer, heads, rows, columns }, signal);

@@ -111,7 +111,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const basePlot = computed<LinePlot | null>(() => {
     if (!loaded.value || !lines.value || !options.value) return null;
     const { plan: drawn, weights } = loaded.value;
-    // The scale of signed numbers follows the drawn numbers, unless several pictures share it.
+    // By default, a scale of signed numbers ends at the largest drawn number, unless several views
+    // share the scale.
     const follows = drawn.stack.signed === true && !context.scale;
     return {
       ...{ plan: drawn, weights, ...NO_HIGHLIGHTS },

@@ -8,7 +8,7 @@ import type { ViewContext } from "../../ui/view/define-view";
 import type { Line } from "./lines";
 import type { HeadState, Plan } from "./state";
 
-/** Number of requested keys per head, or per combination of heads. */
+/** Number of strongest keys that are requested per head, or for the combination of all heads. */
 const KEYS_PER_MATRIX = 12;
 /** Maximum number of heads whose strongest keys are requested. */
 export const MAX_LISTS = 4;

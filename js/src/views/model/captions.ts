@@ -104,7 +104,8 @@ export function captionLines(
 
 /**
  * Describe the strongest weight of a head with its query and key, for example "strongest: “it” to
- * “animal”, 0.81". If the map is pooled, name the ranges of queries and keys that contain them.
+ * “animal”, 0.81". If its cell of the map covers several queries or keys, name their ranges
+ * instead.
  */
 function strongestInWords(store: ModelStore, map: HeadMap, { stack, ...texts }: Selection): string {
   const quantity = quantityOf(stack);

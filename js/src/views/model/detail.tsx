@@ -13,7 +13,10 @@ import type { ViewContext } from "../../ui/view/define-view";
 import type { ModelState } from "./state";
 import { createDetail, type DetailStore, type ModelStore } from "./store";
 
-/** Return the keys of the heat map for the help of the view, which has no search field. */
+/**
+ * Return the keyboard shortcuts of the heat map for the help of the model view. "f" is omitted,
+ * because the model view has no search field.
+ */
 export function detailShortcuts({ context, matrix }: DetailStore): Shortcut[] {
   return [...heatMapShortcuts(context, matrix, "head"), ...imageShortcuts(context)]
     .filter(([keys]) => keys !== "f")
@@ -44,7 +47,7 @@ export function Detail(props: {
 
   const close = (): boolean => {
     const { token, key } = context.state;
-    // The heat map clears pinned tokens.
+    // If tokens are pinned, Esc does not close the detail, because the heat map clears the pins.
     if (token.peek() !== null || key.peek() !== null) return false;
     onClose();
     return true;

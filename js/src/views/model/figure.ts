@@ -34,7 +34,10 @@ export interface Exported {
   map: (head: HeadIndex) => HeadMap | undefined;
 }
 
-/** Maximum number of values in all maps of an export. If more are needed, a map has 32² cells. */
+/**
+ * Maximum number of values in all maps of an export. If there would be more, each map has only 32
+ * by 32 cells.
+ */
 const MAX_VALUES = 4_000_000;
 
 /**
@@ -196,7 +199,10 @@ async function findStrongest(
   );
 }
 
-/** Return the largest error of a map's weights, or 0 if its largest weight is exact. */
+/**
+ * Return the error of the strongest weight of a map: 0 if the map contains its exact value,
+ * otherwise the largest error of the map's weights.
+ */
 function errorOf(map: HeadMap | undefined): number {
   return !map || map.largest ? 0 : map.error;
 }

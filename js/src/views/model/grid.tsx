@@ -1,4 +1,4 @@
-/** Grid of thumbnails of all heads. */
+/** Grid of thumbnails of all heads. In a gallery, heads are ordered by a score. */
 
 import { headColor } from "../../ui/colors/palette";
 import { EffectBar } from "../../ui/effects/bar";
@@ -85,8 +85,8 @@ export function ModelGrid({ context, store }: GridProps) {
 }
 
 /**
- * Caption below a thumbnail of a gallery. In other grids, the role of the head. Screen readers get
- * both from the label of the cell.
+ * Text below a thumbnail: its caption in a gallery, otherwise the role of the head. Screen readers
+ * get this text from the label of the cell.
  */
 function Below(props: {
   store: ModelStore;

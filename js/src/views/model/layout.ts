@@ -14,11 +14,18 @@ import {
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 
-/** Size of the thumbnails. With "fit", the size depends on the available width. */
+/**
+ * Size of the thumbnails. With "fit", thumbnails in a grid with one row per layer get the size at
+ * which the grid fits into the available width and height. Those in a gallery have the side
+ * `GALLERY_CELL`.
+ */
 export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/** Minimum side in pixels of thumbnails in a grid that does not scroll to the side. */
+/**
+ * Minimum side in pixels of thumbnails with the size "fit" in a grid that does not scroll to the
+ * side.
+ */
 const MIN_CELL = 12;
 /**
  * Side in pixels of thumbnails that would be smaller than `MIN_CELL`. The grid then scrolls to the
@@ -101,7 +108,7 @@ export function layOut(
   },
 ) {
   const { columns, rows, gallery, size, longest, printed } = shape;
-  /** Height of the bar below each thumbnail, and of the line with the head's role below the bar. */
+  /** Height of the bar below each thumbnail, with the gap above the bar. */
   const bars = shape.hasBars ? BAR_GAP + BAR_HEIGHT : 0;
   const roles = shape.hasRoles && !gallery ? ROLE_HEIGHT : 0;
   const layout = layOutFramed(shape, (room) => {

@@ -1,6 +1,7 @@
 /**
  * Maps of the view. A map is the attention matrix of one head, pooled to `size` by `size` cells if
  * the matrix is larger. The cell of a pooled map has the largest weight of its queries and keys.
+ * For a long text, the rows of the map may be a sample of the queries, with one query per row.
  */
 
 import type { MapsRequest, Range } from "../../client/protocol";
@@ -20,8 +21,8 @@ export type MapSet = Omit<MapsRequest, "layer" | "heads">;
 const SIZES = [64, 32, 16] as const;
 
 /**
- * Return the map of a head. Until it has arrived, return a cached map of another resolution, or
- * undefined if none is cached.
+ * Return the map of a head. If it is not loaded, return a loaded map of another resolution, or
+ * undefined if none is loaded.
  */
 export function cachedMap(
   source: Source,
@@ -52,7 +53,7 @@ export function strongestOf(
     });
   if (weight === 0) return null;
   const row = Math.floor(best / map.columns);
-  // In a sample, a row is a single query.
+  // In a map of sampled queries, a row is a single query.
   const query = map.sampled?.[row];
   const rows = query === undefined ? covered(row, map.rows, part.rows) : oneFrom(query);
   const columns = covered(best % map.columns, map.columns, part.columns);

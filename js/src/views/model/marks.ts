@@ -1,4 +1,7 @@
-/** Thumbnails of heads: as pixels for the screen, and as marks for figures. */
+/**
+ * Thumbnails of heads. In figures, they are marks (shapes to draw). On the screen, heat maps are
+ * painted pixel by pixel.
+ */
 
 import type { HeadMap } from "../../client/source";
 import { paintMarks } from "../../draw/canvas";
@@ -11,7 +14,7 @@ import { aroundZero, plainNumber, type Quantity, signsInWords } from "../../ui/t
 import type { Layout } from "./layout";
 import type { ModelState } from "./state";
 
-/** Position of a thumbnail. */
+/** Position and side of a thumbnail in pixels. */
 export interface Square {
   x: number;
   y: number;
@@ -41,7 +44,7 @@ export function rowMark(
   return { kind: "rect", ...box, stroke: pinColor(palette) };
 }
 
-/** Smallest opacity of the lines on a thumbnail. Smaller weights have no line. */
+/** Smallest opacity of the lines on a thumbnail. Weights with a smaller opacity have no line. */
 export const MIN_LINE_OPACITY = 0.03;
 
 /** Return the maximum number of lines on a thumbnail with a side of `cell` pixels. */

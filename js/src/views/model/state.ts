@@ -4,8 +4,8 @@ import type { IncludeHeads } from "../../ui/head-grid/grid";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 
 /**
- * Traits of the model view, named as in Python. The traits of the matrix view belong to the heat
- * map of the open head.
+ * Traits of the model view, named as in Python. The inherited traits of the matrix view apply to
+ * the heat map of the open head.
  */
 export interface ModelState extends HeatMapState {
   thumbnails: "heat-map" | "lines";

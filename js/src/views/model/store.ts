@@ -49,7 +49,10 @@ const SAMPLED_SIZE = 32;
 const BESIDE = 740;
 /** Maximum height of the grid in pixels. In a low browser window, it is 80% of the window. */
 const MAX_HEIGHT = 640;
-/** Smallest maximum height of the grid in pixels, for very low browser windows. */
+/**
+ * Lower limit of the grid's maximum height in pixels. It applies to browser windows that are less
+ * than 300 pixels high.
+ */
 const MIN_HEIGHT = 240;
 
 /** Maximum height of the grid in a dashboard. A wide grid has other panes below it. */
@@ -156,7 +159,8 @@ export function createModelStore(context: ViewContext<ModelState>) {
 
   const heads = createHeadGrid({ grid, layout, current: opened, highlighted: true });
 
-  // The signal does not change with each layout.
+  // The signal changes only with the values of the request, so that a new layout alone does not
+  // load maps again.
   const mapSet = computedValue<MapSet>(() => {
     const selection = record.selection.value;
     const ratio = globalThis.devicePixelRatio || 1;
@@ -182,7 +186,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
 
   // Number of arrivals of maps. Its change makes the grid repaint.
   const arrivals = signal(0);
-  // Any map of the latest arrival. It has the same size and precision as the others.
+  // Any map of the latest reply. All maps have the same size and precision.
   const latestMap = signal<{ stack: string; map: HeadMap } | null>(null);
   const mapsRequest = computed(() => {
     const headGrid = grid.value;
@@ -220,8 +224,9 @@ export function createModelStore(context: ViewContext<ModelState>) {
     selection: record.selection,
     effects: record.headEffects,
     roleOf: record.roleOf,
-    /** Letters and colours of all roles, and the letter and colour of one role. */
+    /** Letters and colours of all roles. */
     roleSigns,
+    /** Return the letter and colour of a role, or undefined if the role is null. */
     signOf: (role: HeadRole | null) => roleSigns.value.find(({ name }) => name === role?.name),
     byRole: record.byRole,
     /** Scroll position, visible cells and keyboard cursor of the grid. */
