@@ -1,4 +1,7 @@
-/** Captions, tooltips and screen reader texts of the atlas. */
+/**
+ * Captions, tooltips and screen reader texts of the atlas. An edge is the weight from one query to
+ * one key of a text.
+ */
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";
 import { countHeads } from "../../client/source";

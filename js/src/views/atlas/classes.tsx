@@ -1,4 +1,7 @@
-/** Table of the chosen head's mean weights. Rows are query classes, columns are key classes. */
+/**
+ * Table of the chosen head's mean weights by class of token, such as "punctuation". Rows are
+ * classes of queries, and columns are classes of keys.
+ */
 
 import type { AtlasClasses } from "../../client/protocol";
 import { niceMaximum } from "../../ui/colors/color-scales";

@@ -1,4 +1,8 @@
-/** Controls of the atlas: colour of the heads, their order, and the search for edges. */
+/**
+ * Controls of the atlas: colour of the heads, their order, and the search for edges. An edge is the
+ * weight from one query to one key. Its offset is the position of the key minus the position of the
+ * query.
+ */
 
 import { useId } from "preact/hooks";
 import { Choice } from "../../ui/controls/fields";
@@ -132,7 +136,7 @@ function OffsetFields({ context, store }: AtlasProps) {
   );
 }
 
-/** Progress of the search, or the error of its search text. */
+/** Progress of the search and then its result, or the error of a search text. */
 export function SearchWork({ store }: AtlasProps) {
   const { query_search, key_search } = store.problems.value;
   const result = store.result.value;

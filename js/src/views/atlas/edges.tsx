@@ -1,4 +1,7 @@
-/** List of the chosen head's edges. Each edge is shown with the tokens around it. */
+/**
+ * List of the chosen head's edges. An edge is the weight from one query to one key of a text. It is
+ * shown with the tokens around it.
+ */
 
 import { useEffect, useState } from "preact/hooks";
 import type { AtlasStack } from "../../client/protocol";

@@ -1,4 +1,4 @@
-/** Grid of all heads. */
+/** Grid of all heads. The colour of a cell shows the role or a number of the head. */
 
 import type { Signal } from "@preact/signals";
 import { paintMarks } from "../../draw/canvas";

@@ -41,7 +41,10 @@ const GAP = 32;
 const MIN_HEAD = 420;
 /** Minimum width in pixels of the grid's column, which also has the legend. */
 const MIN_MAIN = 340;
-/** Height in pixels. If the grid is lower, the statistics of the chosen head are below the grid. */
+/**
+ * Height in pixels. If a grid beside the chosen head is lower, the statistics of the head are below
+ * the grid, unless search results are there.
+ */
 const LOW_GRID = 320;
 /** Minimum number of grid columns for which the chosen head is always below the grid. */
 const WIDE_GRID = 40;

@@ -16,8 +16,9 @@ import {
 /** Minimum size in pixels of a cell in which a number is drawn. */
 export const WITH_NUMBER = 22;
 
-/** Minimum width and maximum height in pixels of the grid. A higher grid scrolls. */
+/** Minimum width in pixels of the grid. */
 const MIN_WIDTH = 200;
+/** Maximum height in pixels of the grid. A higher grid scrolls. */
 const MAX_HEIGHT = 1000;
 const MIN_CELL = 8;
 const MAX_CELL = 34;

@@ -1,8 +1,10 @@
 /**
- * Marks of a head's cell and of its bar chart of weights by offset. Pure functions.
+ * Marks (shapes to draw) of a head's cell in the grid, and of the bar chart of its mean weights by
+ * offset. Pure functions.
  *
- * The chart has one bar per bin. A bin is an offset, the first token ("first"), or all keys with
- * larger offsets ("rest"). The last two bins are drawn apart, on the right.
+ * An offset is the position of the key minus the position of the query. A bin is one offset from
+ * -64 to 64, the first token of the text ("first"), or all more distant keys ("rest"). The
+ * chart has one bar per bin. The bars of "first" and "rest" are apart, on the right.
  */
 
 import { textMark } from "../../draw/figure";
@@ -13,7 +15,7 @@ import { plainNumber } from "../../ui/text/captions";
 import type { CellLook } from "./coloring";
 import { WITH_NUMBER } from "./layout";
 
-/** Opacity of the heads that are not highlighted, while others are. */
+/** Opacity of the heads that are not highlighted while other heads are highlighted. */
 const DIM = 0.14;
 
 /** Return the marks of a head's cell, with its top left corner at (x, y). */

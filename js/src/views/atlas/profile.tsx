@@ -91,7 +91,10 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       ? { x, y, title: barInWords(bar), rows: [{ text: weightInWords(bar) }] }
       : null;
   };
-  /** Return the bar at the cursor or, without a cursor, the first selected bar. */
+  /**
+   * Return the index of the bar at the cursor. Without a cursor, return that of the first selected
+   * bar, or 0 without a selection.
+   */
   const current = (): number => {
     const begin = state.offsets.peek()?.[0] ?? -1;
     return (

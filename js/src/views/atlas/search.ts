@@ -1,9 +1,10 @@
 /**
  * Search for edges by query token, key token and offset. Pure functions.
  *
- * A sampled edge is a query drawn uniformly and one of its keys drawn in proportion to its weight.
- * Therefore the share of matching edges among a head's sampled edges estimates the share of the
- * head's attention on matching pairs.
+ * An edge is the weight from one query to one key. Its offset is the position of the key minus the
+ * position of the query. A sampled edge is a query drawn uniformly and one of its keys drawn in
+ * proportion to its weight. Therefore the share of matching edges among a head's sampled edges
+ * estimates the share of the head's attention on matching pairs.
  */
 
 import type { AtlasClasses } from "../../client/protocol";
@@ -20,7 +21,8 @@ export type SearchTerm =
   | { kind: "token"; matches: (token: string) => boolean };
 
 /**
- * Parse the content of a search field. Return null if the field is empty.
+ * Parse the content of a search field: "*" for any token, "#3" for a position, "system:class" for a
+ * class of tokens, or a part of a token. Return null if the field is empty.
  *
  * @throws Error if the content is "system:class" and the class does not exist in this system.
  */
@@ -56,7 +58,10 @@ export function parseSearch(typed: string, classes: AtlasClasses[]): SearchTerm 
 /** Maximum number of class names in an error message. */
 const MAX_NAMED = 8;
 
-/** Return 1 for each matching token and 0 for others, or null if every token matches. */
+/**
+ * Return an array with 1 for each matching token and 0 for each other token, or null if every token
+ * matches.
+ */
 function matchingTokens(
   sought: SearchTerm | null,
   texts: Texts,
@@ -99,7 +104,7 @@ export function searchOf(
   };
 }
 
-/** Number of matching edges of a head, and number of all its edges. */
+/** Number of matching edges of a head (`numFound`) and number of all its edges (`numTotal`). */
 export interface Count {
   numFound: number;
   numTotal: number;
@@ -147,7 +152,7 @@ export interface SearchResult {
   layers: number;
   /** Heads whose edges are counted, ordered by decreasing share of matching edges. */
   ranked: MatchedHead[];
-  /** Heads with at least one matching edge, in the same order. */
+  /** Heads with at least one matching edge, in the order of `ranked`. */
   matching: MatchedHead[];
 }
 

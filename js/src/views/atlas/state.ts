@@ -9,7 +9,10 @@ import type {
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
 
-/** Name of a list of edges: a random sample, or the edges with the largest weights. */
+/**
+ * Name of a list of edges: a random sample, or the edges with the largest weights. An edge is the
+ * weight from one query to one key.
+ */
 export type EdgeList = "sampled" | "strongest";
 
 /** Defaults of the traits, which are named as in Python. The atlas ignores `token` and `key`. */
@@ -21,9 +24,9 @@ export const ATLAS_DEFAULTS = {
   edges: "sampled" as EdgeList,
   /** Smallest and largest offset of the listed edges, or null for all offsets. */
   offsets: null as [number, number] | null,
-  /** Search text for queries: a part of a token, or "system:class". */
+  /** Search text for queries, as `parseSearch` reads it. */
   query_search: "",
-  /** Search text for keys. */
+  /** Search text for keys, as `parseSearch` reads it. */
   key_search: "",
   /** Number of the open text in the corpus, or null. */
   text: null as number | null,

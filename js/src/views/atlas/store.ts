@@ -159,12 +159,15 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     stack,
     table,
     texts,
-    /** Chosen head: the first head of the selection, or null until a record is loaded. */
+    /** Chosen head: the first head of the selection, or null until the atlas is loaded. */
     head,
     /** Mean weights by offset of each head in the chosen head's layer, or null until loaded. */
     offsets,
     edges,
-    /** Name of the class system of the table, or null if every system has too many classes. */
+    /**
+     * Name of the class system of the table. Null if every system has no classes or more than
+     * `MAX_CLASSES`.
+     */
     system,
     systems,
     /** Weights of the chosen head by class of token, or null until loaded. */
@@ -172,7 +175,10 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     chooseSystem: (name: string): void => {
       chosenSystem.value = name;
     },
-    /** Indices of the chosen head's edges that match the range of offsets and the search. */
+    /**
+     * Indices of the chosen head's edges that match the range of offsets and the search. All edges
+     * if a search text has an error.
+     */
     listed: computed<number[]>(() => {
       const [layerEdges, now, matches] = [edges.value, head.value, search.value];
       if (!layerEdges || !now) return [];
@@ -187,13 +193,16 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     grid,
     layout,
     searching,
-    /** Errors of the search texts, or null. */
+    /** Error of each search text, or null. */
     problems: computed(() => ({
       query_search: terms.value.query.problem,
       key_search: terms.value.key.problem,
     })),
     result,
-    /** Captions of the view, without a sentence until the head's roles are loaded. */
+    /**
+     * Captions of the view, or null until the atlas is loaded. The sentence is empty until the
+     * roles of the heads are loaded.
+     */
     captions: computed(() => {
       const [now, currentStack] = [atlas.value, stack.value];
       if (!now || !currentStack) return null;
@@ -211,8 +220,8 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
       return done && classesReady && parts.every((each) => each !== null);
     }),
     /**
-     * Highlighted role: an index in the stack's roles, null if the heads without a role are
-     * highlighted, or undefined if nothing is.
+     * Highlighted role: an index in the stack's roles, or null for the heads without a role.
+     * Undefined if no heads are highlighted.
      */
     role: signal<number | null | undefined>(undefined),
     choose: ({ layer, head }: HeadIndex) =>

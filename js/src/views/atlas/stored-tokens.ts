@@ -1,6 +1,6 @@
 /**
  * Stored tokens of a text. The atlas stores only the tokens around the query and the key of each
- * stored edge. Pure functions.
+ * stored edge. An edge is the weight from one query to one key. Pure functions.
  */
 
 import type { AtlasStack } from "../../client/protocol";
@@ -13,12 +13,13 @@ export interface StoredToken extends RunningToken {
   end: "query" | "key" | "both" | null;
 }
 
-/** Name of the class of special tokens. An atlas may lack this class. */
+/** Name of the class of special tokens in the first class system. An atlas may lack this class. */
 const SPECIAL = "special";
 
 /**
- * Return the stored tokens of an edge's text in text order. The result has one list for "both". If
- * queries and keys are different tokens, it has two lists, for "query" and "key".
+ * Return the stored tokens of an edge's text in text order. The result has one list with the side
+ * "both". If queries and keys are different tokens, it has two lists with the sides "query" and
+ * "key".
  *
  * @param around maximum distance of the tokens from the edge's query or key.
  */

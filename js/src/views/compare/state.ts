@@ -83,8 +83,9 @@ export function describedOnce(
 export interface CompareSelection extends Selection {
   compared: ComparedStack;
   names: string[];
-  /** Index of the compared member, and index of the chosen head. */
+  /** Index of the member that is compared with member 0. */
   member: number;
+  /** Index of the chosen head, or of the head with the largest distance if none is chosen. */
   head: number;
 }
 

@@ -189,8 +189,8 @@ export function sentenceOf(context: Context, store: EmbeddingStore, live = true)
 /**
  * Return the detail caption: how much of the data is drawn, and what is approximate.
  *
- * @param live whether the text pane is visible. The pane describes the lines of the chosen point,
- *   so the caption does so only if the pane is not visible.
+ * @param live whether the text pane is visible. The pane describes the lines of the chosen point.
+ *   The caption describes them only if the pane is not visible.
  */
 export function coverageOf(context: Context, store: EmbeddingStore, live = true): string {
   const { state, record } = context;
@@ -238,8 +238,8 @@ function ordinal(count: number): string {
 }
 
 /**
- * Return all sentences except the first of the kernel's text about a finished projection, such as "
- * A perplexity of 50 needs …". Return "" if the text has one sentence.
+ * Return the kernel's remarks about a finished projection, such as " A perplexity of 50 needs …".
+ * These are all sentences of its text after the first. Return "" without remarks.
  */
 export function remarkInWords(work: Work | null): string {
   const [, ...remarks] = work?.state === "done" ? work.words.split(". ") : [];

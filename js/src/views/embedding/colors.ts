@@ -42,7 +42,8 @@ export interface Coloring {
 /**
  * Return the colours and shapes of points for their dots.
  *
- * @param order numbers of the points in drawing order, divided by `stride`.
+ * @param order indices of points in drawing order. The index i stands for the point i * `stride` of
+ *   the corpus.
  */
 export function lookOf(
   order: Uint32Array,
@@ -97,8 +98,8 @@ function unknownNote(name: string, count: number): string {
 }
 
 /**
- * Colour points by category. The first eight categories have separate colours, or the eight with
- * the most points if `ranked` is true. All other categories share one colour.
+ * Colour points by category. The first `MAX_COLOURS` categories have separate colours, or those
+ * with the most points if `ranked` is true. All other categories and unknown ones share one colour.
  *
  * @param kindOf index of a point's category in `labels`, or a number outside of `labels` if
  *   unknown.
@@ -152,7 +153,8 @@ function byKind(
 }
 
 /**
- * Colour points by number, on a scale from the lowest to the highest number.
+ * Colour points by number, on a scale from the lowest to the highest number. Unknown numbers are
+ * grey.
  *
  * @param log whether the scale is logarithmic.
  */

@@ -1,4 +1,7 @@
-/** Signals of the projections: small plots of all heads, and the plot of the enlarged head. */
+/**
+ * Signals of the projections: small plots of all heads, the plot of the enlarged head, and their
+ * trust figures, which measure how well distances follow q·k.
+ */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { HeadPlot } from "../../client/protocol";
@@ -119,7 +122,7 @@ export function createProjection(
     const placing = placingOf(settings);
     return { stack: points.stack, ...at, placing, ...projectingOf(settings) };
   });
-  /** Projection that the reader has cancelled or restarted. */
+  /** Projection that the reader has cancelled or restarted, or null. */
   const chosen = signal<{ request: HeadPlot | null; action: "restart" | "cancel" } | null>(null);
   const asked = computed(() => {
     const [plot, reader] = [request.value, chosen.value];

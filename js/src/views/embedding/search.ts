@@ -25,7 +25,7 @@ export function findPoints(corpus: Corpus, searchText: string, matchCase: boolea
     points,
     /** Number of matching points. */
     count,
-    /** Number of occurrences of their tokens in all texts that were read. */
+    /** Number of occurrences of the matching tokens in all texts that were read. */
     occurrences,
   };
 }

@@ -43,7 +43,11 @@ export function createEmbeddingStore(context: Context) {
     return selection && first !== undefined ? { layer: selection.layer, head: first } : null;
   });
 
-  /** Return the head some layers and heads after the current one, or the last in this direction. */
+  /**
+   * Return the head that is `layers` layers and `heads` heads after the current one. Negative
+   * numbers count backwards. Beyond the first or last head, return the first or last one. Return
+   * null until a record is loaded.
+   */
   const neighbourOf = (layers: number, heads: number): HeadIndex | null => {
     const [stack, from] = [record.selection.value?.stack, head.value];
     if (!stack || !from) return null;
@@ -104,7 +108,7 @@ export function createEmbeddingStore(context: Context) {
     ...choice,
     /** Mean weights of the enlarged head by position. */
     mean,
-    /** Whether the picture has the settings of the current state. */
+    /** Whether the loaded data of the picture match the current state. */
     settled,
     /**
      * Return the identifier of a picture, or null while it is not the content of the view or newer

@@ -158,8 +158,9 @@ interface RunningProps extends EmbeddingProps {
 function Running(props: RunningProps) {
   const { context, store, corpus, text, kind, byKey } = props;
   const box = useRef<HTMLFieldSetElement>(null);
-  /** Index of the token that the keyboard has reached, and of the one around which a long text is shown. */
+  /** Index of the token that the keyboard has reached. */
   const cursor = useSignal<number | null>(null);
+  /** Index of the token around which a part of a long text is shown. */
   const around = useSignal<number | null>(null);
   const all = runningTokens(corpus, kind === "key" ? "key" : "query", text);
   const isShown = (point: number): boolean =>

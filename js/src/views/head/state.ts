@@ -167,8 +167,8 @@ export function partOf({ stack, layer, heads, chosen, ...plan }: Plan) {
 }
 
 /**
- * Load the weights of a plan. An exported page also loads the other heads of the layer, unless they
- * have more than `MAX_PRELOADED` weights.
+ * Load the weights of a plan. In an exported page, load all heads of the layer, unless they have
+ * more than `MAX_PRELOADED` weights together.
  */
 export async function load(source: Source, plan: Plan, signal: AbortSignal) {
   const { layer, rows, columns, stack, allHeads } = plan;

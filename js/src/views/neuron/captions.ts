@@ -67,7 +67,10 @@ export function subtitleOf(table: Table, { sorted }: Dimensions): string {
   ].join(" · ");
 }
 
-/** Return the steps from the products of an allowed key to its logit, one text for each. */
+/**
+ * Return one text for each step of the computation of the logit of an unmasked key: the scaled dot
+ * product q·k, the soft cap and the bias. Steps that the layer does not have are omitted.
+ */
 function stepsInWords({ vectors }: Table, row: Row): string[] {
   const { scale, softcap, has_bias } = vectors.header;
   const steps = [`q·k${scaleInWords(scale)} = ${formatSigned(row.sum)}`];

@@ -13,7 +13,10 @@ import { fontOf, printable } from "../../draw/marks";
 import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import type { Row, Table } from "./table";
 
-/** Line of the table: one key, the sink, or all keys without a line together. */
+/**
+ * What a line of the table shows: one key, the sink ("sink"), or the sum over all keys that have no
+ * separate line ("elsewhere").
+ */
 export type Line = Row | "sink" | "elsewhere";
 
 /** Position of a row of adjacent cells. */

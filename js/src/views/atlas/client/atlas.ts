@@ -1,6 +1,6 @@
 /**
  * Data of one stack of an atlas: statistics and roles of its heads, edges, and the tokens around
- * these edges.
+ * these edges. An edge is the weight from one query to one key of a text.
  *
  * Edges and tokens are stored in typed arrays, because an atlas may have millions of them. A class
  * system assigns a class to each token, for example its kind ("word", "punctuation").
@@ -219,7 +219,10 @@ export interface LayerEdges {
   sampled: Edges;
 }
 
-/** Request all parts of an answer that is JSON, and return the result of `read`. */
+/**
+ * Request all parts of a compressed JSON reply, and return the result of `read` for the decoded
+ * reply. `bytesOf` returns the size of the result for the cache.
+ */
 function fetchJson<N extends "statistics" | "texts" | "edges", A, T>(
   source: Source,
   name: N,

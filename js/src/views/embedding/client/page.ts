@@ -40,7 +40,11 @@ export class EmbeddingPageTransport extends RecordedTransport {
     return super.request(name, args);
   }
 
-  /** Take the high bytes of the plots of all heads. */
+  /**
+   * Compute the small plots of all heads of the requested layers from their recorded plots.
+   * Recorded coordinates have 16 bits. A small plot has the high byte of each coordinate, of at
+   * most `MAX_SMALL_PLOT_POINTS` points (every `stride`-th point).
+   */
   async #overview({ stack, layers }: OverviewRequest): Promise<Reply> {
     const heads: OverviewHead[] = [];
     const planes: Uint8Array<ArrayBuffer>[] = [];
@@ -63,7 +67,8 @@ export class EmbeddingPageTransport extends RecordedTransport {
 
   async #plot(request: PlotRequest): Promise<Reply> {
     if (this.find("plot", request)) return super.request("plot", request);
-    // Answer as the kernel does for a method that cannot run.
+    // The page does not contain this plot. Answer as the kernel does for a method that cannot run:
+    // with principal components and the reason.
     const { header, data } = await super.request("plot", { ...request, ...PCA });
     const work = { state: "failed", done: 0, num_total: 0, words: NO_PLOT };
     return { header: { ...(header as PlotHeader), work }, data };

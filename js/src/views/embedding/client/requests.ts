@@ -1,4 +1,7 @@
-/** Requests of the embedding view: points, plots, trust figures, norms, mean weights and lines. */
+/**
+ * Requests of the embedding view: points, plots, trust figures, norms, mean weights and lines.
+ * Trust figures measure how well distances on a plot follow q·k.
+ */
 
 import { inflate } from "../../../client/codec";
 import type {
@@ -24,8 +27,8 @@ export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
 
 export interface OverviewHead extends OverviewHeadHeader {
   /**
-   * Coordinates of all points: first x of each point, then y of each point. They are integers from
-   * 0 to 255, and y grows upwards.
+   * Coordinates of the overview's points: first x of each point, then y of each point. They are
+   * integers from 0 to 255, and y grows upwards.
    */
   coordinates: Uint8Array;
 }
@@ -112,7 +115,8 @@ const plotOf = loader(
   "plot",
   (header: PlotHeader, bytes, request): Projection => {
     const { dimensions, count, low, size } = header;
-    // The high bytes of all codes come first, axis by axis, then the low bytes.
+    // A coordinate is sent as a code of 16 bits. The high bytes of all codes come first, axis by
+    // axis, then the low bytes.
     const coordinates = new Float32Array(dimensions * count);
     for (let axis = 0; axis < dimensions; axis++) {
       for (let point = 0; point < count; point++) {
@@ -123,7 +127,7 @@ const plotOf = loader(
     }
     return { ...header, request: request as HeadPlot, coordinates };
   },
-  // Do not cache an intermediate plot, because a later one replaces it.
+  // Do not cache the plot of an unfinished projection, because a later plot replaces it.
   ({ work, coordinates }) =>
     work === null || work.state === "done" ? coordinates.byteLength : null,
 );
@@ -131,8 +135,8 @@ const plotOf = loader(
 /**
  * Load the plot of one head. While its projection runs, load the newest intermediate plot.
  *
- * @param action whether to cancel the projection first, or to restart it if it was cancelled or has
- *   failed.
+ * @param action "cancel" cancels a running projection before the plot is loaded. "restart" starts a
+ *   cancelled or failed projection again.
  */
 export async function projectionOf(
   source: Source,

@@ -1,4 +1,9 @@
-/** Layout and marks of the heat map of mean weights by query and key position. Pure functions. */
+/**
+ * Layout and marks (shapes to draw) of the heat map of mean weights by query and key position. Pure
+ * functions.
+ *
+ * A cell of the heat map is a bin: a range of query positions and a range of key positions.
+ */
 
 import type { Range } from "../../../client/protocol";
 import { measureText } from "../../../draw/canvas";
@@ -33,8 +38,8 @@ function lengthOf(edges: readonly number[]): number {
 }
 
 /**
- * Lay out the heat map in a picture of the given width. The heat map has the ratio of height to
- * width that the numbers of queries and keys have, clipped to [0.35, 1.6].
+ * Lay out the heat map in a picture of the given width. The ratio of its height to its width is the
+ * ratio of the number of query positions to the number of key positions, clipped to [0.35, 1.6].
  */
 export function meanMapOf(
   aggregate: Aggregate,
@@ -65,7 +70,7 @@ export function meanMapOf(
 
 export type MeanMap = ReturnType<typeof meanMapOf>;
 
-/** Return the largest mean weight and its bin, or null if no pair is allowed. */
+/** Return the largest mean weight and its bin, or null if no bin has a mean weight. */
 export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | null {
   let best = -1;
   aggregate.weights.forEach((weight, i) => {

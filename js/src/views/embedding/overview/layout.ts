@@ -1,6 +1,7 @@
 /**
- * Order, positions and sizes of the overview's tiles. A tile is the small plot of one head. A role
- * names what a head does, as found over a corpus. Pure functions.
+ * Order, positions and sizes of the overview's tiles. A tile is the small plot of one head. A trust
+ * figure measures how well distances on a plot follow q·k. A role names what a head does, as found
+ * over a corpus. Pure functions.
  */
 
 import type { StackDescription } from "../../../client/protocol";
@@ -20,15 +21,18 @@ import type { FigureDetail, TrustMap } from "../trust";
 /** Order of heads: by number, by a trust figure, or by role. */
 export type TileOrder = "number" | "correlation" | "recall" | typeof BY_ROLE;
 
-/** Return the order of this name, or by number if it is unknown or heads have no roles. */
+/**
+ * Return the order with the name `named`. Return "number" if no order has this name, or if it is
+ * the order by role and heads have no roles.
+ */
 export function tileOrder(named: string, hasRoles: boolean): TileOrder {
   if (named === "correlation" || named === "recall") return named;
   return named === BY_ROLE && hasRoles ? BY_ROLE : "number";
 }
 
 /**
- * Arrange heads in a grid of layers, or in a gallery of all heads: by role, or by a trust figure
- * with the best first.
+ * Arrange heads by number in a grid with one row per layer, or in a gallery: heads of all layers in
+ * reading order, by role, or by a trust figure with the best first.
  */
 export function tileGrid(
   stack: StackDescription,
@@ -75,7 +79,7 @@ export function tilesInRow(width: number): number {
 
 /**
  * Lay out tiles in the given width. The grid scrolls if tiles would be smaller than their minimum
- * size.
+ * size, or if it is higher than `WHOLE_HEIGHT`.
  *
  * @param printed whether this is an exported figure with a given width or text size. A figure does
  *   not scroll.

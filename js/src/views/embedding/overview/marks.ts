@@ -1,4 +1,7 @@
-/** Marks of the overview: the points of one tile, and the whole grid as one scene. */
+/**
+ * Marks (shapes to draw) of the overview: the points of one tile, which is the small plot of a
+ * head, and the whole grid as one scene.
+ */
 
 import { DOTS_PAINTER } from "../../../draw/dots";
 import { textMark } from "../../../draw/figure";
@@ -59,7 +62,10 @@ function dotOf(room: number, count: number): number {
   return Math.max(SMALLEST_DOT, Math.min(LARGEST_DOT, 0.6 * apart));
 }
 
-/** Return the number of points around the median point, in a cell of a grid of 16 by 16 cells. */
+/**
+ * Return the number of points in the cell of the median point on a grid of 16 by 16 cells.
+ * `countAtMedian` defines the median point.
+ */
 function crowdOf(coordinates: Uint8Array): number {
   const counts = new Uint32Array(256);
   const points = coordinates.length / 2;
@@ -71,7 +77,7 @@ function crowdOf(coordinates: Uint8Array): number {
 }
 
 /**
- * Return the dots of a tile: first the points that do not stand out, then over them those that do.
+ * Return the dots of a tile. Points that stand out are drawn over the other points.
  *
  * @param square top left corner and side of the tile, in pixels.
  * @param strength factor of the opacity, 0 to 1.

@@ -1,6 +1,7 @@
 /**
- * Overview of all heads as small plots with their trust figures. Layers are rows and heads are
- * columns, unless the reader chooses another order.
+ * Overview of all heads as small plots with their trust figures, which measure how well distances
+ * on a plot follow q·k. Layers are rows and heads are columns, unless the reader chooses another
+ * order.
  */
 
 import { untracked } from "@preact/signals";

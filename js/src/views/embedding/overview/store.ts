@@ -14,7 +14,8 @@ import { overviewScene, tileLook } from "./marks";
 export function createOverviewStore(context: Context, store: EmbeddingStore) {
   const { record, state, width } = context;
   const order = computed(() => tileOrder(state.order.value, record.roles.value !== null));
-  // Trust figures arrive one layer at a time. An order that does not depend on them does not change.
+  // Trust figures, which measure the quality of plots, arrive one layer at a time. If the order
+  // does not depend on them, they must not change the grid.
   const measured = computed(() =>
     order.value === "correlation" || order.value === "recall" ? store.trust.value : new Map(),
   );

@@ -129,7 +129,9 @@ export function createCloud(coordinates: Float32Array, dimensions: 2 | 3, order:
      * the two is 1. In three dimensions both are 1.
      */
     reach: dimensions === 3 ? ([1, 1] as const) : ([span(0), span(1)] as const),
-    /** Density around the median point, in points per unit of area. */
+    /**
+     * Density in the cell of the median point (see `countAtMedian`), in points per unit of area.
+     */
     crowd: crowdOf(units, dimensions),
   };
 }
@@ -144,7 +146,8 @@ const MAX_CELLS = 64;
 const IN_A_CELL = 8;
 
 /**
- * Return the density around the median point, in points per unit of area. Return 0 without points.
+ * Return the density in the cell of the median point (see `countAtMedian`), in points per unit of
+ * area. Return 0 without points.
  */
 function crowdOf(units: Float32Array, dimensions: number): number {
   const targetCells = Math.floor(Math.sqrt(units.length / dimensions / IN_A_CELL));

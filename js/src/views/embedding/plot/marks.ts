@@ -1,6 +1,7 @@
 /**
- * Marks of one head's plot: dots of all points, and dots, lines and labels of the points that stand
- * out. These are the chosen point with its text, the search result and the lasso. Pure functions.
+ * Marks (shapes to draw) of one head's plot: dots of all points, and dots, lines and labels of the
+ * points that stand out. The chosen point, its text, the search result and the points in the lasso
+ * stand out. Pure functions.
  */
 
 import { measureText } from "../../../draw/canvas";
@@ -77,7 +78,7 @@ function dotsOf({ dots }: Shown, indices: readonly number[], more: Partial<DotsM
   };
 }
 
-/** Return the outlines of dots. */
+/** Return the dots in one colour. With the field `ring`, they are outlines. */
 function ring(mark: DotsMark, color: string): DotsMark {
   return { ...mark, color: new Uint8Array(mark.count), colors: [color] };
 }
@@ -108,8 +109,8 @@ function indicesOf({ points }: Cloud, standing: Uint8Array): number[] {
 }
 
 /**
- * Maximum number of points in a chosen text whose points have rings. More rings would hide the
- * points.
+ * Maximum number of points for which all points of the chosen point's text have rings. With more
+ * points, none have rings, because the rings would hide them.
  */
 const MAX_RINGS = 800;
 
@@ -181,7 +182,11 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
 /** Minimum weight of a drawn line, relative to the strongest line of the point. */
 const MIN_SHARE = 0.01;
 
-/** Return the drawn ends of lines, and their weights relative to the strongest line. */
+/**
+ * Return the other ends of the chosen point's lines, as indices in the drawing order, and the
+ * weights of the lines relative to the strongest line. Lines with a weight below `minShare` and
+ * ends that are not drawn are omitted.
+ */
 function endsOf({ indexOf }: Cloud, lines: Lines | null, minShare: number) {
   const { points, weights } = lines ?? { points: [], weights: [] };
   return points
