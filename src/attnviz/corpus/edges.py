@@ -112,7 +112,7 @@ class EdgeColumns:
 
     @classmethod
     def of(cls, text: Any, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
-        """Return edges with arrays of the documented dtypes.
+        """Return edges. Convert the arguments to arrays with the dtypes that this class documents.
 
         `text` is the index of the text of all edges, or an array with one index for each edge.
         """

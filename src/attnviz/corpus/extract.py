@@ -209,7 +209,7 @@ class _Reading:
         return not self.expected.enough
 
     def take(self, index: int, record: AttentionRecord) -> None:
-        """Keep the record of a text if it is the first, or if its points fit into the maximum."""
+        """Keep the record of a text if it is the first, or if its points still fit."""
         self.expected = None
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)

@@ -276,7 +276,7 @@ def _finished(
 ) -> HeadStatistics:
     """Iterate over `added`, which adds texts to the statistics, and return the statistics.
 
-    Each item of `added` is the number of texts that were added since the item before. During the
+    Each item of `added` is the number of texts that were added since the last item. During the
     iteration, show a progress bar. If `saver` is not None, save the statistics during the iteration
     and at its end, also after an error or interrupt. `total` is the number of texts, including
     those that were added in earlier calls.

@@ -14,7 +14,7 @@ some heads with the same mask, some queries (rows), and all keys. Let W be the w
 (heads, rows x keys), and let D be 1 for each allowed pair of a score and otherwise 0, (scores, rows
 x keys). Then the matrix product W D^T is the weight of each head on the pairs of each score.
 
-In short texts, an operation on a block takes less time than its call. Therefore several short texts
+For short texts, the call of an operation takes longer than its computation. Therefore several texts
 with equal numbers of tokens can be measured together (`StackText.shape`). All arrays of
 measurements have the texts as their first axis.
 """
@@ -42,8 +42,8 @@ from attnviz.record.stack import AttentionStack
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-#: Pairs of each relation in a dependency parse, such as subject and verb. The mapping is from the
-#: name of each relation's score to an array of query positions and an array of key positions.
+#: Pairs of each relation in a dependency parse, such as subject and verb. The keys are the names of
+#: the relations' scores. Each value has two arrays: the query and the key position of each pair.
 Relations = Mapping[str, tuple[Indices, Indices]]
 
 #: Largest absolute offset with a separate column in `StackNumbers.offsets`.
@@ -786,12 +786,15 @@ class _Block:
     def sort_pairs(self, pairs: Flags, max_offset: int) -> None:
         """Sort the flagged `pairs`, (texts, scores, rows, keys), into bins.
 
-        A bin has the pairs of one score at one offset in one text. This method sets four
-        attributes. `flat_indices` has, for each pair, sorted by bin, the number of its text and its
-        index in the flattened matrix (rows, keys). `bins` has, for each bin that is not empty, the
-        number of its text and its index in the flattened matrix (scores, offsets). For these bins,
-        `starts` has the index of the first pair in `flat_indices`, and `in_bins` has the number of
-        pairs.
+        A bin has the pairs of one score at one offset in one text. Larger offsets are clipped to
+        `max_offset`. This method sets four attributes:
+
+        - `flat_indices`: for each pair, sorted by bin, the number of its text, and its index in the
+          flattened matrix (rows, keys)
+        - `bins`: for each bin that is not empty, the number of its text, and its index in the
+          flattened matrix (scores, offsets)
+        - `starts`: for each of these bins, the index of its first pair in `flat_indices`
+        - `in_bins`: for each of these bins, the number of its pairs
         """
         text, score, row, key = np.nonzero(pairs)
         num_offsets = 2 * max_offset + 1

@@ -78,7 +78,7 @@ class RayEngine:
 
 
 def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
-    """Convert the argument `engine` to a `RayEngine`, or to None for this process.
+    """Convert the argument `engine` to a `RayEngine`, or to None to use this process.
 
     If `engine` is None and `texts` is a Ray dataset, return ``RayEngine()``.
     """

@@ -45,9 +45,9 @@ from attnviz.utils.arguments import whole_number
 
 BatchSize = int | Literal["auto"]
 
-# Arguments that apply to all texts. An error message begins with the name of an argument. If this
-# argument applies to all texts, the index of a text is not added to the message. `target` applies
-# to all texts only if it is None. Otherwise it has one entry for each text.
+# Names of arguments that apply to all texts. If an error message begins with one of these names,
+# the index of a text is not added to the message. The exception is `target`: if it is not None, it
+# has one entry for each text, so the index is added.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
 # Maximum number of tokens of a batch, including padding, if batch_size is "auto". The first number
 # is for a CPU, where larger batches are not faster, because they exceed the processor's caches. The
@@ -330,8 +330,8 @@ class _Reader:
     def _errors_of(self, entry: _Entry) -> Iterator[None]:
         """Catch an error in the `with` block and store it in `entry`.
 
-        `read` raises the error later, when it has yielded all earlier texts. The error that the
-        text is too long is only stored as the reason to leave out the text.
+        `read` raises the error later, when it has yielded all earlier texts. A TooManyTokensError
+        is never raised: its message is stored as the reason why the text is left out.
         """
         try:
             yield

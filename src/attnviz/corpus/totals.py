@@ -110,11 +110,10 @@ class StackTotals:
     one_text : bool
         Whether queries and keys are the same tokens.
     scores : mapping of str to ndarray, (3, 4, heads)
-        Sums of each score over texts. The first axis has three baselines: 0, the shuffled baseline
-        and the baseline from position (`StackNumbers.scores`). The second axis has, for each
-        baseline, the number of texts in which the score and this baseline are defined, and three
-        sums over these texts: of the baseline, of the score minus the baseline, and of the square
-        of this difference. With the baseline 0, the difference is the score itself.
+        Sums of each score s over texts, for three baselines b: the number 0, the shuffled baseline
+        and the baseline from position (`StackNumbers.scores`). The four entries for a baseline are
+        the number of texts in which both s and b are defined, and the sums of b, s - b and
+        (s - b)**2 over these texts. With the baseline 0, they are sums of the score itself.
     offsets : ndarray, (2, heads, offsets)
         Sums of weights, and numbers of pairs, by offset (`StackNumbers.offsets`).
     classes : mapping of str to ClassTotals
