@@ -93,6 +93,19 @@ def test_each_head_has_its_role_and_the_chosen_head_its_statistics(
         assert text in picture
 
 
+def test_a_pressed_button_keeps_its_colours_under_the_pointer(
+    show: Show, statistics: av.HeadStatistics
+) -> None:
+    root = show(av.AtlasView(statistics, layer=1, heads=[0]))
+    pressed = root.get_by_role("group", name="Which edges").locator("[aria-pressed=true]")
+    colours = (
+        "element => [getComputedStyle(element).color, getComputedStyle(element).backgroundColor]"
+    )
+    before = pressed.evaluate(colours)
+    pressed.hover()
+    assert pressed.evaluate(colours) == before
+
+
 def test_a_drag_over_the_offsets_filters_the_edges(
     show: Show, page: Page, statistics: av.HeadStatistics
 ) -> None:
