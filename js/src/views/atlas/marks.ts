@@ -1,10 +1,10 @@
 /**
  * Marks (shapes to draw) of a head's cell in the grid, and of the bar chart of its mean weights by
- * offset. Pure functions.
+ * offset. Pure functions. An offset is the position of the key minus the position of the query.
  *
- * An offset is the position of the key minus the position of the query. A bin is one offset from
- * -64 to 64, the first token of the text ("first"), or all more distant keys ("rest"). The
- * chart has one bar per bin. The bars of "first" and "rest" are apart, on the right.
+ * The chart has one bar per bin. A bin is an offset from -64 to 64, the first token of the text
+ * ("first"), or all keys without another bin ("rest"). The last two bins are drawn apart, on the
+ * right. The weight on the first token counts only in "first".
  */
 
 import { textMark } from "../../draw/figure";
@@ -59,8 +59,8 @@ export interface Profile {
   /** Weight at the upper end of the vertical axis. */
   end: number;
   /**
-   * Largest absolute value of the drawn offsets, or null if all offsets are drawn. The bars of
-   * larger offsets would be invisible.
+   * Largest absolute value of the drawn offsets, or null if all offsets are drawn. Larger offsets
+   * are omitted if their bars would be invisible.
    */
   beyond: number | null;
 }
@@ -71,7 +71,7 @@ const INVISIBLE_DIVISOR = 100;
 /** Possible values of `Profile.beyond`. */
 const RANGES = [8, 16, 32];
 const EDGE = { left: 34, right: 6, top: 8, bottom: 34 };
-/** Pixels to the left of the bars "first" and "rest", which separate them from the others. */
+/** Width in pixels of the gap to the left of each of the bars "first" and "rest". */
 const APART = 10;
 /** Maximum width in pixels of the bar of an offset. */
 const MAX_BAR = 26;
@@ -129,7 +129,10 @@ function middleOf(bar: OffsetBar): number {
   return bar.x + bar.width / 2;
 }
 
-/** Return the index of the offset whose bar is nearest to `x`, or -1. */
+/**
+ * Return the index of the bar nearest to `x` among the bars of offsets, or -1 if no offset is
+ * drawn.
+ */
 export function nearestOffset({ bars }: Profile, x: number): number {
   const away = bars.map((bar) =>
     bar.offset === null ? Number.POSITIVE_INFINITY : Math.abs(middleOf(bar) - x),

@@ -83,7 +83,8 @@ function matchingTokens(
 export type Search = (edges: Edges, i: number) => boolean;
 
 /**
- * Return the search for the given terms, which are compared with each stored token only once.
+ * Return the search for the given terms, which are compared with each stored token only once. A
+ * term that is null matches every token.
  *
  * @param offsets smallest and largest offset of the matching edges, or null for all offsets.
  */

@@ -24,11 +24,13 @@ export const ATLAS_DEFAULTS = {
   edges: "sampled" as EdgeList,
   /** Smallest and largest offset of the listed edges, or null for all offsets. */
   offsets: null as [number, number] | null,
-  /** Search text for queries, as `parseSearch` reads it. */
+  /**
+   * Search text for queries: a part of a token, "system:class", "#position", or "*" for all tokens.
+   */
   query_search: "",
-  /** Search text for keys, as `parseSearch` reads it. */
+  /** Search text for keys, in the same form. */
   key_search: "",
-  /** Number of the open text in the corpus, or null. */
+  /** Number of the open text in the corpus, or null if no text is open. */
   text: null as number | null,
   /** Positions of the selected edge's query and key in the open text, or null. */
   edge: null as [number, number] | null,
@@ -88,7 +90,7 @@ export function stackOf(stack: AtlasStack): StackDescription {
 /** Description of an atlas with the fields of a record's description. */
 export type DescribedAtlas = Description & { atlas: AtlasDescription };
 
-/** Convert the reply to "describe". */
+/** Convert the reply to the request "describe" to a description like that of a record. */
 export function describedAtlas(answer: unknown): DescribedAtlas {
   const atlas = answer as AtlasDescription;
   return { ...atlas, atlas, stacks: atlas.stacks.map(stackOf) };

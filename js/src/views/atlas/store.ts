@@ -1,6 +1,6 @@
 /**
  * Signals of the atlas. They compute the grid, the data of the chosen head and the search result
- * from the traits.
+ * from the traits. A class system assigns each token to a class, such as its part of speech.
  */
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
@@ -176,8 +176,8 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
       chosenSystem.value = name;
     },
     /**
-     * Indices of the chosen head's edges that match the range of offsets and the search. All edges
-     * if a search text has an error.
+     * Indices of the chosen head's edges, in the list that is shown, that match the range of
+     * offsets and the search. If a search text is invalid, all edges match.
      */
     listed: computed<number[]>(() => {
       const [layerEdges, now, matches] = [edges.value, head.value, search.value];
@@ -193,7 +193,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     grid,
     layout,
     searching,
-    /** Error of each search text, or null. */
+    /** Error messages of the two search texts. Each is null if its text is valid. */
     problems: computed(() => ({
       query_search: terms.value.query.problem,
       key_search: terms.value.key.problem,
@@ -238,7 +238,10 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   };
 }
 
-/** Return all heads with the scores of their strongest roles, in the order of the legend. */
+/**
+ * Return all heads with the scores of their strongest roles. They are sorted by these roles in the
+ * order of the legend, then by decreasing score.
+ */
 function cellsByRole(table: Table, entries: readonly RoleEntry[]): ScoredHead[] {
   const ranks = new Map(entries.map(({ role }, rank) => [role, rank]));
   const cells = everyHead(table.stack).map((head) => {
@@ -258,8 +261,8 @@ const SHOWN_EVERY = 60;
 const SHOWN_EVERY_OF_HEAD = 0.1;
 
 /**
- * Return the result of the active search, or null without one. Load and search the sampled edges
- * of one layer after the other.
+ * Return the result of the active search, or null without one. The sampled edges of one layer after
+ * the other are loaded and searched. The result is incomplete until all layers are searched.
  */
 function createSearch(
   { record, source }: ViewContext<AtlasState>,

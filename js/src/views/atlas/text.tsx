@@ -9,10 +9,10 @@ import type { AtlasProps } from "./controls";
 import { edgesIn, namesOf, type StoredToken, storedTokens } from "./stored-tokens";
 
 /**
- * Tokens as running text. An ellipsis replaces missing tokens.
+ * Tokens as running text. An ellipsis stands for tokens that are not stored.
  *
- * @param describe returns the tooltip and the style of a token in a complete text. Without it, the
- *   tokens are an extract.
+ * @param describe returns the tooltip and the style of a token. Without it, the tokens are an
+ *   extract, which has no ellipsis before its first token.
  */
 export function Running({
   tokens,

@@ -27,7 +27,7 @@ export function signed(change: number): string {
   return `${change < 0 ? "−" : "+"}${formatSmall(Math.abs(change))}`;
 }
 
-/** Return the subtitle: the compared members, the stack and its number of tokens. */
+/** Return the subtitle: the names of the two members, the stack and its number of tokens. */
 export function subtitleOf(selection: CompareSelection): string {
   const { stack, names, member } = selection;
   return [
@@ -38,8 +38,8 @@ export function subtitleOf(selection: CompareSelection): string {
 }
 
 /**
- * Return the lines about the distance of a head: the distance, and the distance that rounding alone
- * may cause.
+ * Return the lines about the distance of a head: the distance and, if it is known, the distance
+ * that rounding alone may cause. A single line says that the distance is unknown or exactly 0.
  */
 export function distanceLines(selection: CompareSelection, cell: HeadIndex): string[] {
   const at = distanceOf(selection, cell.layer, cell.head);
@@ -56,15 +56,16 @@ function changeOf(selection: CompareSelection, { key, change }: Change): string 
 }
 
 /**
- * If one key lost and another key gained at least this share of the moved attention, the caption
- * says that all of it moved from the first to the second.
+ * Minimum share of the moved attention that each named key must have lost or gained. If one of them
+ * lost or gained less, the caption calls the changes of these keys only "the largest part".
  */
 const NEARLY_ALL = 0.95;
 
 /**
- * Return the main caption. It states the attention that moved in the chosen head, or the distance
- * of the head if `moved` is null. A head that cannot be compared or does not differ has a separate
- * sentence.
+ * Return the main caption. It states how much attention of one query moved in the chosen head and
+ * between which keys, or the distance of the head if `moved` is null. If the rows do not sum to 1,
+ * it states the largest changes instead. Separate sentences say that the head does not differ, or
+ * that the head or the pinned query cannot be compared.
  */
 export function sentenceOf(selection: CompareSelection, moved: Moved | null): string {
   const { layer, head, names, member, token } = selection;
@@ -105,8 +106,9 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
 }
 
 /**
- * Return the detail caption: the definition and precision of distances, the number of heads that do
- * not differ by more than rounding, and `notes`.
+ * Return the detail caption: the definition of a distance, the error of an estimated distance, the
+ * number of heads that do not differ by more than rounding, whether queries are excluded, and
+ * `notes`.
  */
 export function coverageOf(
   selection: CompareSelection,
@@ -143,7 +145,7 @@ export function coverageOf(
 
 /**
  * Return a sentence that states why the view opened at the selected head. Return "" if `opening` is
- * null, or if another stack, head or member is selected.
+ * null, or if the reader has selected another stack, layer, head or member since.
  */
 export function openingInWords(
   opening: CompareOpening | null,

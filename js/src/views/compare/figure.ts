@@ -1,6 +1,7 @@
 /**
  * Export of the compare view as a figure, and of the chosen head as a CSV table. Members are the
- * compared records. Each pane below the grid shows a member or a difference.
+ * compared records. Each pane below the grid of heads shows the chosen head of one member, or the
+ * difference of two members.
  */
 
 import type { Source } from "../../client/source";
@@ -43,7 +44,9 @@ function headMarks(
   });
 }
 
-/** Return the labelled chart that shows the distance of the chosen head for each member. */
+/**
+ * Return the labelled chart of the chosen head's distance from the first member, for each member.
+ */
 function trendBox(
   trend: readonly (number | null)[],
   selection: CompareSelection,
@@ -68,9 +71,10 @@ function trendBox(
 const PADDING = 24;
 
 /**
- * Return the parts of the upper figure: grid, chart and colour scale. The panes are below it.
+ * Return the parts of the figure above the panes: grid of heads, chart of distances, colour scale.
  *
- * @param panesWidth width of the panes. Captions may be as wide.
+ * @param panesWidth width of the panes. If no width of the figure is requested, its upper part is
+ *   at least as wide, so that the captions may be as wide as the panes.
  */
 export function gridFigure(
   context: ViewContext<CompareState>,
@@ -117,13 +121,15 @@ const COLUMNS = [
 ];
 /**
  * Maximum number of query-key pairs in a table. If there are more, the table contains only the
- * pinned query, or the first queries.
+ * pinned query. If no query is pinned, it contains as many of the first queries as this limit
+ * allows, but at least one.
  */
 const MAX_PAIRS = 1 << 20;
 
 /**
  * Return a CSV table of the chosen head, with one row per query-key pair: the weights in the first
- * and in the compared member, and their difference. Pairs whose weights are both 0 are omitted.
+ * and in the compared member, and their difference. Pairs whose weights are both 0 are omitted. If
+ * a window is null, the table contains all queries or all keys.
  */
 export async function pairsCsv(
   source: Source,
@@ -145,8 +151,8 @@ export async function pairsCsv(
     ask(compared.members[0] as string),
     ask(compared.members[member] as string),
   ]);
-  // If weights are rounded, use the difference that was rounded separately. The picture and the
-  // caption also show this difference.
+  // If the weights of the members are rounded, load their difference, which was rounded separately.
+  // The picture and the caption also show this difference.
   const rounded = difference && one.error + two.error > 0 ? await ask(difference) : null;
   const changes = rounded?.matrices[0] as Float32Array | undefined;
   const missing = new Set(missingQueries(selection));

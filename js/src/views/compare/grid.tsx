@@ -81,7 +81,10 @@ export function CompareGrid({ context, store }: GridProps) {
   );
 }
 
-/** Description of the chosen head, chart of its distances, and legend of the grid. */
+/**
+ * Description of the chosen head and legend of the grid. If there are more than two members, also a
+ * chart of the head's distances.
+ */
 export function ChosenHead({ context, store }: GridProps) {
   const selection = store.selection.value;
   if (!selection) return null;
@@ -107,7 +110,9 @@ export function ChosenHead({ context, store }: GridProps) {
   );
 }
 
-/** Chart of the distance of the chosen head for each member. */
+/**
+ * Chart of the distance of the chosen head for each member. A click chooses the compared member.
+ */
 function Trend({ context, store }: GridProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const selection = store.selection.value;

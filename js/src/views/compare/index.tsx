@@ -1,7 +1,7 @@
 /**
- * The compare view: a grid of all heads, coloured by their distance between two members, which are
- * two of the compared records. Panes below the grid show the chosen head of both members and their
- * difference.
+ * Compare view. Members are the compared records, of which the view shows two at a time. A grid of
+ * all heads is coloured by the distance between these two members. Panes below the grid show the
+ * chosen head of both members and, if the record contains it, their difference.
  */
 
 import { useComputed, useSignalEffect } from "@preact/signals";
@@ -123,8 +123,8 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       <div class={`av-compare-panes av-${arrangement.value}`}>
         {store.panes.value.map((name) => (
           <OnePane
-            // Another form (lines or matrix) needs another view and another colour scale, so create
-            // a new pane.
+            // The key contains the form (lines or matrix), because another form needs a new pane
+            // with another view and another colour scale.
             key={`${name} ${form}`}
             panes={panes}
             store={store}
@@ -141,8 +141,8 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
 }
 
 /**
- * Pane of one member or of the difference. It reads its props only once. Later changes reach it as
- * changes of signals.
+ * Pane of one member or of the difference. Its context is created only once. Later changes reach
+ * the pane through the signals of the context.
  */
 function OnePane(props: {
   panes: Panes;

@@ -1,6 +1,6 @@
 /**
- * Sizes of the grid's cells, and the arrangement of the panes. A gallery is a grid of all heads
- * ordered by distance. In other grids each layer has a row. Pure functions.
+ * Sizes of the cells in the grid of heads, and the arrangement of the panes below it. A gallery is
+ * a grid of all heads ordered by distance. In other grids each layer has a row. Pure functions.
  */
 
 import { type GridLayout, type GridShape, layOutFramed, SCROLLBAR } from "../../ui/head-grid/grid";
@@ -20,9 +20,9 @@ const MIN_CELL = 16;
 const MIN_PRINTED = 13;
 const MAX_CELL = 40;
 const GAP = 3;
-/** Minimum width of a cell that shows a number such as "0.41". */
+/** Minimum width in pixels of a cell that shows a number such as "0.41". */
 export const WITH_NUMBERS = 27;
-/** Height of the label below a cell of a gallery, such as "8.3" for layer 8, head 3. */
+/** Height in pixels of the label below a cell of a gallery, such as "8.3" for layer 8, head 3. */
 const CAPTION_HEIGHT = 15;
 
 /** Return the number of cells per row in a gallery of the given width. */

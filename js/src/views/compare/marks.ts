@@ -1,6 +1,7 @@
 /**
- * Marks of the grid's cells, and of the chart of one head's distances. Members are the compared
- * records. The distance of a head is measured from the same head of the first member.
+ * Marks (shapes to draw) of the cells in the grid of heads, and of the chart of one head's
+ * distances. Members are the compared records. The distance of a head is measured from the same
+ * head of the first member.
  */
 
 import { type LegendScale, textMark } from "../../draw/figure";
@@ -31,9 +32,9 @@ function hatch(x: number, y: number, side: number, color: string): Mark[] {
 }
 
 /**
- * Return the cell of a head with its colour, and with its distance as a number if the cell is wide
- * enough. The cell is hatched if rounding alone may cause the distance, and shows "–" if the
- * distance is unknown.
+ * Return the cell of a head: a coloured square and, if it is wide enough, the distance as a number.
+ * If rounding alone may cause the distance, the cell has only hatch lines. If the distance is
+ * unknown, it has only "–".
  */
 export function cellMarks(
   at: HeadDistance,
@@ -65,20 +66,23 @@ export function distanceScale(theme: ThemeName, end: number): LegendScale {
 export const TREND = { width: 220, height: 64, left: 4, right: 6, top: 8, bottom: 6 };
 const TREND_ROOM = TREND.width - TREND.left - TREND.right;
 
-/** Return the x position of a member on a chart of at least two members, in pixels. */
+/** Return the x position in pixels of a member on the chart of `count` members (at least two). */
 export function trendX(member: number, count: number): number {
   return TREND.left + (member / (count - 1)) * TREND_ROOM;
 }
 
-/** Return the member nearest to an x position on a chart, other than the first member. */
+/**
+ * Return the member nearest to an x position on the chart. The first member is never returned,
+ * because the others are compared with it.
+ */
 export function memberAt(x: number, count: number): number {
   const member = Math.round(((x - TREND.left) / TREND_ROOM) * (count - 1));
   return Math.max(1, Math.min(count - 1, member));
 }
 
 /**
- * Return the chart of a head, with one point for each known distance. The point of the compared
- * `member` is highlighted.
+ * Return the chart of a head, with one point for each known distance and lines between neighbouring
+ * points. The point of the compared `member` is highlighted.
  */
 export function trendMarks(
   distances: readonly (number | null)[],

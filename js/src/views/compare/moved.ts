@@ -1,18 +1,21 @@
 /**
  * Changes of one head's attention from the first member to the compared member. Members are the
- * compared records. For one query, weight moved from keys that lost weight to keys that gained
- * weight.
+ * compared records. The weight of a query is said to move from the keys that have less weight in
+ * the compared member to the keys that have more.
  */
 
 import type { Range } from "../../client/protocol";
 import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
-/** Maximum number of weights of a head that are loaded to find the query that changed most. */
+/**
+ * Maximum number of weights of a head that are loaded to find the query that changed most. For a
+ * head with more weights, `mostChanged` finds the query.
+ */
 const MAX_VALUES = 1 << 18;
 /**
  * Maximum number of weights of a head in which the kernel searches for the query that changed most.
- * With this number, the search takes some tenths of a second.
+ * A search in as many weights takes some tenths of a second.
  */
 const MAX_COMPUTED = 1 << 24;
 
@@ -56,6 +59,8 @@ export interface MovedQuestion {
  *
  * A row has the same sum in both members if the sink is included. The change of the sink is
  * therefore the negative sum of the other changes. `total` includes this change.
+ *
+ * @param changes weights in the compared member minus weights in the first member.
  */
 export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;
@@ -73,8 +78,8 @@ export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "
 
 /**
  * Load the attention that moved for the pinned query. Without a pinned query, load it for the query
- * that changed most. Return null if this query cannot be found quickly, or if one of the members
- * does not have the pinned query.
+ * that changed most. Return null if `mostChanged` does not find this query, or if one of the
+ * members does not have the pinned query.
  */
 export async function loadMoved(
   source: Source,
@@ -107,8 +112,9 @@ export async function loadMoved(
 }
 
 /**
- * Load the changes of weights. They are read from the stack of the difference if the record
- * contains it. Otherwise they are computed from the weights of both members.
+ * Load the changes of weights: those of `b` minus those of `a`. They are read from the stack of the
+ * difference if the record contains it. Otherwise they are computed from the weights of both
+ * members.
  */
 async function loadChanges(
   source: Source,

@@ -1,6 +1,7 @@
 /**
  * State of the compare view. Members are the compared records, of which member 0 is the reference.
- * The record of the view contains each compared stack once for every member.
+ * The record of the view contains each compared stack once for every member. It may also contain
+ * stacks with the differences between a member and member 0.
  */
 
 import type { Description, StackDescription } from "../../client/protocol";
@@ -13,7 +14,9 @@ import { HEAD_DEFAULTS, type HeadState } from "../head";
 export interface ComparedStack {
   /** Names of the members' stacks in the record. */
   members: string[];
-  /** Name of the stack of each difference from member 0, or null if the record lacks it. */
+  /**
+   * Name of the stack with the difference from member 0, or null if the record does not contain it.
+   */
   differences: (string | null)[];
   /** Total variation distance (mean over queries) of each head from the same head of member 0. */
   distances: (Scores | null)[];
@@ -30,7 +33,10 @@ export interface Compared {
   stacks: Record<string, ComparedStack>;
 }
 
-/** Head at which the view opened, whose distance most exceeds its rounding error. */
+/**
+ * Head at which the view opened. Its distance exceeds its rounding error most or, if `rounding` is
+ * null, its distance is the largest.
+ */
 export interface CompareOpening {
   stack: string;
   layer: number;
@@ -111,14 +117,17 @@ export function distanceOf(
   };
 }
 
-/** Return whether the distance of a head is at most the distance that rounding alone may cause. */
+/**
+ * Return whether rounding alone may cause the distance of a head. If the effect of rounding is
+ * unknown, this is true only for a distance of 0.
+ */
 export function isSame({ distance, rounding }: HeadDistance): boolean {
   return distance !== null && distance <= (rounding ?? 0);
 }
 
 /**
- * Return the selection with its compared member and chosen head. An invalid member is replaced by a
- * valid one. Return null if the stack is not compared.
+ * Return the selection with its compared member and chosen head. An invalid index of a member is
+ * replaced by the nearest valid one. Return null if the stack is not compared.
  */
 export function compareSelection(
   selection: Selection,

@@ -178,7 +178,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     moved: computed(() => answered.value?.moved ?? null),
     /** Whether the request for `moved` was answered for the current selection. */
     settled: computed(() => answered.value !== null),
-    /** Distances of the chosen head from the same head of the first member, one for each member. */
+    /**
+     * Distance of the chosen head from the same head of the first member, for each member. Null if
+     * it is unknown.
+     */
     trend: computed<(number | null)[]>(() => {
       const now = selection.value;
       if (!now) return [];
@@ -194,7 +197,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
      * model's name, which is in the title of the figure.
      */
     inOneFigure,
-    /** Identifier of the grid whose visible cells are all painted, or null. */
+    /**
+     * Identifier of the grid (its stack and layer) if all visible cells are painted, otherwise
+     * null.
+     */
     gridDrawn: signal<string | null>(null),
     choose: ({ layer, head }: HeadIndex) =>
       batch(() => {
@@ -218,8 +224,8 @@ function titleOf(selection: CompareSelection | null, name: PaneName): string {
 }
 
 /**
- * Return the selection of a pane. Tokens that its member does not have are marked as special
- * tokens, which are drawn faint.
+ * Return the selection of a pane. In the pane of a member, tokens that the member does not have are
+ * marked as special tokens, which are drawn faint.
  */
 export function withGaps(
   paneSelection: Selection,

@@ -30,7 +30,7 @@ const THREE_COLUMNS = 820;
 const TWO_COLUMNS = 620;
 /** Maximum width in pixels at which three columns have the narrow style. */
 const NARROW_COLUMNS = 1050;
-/** Minimum width at which an exported figure with a given width has two columns. */
+/** Minimum width in pixels at which an exported figure with a given width has two columns. */
 const PRINTED_COLUMNS = 1000;
 
 const KEYS = [
@@ -69,8 +69,9 @@ const VIEWS = { model: ModelView, head: HeadView, matrix: MatrixPane };
 function Dashboard({ context: whole }: { context: ViewContext<DashboardState> }) {
   const { record } = whole;
   const panes = usePanes(whole);
-  // The frame has full controls if the record has several stacks or a generated answer, because all
-  // panes follow these choices.
+  // The frame around the panes has full controls if the reader can choose a stack or a token of a
+  // generated answer, because these choices apply to all panes. Otherwise it has the form of the
+  // controls of the panes.
   const controls = useComputed(() => {
     const several = (record.description.value?.stacks.length ?? 1) > 1;
     const answer = (record.selection.value?.queries.predictions?.length ?? 0) > 0;
@@ -81,8 +82,8 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   const arrangement = useComputed(() =>
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
-  // The width is compared here and not in a container query. Printing changes the width, but does
-  // not draw the panes again.
+  // The width is compared here and not in a container query. When a page is printed, a query would
+  // react to the width of the paper, but the panes are not drawn again.
   const narrow = useComputed(() => context.width.value <= NARROW_COLUMNS);
   const summary = useComputed(() => {
     const selection = record.selection.value;

@@ -101,7 +101,9 @@ function Zoom({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) 
   );
 }
 
-/** Number fields for the first and the last token of a window. */
+/**
+ * Number fields for the first and the last token of a window, the range of queries or keys in view.
+ */
 function WindowField(props: {
   label: string;
   axis: Axis;
@@ -132,7 +134,7 @@ function WindowField(props: {
   return (
     <fieldset class="av-field av-range" aria-label={label}>
       <span>{label}</span>
-      {/* The other end stays, unless the new end passes it. Then the window moves. */}
+      {/* The other end stays. If the new end passes it, the whole window moves instead. */}
       {field("first", window[0], (first) =>
         set(first, first < window[1] ? window[1] : first + size),
       )}

@@ -11,8 +11,8 @@ import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
 import { isPooled, tokensOf } from "../../ui/heat-map/viewport";
 
 /**
- * Return the parts of the figure without its captions. It highlights the pins, but not pointer,
- * cursor and search matches.
+ * Return the parts of the figure without its captions. Pinned queries and keys are highlighted. The
+ * pointer, the cursor and search matches are not.
  */
 export function figureParts(heatMap: HeatMap): Omit<ViewFigure, "captions"> {
   const layout = withoutSpareRoom(heatMap.layout);
@@ -31,8 +31,9 @@ const CELL_COLUMNS = ["stack", "layer", "heads", "query", "query_token", "key", 
 const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 
 /**
- * Return a CSV table with one row per visible cell. If cells are pooled, `query` and `key` are the
- * first tokens of a cell, and `query_stop` and `key_stop` the tokens after its last ones.
+ * Return a CSV table with one row per visible cell. Cells without a weight are omitted. A pooled
+ * cell stands for several queries or keys: `query` and `key` are the first of them, and
+ * `query_stop` and `key_stop` are the indices after the last.
  */
 export function cellsCsv(heatMap: HeatMap): string {
   const { grid, layout } = heatMap;
@@ -41,8 +42,8 @@ export function cellsCsv(heatMap: HeatMap): string {
   const pooled = isPooled(viewport);
   const effects = effectColumns(heatMap.effects);
   const heads = viewport.heads.join(" ");
-  // The error of an estimate is unknown. Its weights may all be very small, so they are rounded to
-  // significant digits.
+  // If the heat map was computed from a sample of the queries, its error is unknown. The weights
+  // may all be very small, so they are rounded to significant digits.
   const estimate = grid.every !== undefined;
   const error = estimate ? null : writtenError(grid.error);
   const rounded = (weight: number): number =>

@@ -61,7 +61,8 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
       summary={spoken}
       exports={entries}
       keys={[...heatMapShortcuts(context, store), ...imageShortcuts(inner)]}
-      // Windows are ranges of token indices, which mean other tokens in another stack.
+      // Windows are ranges of token indices. In another stack, the indices may mean other tokens,
+      // so the windows are reset.
       onStack={() => ({ query_window: null, key_window: null })}
       onReveal={(query) => store.windowsAt("query", query)}
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}

@@ -1,4 +1,8 @@
-/** Captions of the neuron view. Pure functions. */
+/**
+ * Captions of the neuron view. Pure functions. A product is q × k × scale in one dimension. The
+ * share of a dimension is the absolute value of its product, divided by the sum of these values of
+ * a key. The highlighted key is the pinned key or, without one, the key with the largest weight.
+ */
 
 import type { Vectors } from "../../client/requests/vectors";
 import { roundedUp } from "../../ui/exports/csv";
@@ -19,12 +23,12 @@ import {
 import type { Cell, Line } from "./layout";
 import { type Dimensions, type Row, sumOf, type Table } from "./table";
 
-/** Number of dimensions that `sentenceOf` names. */
+/** Maximum number of dimensions that `sentenceOf` names. */
 const MAX_NAMED = 3;
 
 /**
- * Return a number with its sign. Numbers from 0.005 to 100 in size have two decimals. Larger
- * numbers have fewer decimals, and smaller ones have one significant digit.
+ * Return a number with its sign. Absolute values from 0.005 to 100 have two decimals, and so has 0.
+ * Larger values have fewer decimals, and smaller ones have one significant digit.
  */
 export function formatSigned(value: number): string {
   const size = Math.abs(value);
@@ -50,7 +54,9 @@ function keyText({ selection }: Table, key: number): string {
   return quotedAt(selection.keys.text, key);
 }
 
-/** Return the subtitle: the stack, the layer, the head, the dimensions and the precision. */
+/**
+ * Return the subtitle: stack, layer, head, number and order of dimensions, precision of weights.
+ */
 export function subtitleOf(table: Table, { sorted }: Dimensions): string {
   const { selection, highlighted, vectors } = table;
   const order =
@@ -82,8 +88,9 @@ function stepsInWords({ vectors }: Table, row: Row): string[] {
 }
 
 /**
- * Return the sentence below the view: the weight and the logit of the highlighted key, and the
- * dimensions with the largest shares. If this key or every displayed key is masked, say only that.
+ * Return the sentence below the view: the weight of the highlighted key, the steps to its logit,
+ * and the dimensions with the largest shares. If this key is masked, or if every displayed key is
+ * masked and none is pinned, the sentence says only that.
  */
 export function sentenceOf(table: Table): string {
   const { selection, vectors, highlighted: row, ranking } = table;
@@ -102,7 +109,7 @@ export function sentenceOf(table: Table): string {
   return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${steps}, ${carried}.`;
 }
 
-/** Return sentences that describe the soft cap, bias and sink, or name those that are absent. */
+/** Return sentences that describe the layer's soft cap, bias and sink, and name the absent ones. */
 function extrasInWords({ header: { softcap, has_bias, sink } }: Vectors): string[] {
   const cap = softcap === null ? "" : Number(softcap.toPrecision(4));
   const absent = [
@@ -122,7 +129,7 @@ function extrasInWords({ header: { softcap, has_bias, sink } }: Vectors): string
 
 /**
  * Return the second caption below the view: how the numbers of a row add up, which dimensions and
- * keys are not shown, and how exact the numbers are.
+ * keys are not shown, which heads have the same keys, and how exact the numbers are.
  */
 export function additionOf({ selection, vectors }: Table, { shown, others }: Dimensions): string {
   const { header, keys, weightInRange } = vectors;
@@ -185,8 +192,9 @@ export function summaryOf(table: Table): string {
 }
 
 /**
- * Describe a cell of a key: "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|", or
- * "other 192 dimensions: together +0.41, 20% of |cells|".
+ * Describe a cell of a key, for one dimension or for all dimensions without a separate cell:
+ * "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|", or "other 192 dimensions:
+ * together +0.41, 20% of |cells|".
  */
 function cellInWords({ vectors }: Table, { others, shown }: Dimensions, row: Row, cell: Cell) {
   const dimensions = cell === "others" ? others : shown.slice(cell, cell + 1);
@@ -199,9 +207,11 @@ function cellInWords({ vectors }: Table, { others, shown }: Dimensions, row: Row
 }
 
 /**
- * Return the tooltip for the part of the picture under the pointer, or null if it has none.
+ * Return the tooltip for the part of the picture under the pointer, or null if no tooltip belongs
+ * to this part.
  *
- * @param line line under the pointer, or null for the query.
+ * @param line line of the table under the pointer, or null for the query above the table.
+ * @param cell cell under the pointer, or null outside of the cells.
  */
 export function hintInWords(
   table: Table,

@@ -15,7 +15,7 @@ import type { NeuronProps } from "./plot";
 import { tokenOf } from "./state";
 import { MAX_KEYS } from "./store";
 
-/** Maximum number of query buttons. Two more buttons page to earlier and later queries. */
+/** Maximum number of query buttons. If there are more queries, buttons at the ends page to them. */
 const MAX_TOKENS = 64;
 /** Maximum number of query buttons in a narrow view. */
 const MAX_TOKENS_NARROW = 32;
@@ -27,8 +27,9 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
   const token = tokenOf(selection, pair);
   const [first, end] = pairRange(queries, pair, "query");
   const box = useRef<HTMLDivElement>(null);
-  // `start` is the first query button after paging. It applies only while query `token` is chosen,
-  // because the button of a newly chosen query must be visible.
+  // Set when the reader pages through the buttons: `start` is the query of the first button. It
+  // applies only while query `token` is displayed, because the button of a newly chosen query must
+  // be visible.
   const paged = useSignal<{ token: number; start: number } | null>(null);
   const numShown = context.width.value < 640 ? MAX_TOKENS_NARROW : MAX_TOKENS;
   const requestedStart = paged.value?.token === token ? paged.value.start : token - numShown / 2;
@@ -88,7 +89,7 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
   );
 }
 
-/** Buttons that move the window of displayed keys, if the text has more than `MAX_KEYS` keys. */
+/** Buttons that move the window of displayed keys, if there are more than `MAX_KEYS` keys. */
 function KeyWindow({ context, store, selection }: NeuronProps & { selection: Selection }) {
   const table = store.table.value;
   const [first, end] = pairRange(
@@ -135,7 +136,10 @@ function KeyWindow({ context, store, selection }: NeuronProps & { selection: Sel
   );
 }
 
-/** All controls between the heads and the picture. */
+/**
+ * Controls between the choice of heads and the picture. Nothing is shown if the stack has no
+ * recorded queries and keys.
+ */
 export function NeuronControls({ context, store }: NeuronProps) {
   const selection = context.record.selection.value;
   if (!selection?.stack.vectors) return null;

@@ -1,4 +1,4 @@
-/** Exports of the neuron view: legends of a figure, and a CSV table of all numbers. */
+/** Exports of the neuron view: legends of a figure, and a CSV table of the numbers. */
 
 import type { LegendScale } from "../../draw/figure";
 import { rampOf } from "../../ui/colors/color-scales";
@@ -7,7 +7,7 @@ import { scaleInWords } from "./captions";
 import type { DrawnTable } from "./marks";
 import { halfError, sumOf, type Table } from "./table";
 
-/** Return the legends of two colour scales: that of q and k, and that of their products. */
+/** Return the legends of two colour scales: one for q and k, and one for their products. */
 export function scalesOf({ table, dimensions, palette }: DrawnTable): LegendScale[] {
   const { vectors, rows, vectorScale, cellScale } = table;
   const isSharedBeyond = rows.some(
@@ -33,8 +33,9 @@ const NUMBER_COLUMNS = ["quantity", "dimension", "q", "k", "scale", "value"];
  *
  * A "product" is q x k x scale in one dimension. Each key has its products and their "sum". It also
  * has "capped" if the layer has a soft cap, and "bias" if the layer has a bias. The last rows of a
- * key are "logit" and "weight", or only "masked". At the end, the query has "log_sum_exp", and
- * "sink_logit" and "sink_weight" if its head has a sink.
+ * key are "logit" and "weight", or only "masked" if the query may not attend to the key. The table
+ * has the displayed keys. Rows without a key follow: "log_sum_exp" and, if the head has a sink,
+ * "sink_logit" and "sink_weight".
  */
 export function neuronCsv({ selection, vectors, rows: keys }: Table): string {
   const { error, logit_error, measured, scale, softcap, has_bias, sink, log_sum_exp } =
@@ -62,8 +63,9 @@ export function neuronCsv({ selection, vectors, rows: keys }: Table): string {
       sumError += cellError;
       add(key, "product", cell, cellError, [dimension, ...[q, k, scale].map(digits)]);
     });
-    // The header's error of the logits also bounds the error of the sum, except if there is a cap
-    // between them, if the key is masked, or if the error was measured on a sample of queries.
+    // `logit_error` also bounds the error of the sum, except if the layer has a soft cap, if the
+    // key is masked, or if the error was measured on a sample of queries. In these cases, the
+    // errors of the products are added.
     if (allowed && softcap === null && !measured) sumError = logit_error;
     add(key, "sum", row.sum, sumError);
     if (softcap !== null) add(key, "capped", row.capped, allowed ? logit_error : sumError);

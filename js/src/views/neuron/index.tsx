@@ -36,7 +36,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
           sentence: sentenceOf(table),
           coverage: additionOf(table, dimensions),
         },
-        // Without the outlines of the cells under the pointer.
+        // The figure has no outlines of the cells under the pointer.
         picture: sceneOf(layout, backMarks(drawn), []),
         scales: scalesOf(drawn),
       });

@@ -42,7 +42,7 @@ export interface LinePosition {
 // All sizes are in pixels.
 /** Minimum width of a cell, because the pointer cannot hit narrower cells. */
 const MIN_CELL = 2.5;
-/** Width of the cells if there is a shared cell. */
+/** Width of the cells of single dimensions if there is a shared cell. */
 const FOLDED_CELL = 3;
 const MAX_CELL = 24;
 /** Minimum width of cells that are separated by gaps. */
@@ -59,7 +59,8 @@ const BAR_NUMBER = 50;
 const MAX_TOKEN = 150;
 /**
  * Minimum width of a column of cells beside the tokens. A narrower column is used only if each of
- * its cells is at least `COMFORTABLE_CELL` wide. Otherwise the layout is stacked.
+ * its cells is at least `COMFORTABLE_CELL` wide. Otherwise the layout is stacked: the cells are
+ * below the tokens.
  */
 const MIN_CELL_ROW = 150;
 const COMFORTABLE_CELL = 10;
@@ -67,15 +68,18 @@ const COMFORTABLE_CELL = 10;
 const MIN_WORDS = 120;
 /** Left end of the tokens. */
 export const LEFT = 10;
-/** Characters of an equation of 1 to 4 numbers, such as "−11.57 → −11.50 − 0.03 = −11.53". */
+/**
+ * Number of characters of an equation of 1 to 4 numbers, such as "−11.57 → −11.50 − 0.03 = −11.53".
+ */
 const EQUATION = [6, 15, 22, 31];
 /** Mean width of a character, as a fraction of the font size. */
 const EQUATION_CHARACTER = 0.56;
 
 /**
- * Return the width `cell` of the cells in `room` pixels, including the `gap` to the next cell, and
- * the number of dimensions with a separate cell. `other` is the shared cell, whose `x` is measured
- * from the left end of the products.
+ * Fit the cells of `headDim` dimensions into `room` pixels. `cell` is the width of a cell,
+ * including the `gap` to the next cell. `count` is the number of dimensions with a separate cell.
+ * `other` is the shared cell, whose `x` is measured from the left end of the products, or null if
+ * every dimension has a separate cell.
  *
  * @param everyDimension whether every dimension has a cell, even if the picture must then scroll.
  */
@@ -101,7 +105,7 @@ export function cellRowWidth({ other, count, cell }: Cells): number {
   return other ? other.x + other.width : count * cell;
 }
 
-/** Return the numbers of a key to write beside its cells. The last of them equals the logit. */
+/** Return the names of the numbers beside the cells of a key. The last number equals the logit. */
 function columnsOf({ softcap, has_bias }: Table["vectors"]["header"]) {
   const columns = ["sum", "capped", "bias", "logit"] as const;
   return columns.filter(
@@ -113,8 +117,8 @@ function columnsOf({ softcap, has_bias }: Table["vectors"]["header"]) {
  * Lay out a table.
  *
  * @param everyDimension whether every dimension has a cell, even if the picture must then scroll.
- * @param printed whether the layout is for a figure of a given width. Its lines are as low as
- *   possible.
+ * @param printed whether the layout is for a figure of a given width. Its lines are lower than
+ *   those of a view.
  */
 export function layOut(
   { vectors, rows, selection }: Table,
@@ -201,7 +205,7 @@ function stackedLayout(
     const keys = { x: LEFT, y: y + 4 + text, height: keyHeight };
     const products = { x: LEFT, y: keys.y + keyHeight + 3, height: productHeight };
     bottom = keys.y - 4 + air;
-    // A masked key has no products, and the other lines have no cells at all.
+    // A masked key has no products. The lines "sink" and "elsewhere" have no cells at all.
     if (typeof line !== "string") bottom += keyHeight + (line.allowed ? 3 + productHeight : 0);
     return { line, y, height: bottom - y, middle: y + 4 + text / 2, keys, products };
   });
@@ -220,7 +224,9 @@ function stackedLayout(
 
 export type Layout = ReturnType<typeof layOut>;
 
-/** Cell of a dimension, as its index among the displayed dimensions, or the shared cell. */
+/**
+ * Cell of a dimension, as its index among the displayed dimensions, or the shared cell ("others").
+ */
 export type Cell = number | "others";
 
 /** Part of the picture under the pointer. */
@@ -231,7 +237,7 @@ export interface Hit {
   cell: Cell | null;
 }
 
-/** Return the part of the picture at (x, y), or null if no line is there. */
+/** Return the part of the picture at (x, y), or null if neither the query nor a line is there. */
 export function partAt(layout: Layout, x: number, y: number): Hit | null {
   const { query, lines, other, width } = layout;
   const cellAt = (row: CellRow): Cell | null => {

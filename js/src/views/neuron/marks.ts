@@ -1,4 +1,8 @@
-/** Marks of the neuron view. Pure functions. */
+/**
+ * Marks (shapes to draw) of the neuron view. Pure functions. Each line of the table shows a key,
+ * the sink, or all keys that have no separate line. A stacked layout has the cells of a line below
+ * its token.
+ */
 
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
@@ -47,7 +51,10 @@ function tokenLabel({ layout }: DrawnTable, content: string, bold: boolean): str
   return fitLabel(content, layout.tokenWidth, font, measureText).text;
 }
 
-/** Draw a row of cells: rectangles, or without gaps the pixels of one image. */
+/**
+ * Draw a row of cells: as rectangles if there are gaps between them, otherwise as the pixels of one
+ * image. The larger the absolute value of a number, the more opaque is its cell.
+ */
 function cellRowMarks(
   { layout, palette, dimensions }: DrawnTable,
   { x, y, height }: CellRow,
@@ -71,7 +78,10 @@ function cellRowMarks(
   return [{ kind: "image", x, y, ...size, pixels }];
 }
 
-/** Draw the shared cell: the sum of the products of all dimensions without a separate cell. */
+/**
+ * Draw the shared cell: the sum of the products of all dimensions without a separate cell. Draw
+ * nothing if every dimension has a separate cell.
+ */
 function sharedCellMarks(drawn: DrawnTable, row: Row, products: CellRow): Mark[] {
   const { layout, palette, table, dimensions } = drawn;
   if (!layout.other) return [];
@@ -84,7 +94,10 @@ function sharedCellMarks(drawn: DrawnTable, row: Row, products: CellRow): Mark[]
   ];
 }
 
-/** Return the sum, the capped sum, the bias and the logit: "+5.20 → +3.44 − 0.30 = +3.14". */
+/**
+ * Return the sum of the products, the capped sum, the bias and the logit, for example "+5.20 →
+ * +3.44 − 0.30 = +3.14". Steps that the layer does not have are omitted.
+ */
 function equationText({ table }: DrawnTable, { sum, capped, bias, logit }: Row): string {
   const { softcap, has_bias } = table.vectors.header;
   if (softcap === null && !has_bias) return formatSigned(logit);
@@ -264,7 +277,10 @@ export function backMarks(drawn: DrawnTable): Mark[] {
   ];
 }
 
-/** Outline the dimension under the pointer: its cells in q, in k and in the products. */
+/**
+ * Outline the dimension under the pointer: its cells in q, in k and in the products. For the cell
+ * of all other dimensions, outline only this cell.
+ */
 export function frontMarks({ layout, palette }: DrawnTable, hit: Hit | null): Mark[] {
   if (!hit || hit.cell === null) return [];
   const position = hit.line === null ? undefined : layout.lines[hit.line];

@@ -5,7 +5,10 @@ import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view
 
 /** Traits of the neuron view, named as in Python. */
 export interface NeuronState extends RecordState {
-  /** Whether dimensions are ordered by their share of the products instead of their index. */
+  /**
+   * Whether dimensions are ordered by their share in the products of the highlighted key (the
+   * pinned or the strongest key) instead of by index.
+   */
   sort_dimensions: boolean;
 }
 
@@ -13,7 +16,8 @@ export const NEURON_DEFAULTS: NeuronState = { ...RECORD_DEFAULTS, sort_dimension
 
 /**
  * Return the displayed query: the pinned query if there is one, otherwise the last query that is
- * not a special token. `pair` limits the choice to one text of a pair of texts.
+ * not a special token. If all queries are special tokens, it is the last one. Without a pinned
+ * query, `pair` limits the choice to one text of a pair of texts.
  */
 export function tokenOf(selection: Selection, pair: Pair = "all"): number {
   if (selection.token !== null) return selection.token;

@@ -29,13 +29,19 @@ interface MovedWindow {
   start: number;
 }
 
-/** Return the window of `MAX_KEYS` keys that begins at `start`, or moved to fit `within`. */
+/**
+ * Return the window of at most `MAX_KEYS` keys that begins at `start`. If it extends beyond the
+ * range in the second argument, it is moved into this range.
+ */
 function windowFrom(start: number, [lower, end]: Range): Range {
   const first = Math.max(lower, Math.min(start, end - MAX_KEYS));
   return [first, Math.min(end, first + MAX_KEYS)];
 }
 
-/** Return the window of `MAX_KEYS` keys that is centred on a key, or moved to fit `within`. */
+/**
+ * Return the window of at most `MAX_KEYS` keys with `key` in the middle. If it extends beyond the
+ * range `within`, it is moved into this range.
+ */
 function windowAround(key: number, within: Range): Range {
   return windowFrom(key - MAX_KEYS / 2, within);
 }
@@ -44,7 +50,7 @@ function windowAround(key: number, within: Range): Range {
  * Return the request for the vectors of one query and of the keys to display, or null if the record
  * has no vectors of the stack. `within` are the keys that may be displayed: for a pair of texts,
  * those of the chosen text. If `keys` is null, the keys around the query's strongest key are
- * displayed, which is known only from a first reply.
+ * displayed. This key is known only from the reply to a first request.
  */
 export function questionOf(selection: Selection, moved: MovedWindow | null, pair: Pair = "all") {
   if (!selection.stack.vectors) return null;

@@ -28,7 +28,9 @@ export function scaleOf(numbers: readonly number[]) {
 
 export type Scale = ReturnType<typeof scaleOf>;
 
-/** Return the numbers of each key. */
+/**
+ * Return one row for each key: its vector, its products with the query, and its logit and weight.
+ */
 function rowsOf(vectors: Vectors) {
   const { query, headDim, header, keys } = vectors;
   return Array.from(vectors.weights, (weight, i) => {
@@ -71,12 +73,15 @@ export function halfError(q: number, k: number, scale: number): number {
   return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
 }
 
-/** Compute the displayed numbers from a reply. `selection` has the tokens that they belong to. */
+/**
+ * Compute the displayed numbers from a reply. `selection` is the stack, layer, head and query of
+ * the reply, with the tokens of the stack.
+ */
 export function tableOf(vectors: Vectors, selection: Selection & { head: number; token: number }) {
   const rows = rowsOf(vectors);
   const [strongest] = rows.filter((row) => row.allowed).sort((a, b) => b.weight - a.weight);
-  // The row of the pinned key, or otherwise of the strongest key. Null if all keys are masked and
-  // none is pinned.
+  // The row of the pinned key if this key is displayed, otherwise the row of the displayed key with
+  // the largest weight. Null if all displayed keys are masked and none of them is pinned.
   const highlighted = rows.find(({ key }) => key === selection.key) ?? strongest ?? null;
   const shareOf = (dimension: number): number => highlighted?.shares[dimension] ?? 0;
   return {
@@ -96,8 +101,8 @@ export function tableOf(vectors: Vectors, selection: Selection & { head: number;
 export type Table = ReturnType<typeof tableOf>;
 
 /**
- * Select the `count` dimensions with the largest shares for separate cells. The products of the
- * other dimensions are summed in the shared cell.
+ * Select the `count` dimensions with the largest shares in the highlighted row. They get separate
+ * cells. The products of the other dimensions are summed in one shared cell.
  *
  * @param sorted whether dimensions are ordered by share instead of number.
  */
