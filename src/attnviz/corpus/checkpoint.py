@@ -34,8 +34,8 @@ _NUMBERS_PER_PARAMETER = 1024
 def weights_hash(model: torch.nn.Module) -> str:
     """Return a hash of the weights of a model as a string of 16 hexadecimal digits.
 
-    The hash depends on the name, the shape and evenly spaced entries of each parameter. The entries
-    of parameters on the meta device are not read.
+    The hash depends on the name, the shape and evenly spaced entries of each parameter. Parameters
+    on the meta device have no entries that could be read.
     """
     code = hashlib.blake2b(digest_size=8)
     for name, parameter in sorted(model.named_parameters()):

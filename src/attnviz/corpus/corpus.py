@@ -209,7 +209,7 @@ class Corpus:
         self._points: dict[str, Points] = {}
 
     def stack(self, name: str | None = None) -> AttentionStack:
-        """Return a stack of the first record. In all records, it has the same layers and heads.
+        """Return a stack of the first record. All records have the same layers and heads in it.
 
         Parameters
         ----------

@@ -657,7 +657,7 @@ class _Group:
             for layer, _ in self.members
         }
         vectors = self.members[0][0].vectors
-        # Other masks than bands have tensors, so they are compared by identity.
+        # Masks other than bands contain tensors, so compare them by identity.
         mask: object = None if vectors is None else vectors.mask
         if mask is not None and not isinstance(mask, BandMask):
             mask = id(mask)
