@@ -1,6 +1,9 @@
 /**
  * Frame of all views: header, connection status, controls, plot, captions and keyboard help. A pane
  * is a view inside the frame of another view. Its own frame has fewer parts.
+ *
+ * A stack is a group of attention layers, such as the self-attention of the decoder. The pins are
+ * the query token and the key token that the reader has pinned.
  */
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
@@ -38,9 +41,12 @@ export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
   /** Name of the view. It is the title of a pane without a `paneTitle`. */
   name: string;
-  /** Description of the stack, its tokens and the precision. */
+  /**
+   * Text after the title, for example the stack, the numbers of its tokens and the precision of the
+   * weights.
+   */
   subtitle: string;
-  /** Description of the plot for screen readers. It depends on the pins and keyboard cursor. */
+  /** Description of the plot. Screen readers read it when it changes. */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
   /** Keyboard shortcuts and their descriptions. */
@@ -57,9 +63,15 @@ export interface ViewFrameProps<S extends RecordState> {
    * "none" hides the controls for layers and heads.
    */
   choose?: "heads" | "head" | "none";
-  /** Return the fields of the view's state that change when the reader chooses another stack. */
+  /**
+   * Called when the reader chooses another stack. Return new values for those fields of the view's
+   * state that must change with the stack.
+   */
   onStack?: (stack: StackDescription) => Partial<S>;
-  /** Return the fields of the view's own state that must change to make a query visible. */
+  /**
+   * Called to make a query visible. Return new values for those fields of the view's own state that
+   * must change for this.
+   */
   onReveal?: (query: number) => Partial<S>;
   /** Called with the head under the pointer in the row of heads, or with null. */
   onHover?: (head: number | null) => void;
@@ -91,7 +103,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       ))}
     </>
   );
-  // Selection whose controls the frame has. Those of panes are in the frame around the panes.
+  // Selection for which this frame has controls. Null in a pane, because its controls for layers
+  // and heads are in the frame around the panes.
   const own = embedded ? null : selection;
   const stackChoice = own && <StackChoice {...props} selection={own} />;
   const choice = own && form !== "none" && choose !== "none" && (
@@ -191,7 +204,11 @@ function selectionInWords(selection: Selection): string {
   ].join(" · ");
 }
 
-/** If a layer has at most this many heads, all are chosen at the start, as in Python. */
+/**
+ * Limit that applies when the reader changes the stack while all heads are chosen. If the new layer
+ * has at most this many heads, all of them are chosen, otherwise none. Python uses the same limit
+ * for the initial choice.
+ */
 const HEADS_AT_ONCE = 4;
 
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selection: Selection }) {
@@ -202,7 +219,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     const next = stacks.find((other) => baseName(other) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
-    // Remove the pinned tokens. Another stack has other tokens at the same positions.
+    // Remove the pins, because another stack may have other tokens at the same positions.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
     if (selection.chosen.length === selection.allHeads.length) {
       const heads = headsOf(next, layer);
@@ -264,8 +281,8 @@ function SelectionControls<S extends RecordState>(
 }
 
 /**
- * Render the field that chooses from which of two texts the shown queries and keys come. Render
- * nothing if the tokens do not belong to two texts.
+ * For a record of two texts, render the field that chooses from which text the shown queries and
+ * the shown keys come. Render nothing for other records and in a pane.
  */
 export function PairControl({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
@@ -280,7 +297,10 @@ export function PairControl({ context }: { context: RecordContext }) {
   );
 }
 
-/** Render the controls that order the heads and that hide heads below a smallest score. */
+/**
+ * Render the field that chooses the order of the heads and, if they are ordered by a score, the
+ * field for the smallest score of the shown heads. Render nothing in a pane.
+ */
 export function OrderControl({ context }: { context: RecordContext }) {
   const state = context.common;
   const selection = context.record.selection.value;
@@ -331,8 +351,8 @@ export function OrderControl({ context }: { context: RecordContext }) {
 }
 
 /**
- * Render the field that chooses the token scores, which are drawn as one bar for each key. Render
- * nothing in a pane, or if the stack has fewer than two kinds of token scores.
+ * Render the field that chooses which scores of tokens are drawn as bars, one bar for each key.
+ * Render nothing in a pane, or if the stack has fewer than two kinds of token scores.
  */
 export function TokenScoreControl({ context }: { context: RecordContext }) {
   const effects = context.record.tokenEffects.value;
@@ -394,7 +414,7 @@ function Message(props: {
   );
 }
 
-/** Render an error or a lost connection. The message stays while the problem lasts. */
+/** Render the message of an error or of a lost connection. It stays until the problem is solved. */
 function Standing({ record }: { record: RecordStore }) {
   const [connection, error] = [record.connection.value, record.error.value];
   const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined);
@@ -416,7 +436,8 @@ function Standing({ record }: { record: RecordStore }) {
 /**
  * Render a message while the view waits for the kernel or while the kernel computes.
  *
- * The message covers the title line, so it moves nothing and hides no control of the plot.
+ * The message lies over the title line. Therefore it moves no other part when it appears, and hides
+ * no control of the plot.
  */
 function Passing({ record }: { record: RecordStore }) {
   const connection = record.error.value === null ? record.connection.value : "ready";
@@ -451,7 +472,10 @@ function Waiting({ job }: { job: Job }) {
   );
 }
 
-/** Render the progress of a generation, with a button that stops it. A failure has no button. */
+/**
+ * Render the progress of a text generation, with a button that stops it. After a failure, render
+ * the error, without a button.
+ */
 function Generation({ generating }: { generating: Signal<Generating | null> }) {
   if (!generating.value) return null;
   const { came, most, problem } = generating.value;
@@ -483,9 +507,10 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
 /**
  * Return listeners that open and close the help with "?", and close it with Esc.
  *
- * Keys that the reader types into a field are stopped, because the notebook would handle them, too.
- * Esc is handled before the plot, which would remove the pins. Fields and open menus handle Esc
- * themselves.
+ * While the reader types into a field, the event does not leave the view, because the notebook
+ * would handle the key, too. Esc is handled in the capture phase. Otherwise the plot would handle
+ * the same key and remove the pins. In a field or an open menu, Esc does not close the help,
+ * because it has another effect there.
  */
 function helpKeys(helping: Signal<boolean>) {
   const isField = (target: Element | undefined): boolean =>
@@ -538,7 +563,7 @@ function Actions(props: {
   context: RecordContext;
   helping: Signal<boolean>;
   exports: MenuEntry[];
-  /** Controls in a box that a button opens, for the compact form. */
+  /** Controls that are in a box, which a button opens. Used if the controls are compact. */
   more: ComponentChildren;
 }) {
   const { context, helping, more } = props;

@@ -20,7 +20,10 @@ export function isSameHead(one: HeadIndex | null, other: HeadIndex | null): bool
   return one?.layer === other?.layer && one?.head === other?.head;
 }
 
-/** Head with the score by which it is ordered, or null without a score. */
+/**
+ * Head and the score by which it is ordered. The score is null if it is unknown, or if the grid is
+ * not ordered by a score.
+ */
 export interface ScoredHead extends HeadIndex {
   score: number | null;
 }
@@ -36,8 +39,8 @@ export function offeredHeads(stack: StackDescription, include: IncludeHeads): nu
 }
 
 /**
- * Grid with rows of cells. A cell is null if the layer lacks the head or if a row has fewer heads
- * than columns.
+ * Grid with rows of cells. A cell is null if the layer lacks the head of the column, if the view
+ * may not show this head or, in the last row of a gallery, if it is after the last head.
  */
 export interface HeadGrid {
   stack: string;
@@ -45,8 +48,8 @@ export interface HeadGrid {
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
   /**
-   * Number of heads in the grid, number of heads that the view may show, and number of heads in the
-   * stack.
+   * `shown` is the number of heads in the grid, `offered` is the number of heads that the view may
+   * show, and `all` is the number of heads in the stack.
    */
   shown: number;
   offered: number;
@@ -56,8 +59,9 @@ export interface HeadGrid {
 }
 
 /**
- * Return a grid with one row per layer and one column per head number. Layers without heads to show
- * have no row.
+ * Return a grid with one row per layer and one column per head number.
+ *
+ * @param offered heads to show in each layer. Layers without such heads have no row.
  */
 export function layerGrid(stack: StackDescription, offered: number[][]): HeadGrid {
   const columns = [...new Set(offered.flat())].sort((a, b) => a - b);
@@ -75,8 +79,9 @@ function countsOf(stack: StackDescription, offered: number[][]) {
 }
 
 /**
- * Order heads by decreasing score or, if `bySize`, by decreasing absolute value. Heads without a
- * score come last. Heads whose score or absolute value is below `minScore` are dropped.
+ * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score. If
+ * `minScore` is null, heads without a score come last. Otherwise these heads are dropped, and so
+ * are heads below `minScore`.
  */
 export function rankedCells(
   stack: StackDescription,
@@ -131,7 +136,8 @@ function nearest(row: readonly (HeadIndex | null)[], column: number): number {
 
 /**
  * Return the position after a move from a cell. A move along a row skips empty cells and stops at
- * the last cell. A move to another row goes to the cell nearest to the same column.
+ * the first or last cell. A move to another row goes to the cell of that row that is nearest to the
+ * old column.
  */
 export function stepCell(
   grid: HeadGrid,
@@ -248,12 +254,15 @@ export function layOutFramed(
   return inScrollBox(layOutIn, width, limit);
 }
 
-/** Return the label of a column. In a narrow grid, the label is only the head number. */
+/**
+ * Return the label of a column, for example "head 3". If the columns or the row labels are narrow,
+ * the label is only the head number.
+ */
 export function columnLabel(head: number, layout: GridLayout): string {
   return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
 }
 
-/** Return the label of a row. In a narrow grid, the label is shorter or only the layer number. */
+/** Return the label of a row: "layer 3", "L3" or "3", depending on the width for the row labels. */
 export function rowLabel(layer: number | undefined, layout: GridLayout): string {
   if (layout.left > 40) return `layer ${layer}`;
   return layout.left > 30 ? `L${layer}` : String(layer);
@@ -268,12 +277,12 @@ export function labelledEvery(step: number): number {
   return step >= 14 ? 1 : 5;
 }
 
-/** Number of columns in a chunk. A chunk of a row has one canvas and one request. */
+/** Number of columns in a chunk. The cells of a row that belong to a chunk share one canvas. */
 export const CHUNK = 16;
 
 /**
- * Visible part of a grid: a range of rows and a range of chunks, each from the first to the end
- * (exclusive).
+ * Visible part of a grid: a range of rows and a range of chunks (see `CHUNK`). The end of a range
+ * is exclusive.
  */
 export interface Sight {
   rows: [number, number];
@@ -301,10 +310,11 @@ export function sightOf(
 /** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
 /**
- * Return the head at a point, or null if the point is between cells or on a label.
+ * Return the head at a point, or null if the point is on a label, between two rows, or at a cell
+ * without a head.
  *
- * @param x, y distance in pixels from the top left corner of the grid with its labels. The part
- *   that is scrolled out of sight is included.
+ * @param x, y distance in pixels from the top left corner of the whole grid with its labels, of
+ *   which `scroll` pixels are out of sight.
  */
 export function cellAt(
   grid: HeadGrid,

@@ -47,15 +47,24 @@ interface ClickedHead extends HeadIndex {
 type Cells = readonly (ScoredHead | null)[];
 
 /**
- * Functions that paint cells. All cells of a chunk are painted together. They are painted again if
- * their data changes.
+ * Functions that paint cells. All cells of a chunk are painted together, and again if their data
+ * changes.
  */
 export interface GridPainting {
-  /** Signals that affect the pictures of all cells, and that the view itself does not read. */
+  /**
+   * Signals whose change may change the pictures. Signals that the component of the view reads can
+   * be omitted, because they render the grid again anyway.
+   */
   follows?: readonly ReadonlySignal<unknown>[];
-  /** Return the data that determines the picture of `cells`. Missing data is undefined. */
+  /**
+   * Return the data that determines the picture of `cells`. They are painted again if one of the
+   * returned values changes. Data that is not loaded is undefined.
+   */
   sources: (cells: Cells) => readonly unknown[];
-  /** Paint the cells of a chunk. The top left corner of the first cell is at (0, 0). */
+  /**
+   * Paint the cells of a chunk. The top left corner of the first cell is at (0, 0). `scale` is the
+   * number of device pixels per CSS pixel.
+   */
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
   /** Called after painting. `complete` is true if the data of all visible cells was loaded. */
   onPainted: (complete: boolean) => void;
@@ -74,7 +83,7 @@ export interface HeadGridProps {
   open: (head: HeadIndex) => void;
   /** Called with the head at the cursor after a key has moved the cursor. */
   onMove?: (head: HeadIndex) => void;
-  /** Actions of more keys. */
+  /** Actions of other keys. They replace the actions that the grid has for the same keys. */
   actions?: KeyActions;
   /** Layer to scroll to if no head is current. */
   layer?: number | undefined;
@@ -207,7 +216,7 @@ export function headOfCell(event: Event, id: string): HeadIndex | null {
   return layer === undefined || head === undefined ? null : { layer, head };
 }
 
-/** Return the actions of the keys: they move the cursor and open its head. */
+/** Return the actions of the keys that move the cursor or open the head at the cursor. */
 function gridActions({ store, open, onMove, actions }: HeadGridProps): KeyActions {
   const layout = store.layout.peek();
   const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;

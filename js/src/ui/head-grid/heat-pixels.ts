@@ -6,8 +6,8 @@ import { type Ink, inkColor } from "../colors/color-scales";
 import { rgbOf } from "../colors/palette";
 
 /**
- * Return the opacity of a weight, from 0 to 1. It is the square root of the share of `maximum`,
- * because a linear opacity would make weak patterns invisible.
+ * Return the opacity of a weight, from 0 to 1. It is the square root of the ratio of the absolute
+ * weight to `maximum`, because a linear opacity would make weak patterns invisible.
  */
 export function inkOf(weight: number, maximum: number): number {
   return maximum > 0 ? Math.sqrt(Math.min(1, Math.abs(weight) / maximum)) : 0;
@@ -30,7 +30,7 @@ function cellsOfPixels(count: number, pixels: number): [number, number][] {
 
 /**
  * Return the RGBA pixels of a head's heat map with `rows` by `columns` pixels. A pixel shows the
- * largest weight of its cells.
+ * weight with the largest absolute value among its cells.
  */
 export function heatPixels(
   map: HeadMap,

@@ -8,8 +8,8 @@ import { assign } from "../view/state";
 const MAX_NAMED = 4;
 
 /**
- * Return the heads of all layers with the largest absolute scores, at most `MAX_NAMED`. Heads with
- * the score 0 or null are omitted.
+ * Return at most `MAX_NAMED` heads of all layers: those with the largest absolute scores. Heads
+ * with the score 0 or null are omitted.
  */
 export function strongestHeads(
   layers: readonly number[],
@@ -23,8 +23,8 @@ export function strongestHeads(
 }
 
 /**
- * Render the sentence. A click on a head shows this head. Render nothing unless both a query and a
- * key are pinned.
+ * Render the sentence. A click on a head shows this head. Render nothing unless a query and a key
+ * are pinned and their weights are loaded.
  */
 export function PinnedHeads({ context }: { context: RecordContext }) {
   const { record, common } = context;

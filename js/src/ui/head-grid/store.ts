@@ -23,8 +23,8 @@ export function createHeadGrid(options: {
   layout: ReadonlySignal<GridLayout | null>;
   current: ReadonlySignal<HeadIndex | null>;
   /**
-   * Whether the view highlights the current head. The first arrow key then moves from this head.
-   * Otherwise it only shows the cursor.
+   * Whether the view highlights the current head. While no cursor is visible, an arrow key then
+   * moves from the current head. Otherwise, the first arrow key only shows the cursor.
    */
   highlighted?: boolean;
 }) {
@@ -46,7 +46,8 @@ export function createHeadGrid(options: {
     id: `av-grid-${instances++}`,
     grid,
     layout,
-    // The signal does not change while the reader scrolls within a row.
+    // Visible rows and chunks. The signal changes only if other rows or chunks become visible, not
+    // with every pixel of scrolling.
     sight: computedValue(() =>
       layout.value && grid.value
         ? sightOf(layout.value, grid.value.rows.length, scroll.value)
@@ -61,7 +62,10 @@ export function createHeadGrid(options: {
      * grid has it, else that of the first cell. Return null without cells.
      */
     position,
-    /** Move the cursor by a number of rows and columns. Return its head, or null without cells. */
+    /**
+     * Move the cursor by a number of rows and columns, or only show it if it is not visible and no
+     * head is highlighted. Return the head at the cursor, or null if the grid has no cells.
+     */
     move: (rows: number, columns: number): HeadIndex | null => {
       const now = grid.peek();
       const from = position();

@@ -1,6 +1,6 @@
 /**
  * Definition of views: root element, theme, width, connection and state. A pane is one of several
- * views that share a frame.
+ * views that share a frame. A record is the stored attention of one run of a model.
  *
  * The file of a view passes its name, the defaults of its state and a component to `defineView`.
  */
@@ -62,8 +62,9 @@ export interface RecordContext {
   /** Exported file that the frame shows because its download may be blocked, or null. */
   offered: Signal<OfferedFile | null>;
   /**
-   * Set the attribute of the root that names what is drawn (see `markDrawn`). Call this after
-   * everything is drawn, or with null while newer data is loading.
+   * Set the attribute of the root that names the drawn picture (see `markDrawn`). Call this after
+   * everything is drawn, or with null while newer data is loading. Less urgent requests wait for
+   * this call.
    */
   setDrawn: (drawnId: string | null) => void;
   /** Signal that is aborted when the view is removed. */
@@ -91,7 +92,10 @@ export interface ViewDefinition<S extends RecordState> {
   hash: HashFields<S>;
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
-  /** Create the transport of an exported page. Undefined in the bundle of a widget. */
+  /**
+   * Create the transport of an exported page, which answers requests from the data in the page.
+   * Undefined in the bundle of a widget.
+   */
   pageTransport: ((data: PageData) => Transport) | undefined;
   /**
    * Convert the reply to the request "describe" to the description of a record. Default: the reply
@@ -117,8 +121,8 @@ const LOW_FRAME = 600;
 const NARROW_FRAME = 480;
 
 /**
- * Set the attribute that says what is drawn, or remove it for null. Tests and benchmarks wait for
- * the attribute.
+ * Set the attribute of the root that names the drawn picture. If `drawnId` is null, remove the
+ * attribute. Tests and benchmarks wait for it.
  */
 export function markDrawn(root: HTMLElement, drawnId: string | null): void {
   if (drawnId === null) root.removeAttribute("data-attnviz-drawn");
@@ -129,8 +133,9 @@ export function markDrawn(root: HTMLElement, drawnId: string | null): void {
  * Prevent the notebook from handling keys that are pressed in a view.
  *
  * Notebook 7 handles keys in the capture phase of the window, so listeners in the view are too
- * late. Notebook 7 and JupyterLab are based on Lumino, which ignores keys if the focused element
- * has the attribute `data-lm-suppress-shortcuts`.
+ * late. This function sets the attribute `data-lm-suppress-shortcuts` of the focused element
+ * instead. Lumino, on which Notebook 7 and JupyterLab are based, ignores keys in elements with this
+ * attribute.
  */
 function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   const listener = (event: KeyboardEvent): void => {
@@ -194,7 +199,8 @@ function open<S extends RecordState>(
   printCopies(root, ended);
   record.live(() => {
     root.setAttribute("data-theme", theme.value);
-    // The colours of the host fit only the theme of the host. With another theme, use own colours.
+    // If the theme of the view differs from the theme of its host (the notebook or web page), the
+    // text and the background must not have the colours of the host.
     root.toggleAttribute("data-own-colours", theme.value !== host.peek());
     root.setAttribute("data-controls", controls.value);
     // The style sheet for print scales the view with this width.
@@ -230,7 +236,10 @@ function open<S extends RecordState>(
   });
 }
 
-/** Return a signal and a function that aborts it. The signal is also aborted with `outer`. */
+/**
+ * Return an abort signal and a function that aborts it. The signal is also aborted when `outer` is
+ * aborted.
+ */
 function endable(outer?: AbortSignal): [AbortSignal, () => void] {
   const controller = new AbortController();
   const end = (): void => controller.abort();
@@ -243,7 +252,10 @@ function wrongBundle(): never {
   throw new Error("Widgets and exported pages need separate bundles.");
 }
 
-/** Return the two entry points of a view: for the widget and for the exported page. */
+/**
+ * Return the two entry points of a view: `widget` for the widget, and `openPage` for the exported
+ * page.
+ */
 export function defineView<S extends RecordState>(definition: ViewDefinition<S>) {
   const { pageTransport, described, defaults, hash } = definition;
   const fromKernel = (model: WidgetModel, ended: AbortSignal): Source =>

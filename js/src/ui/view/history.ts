@@ -10,7 +10,7 @@ export type History = ReturnType<typeof createHistory>;
 
 /** Maximum number of steps that can be undone. */
 const MAX_STEPS = 100;
-/** Actions that follow within this many milliseconds belong to the same step. */
+/** Largest time between two actions that belong to the same step, in milliseconds. */
 const MAX_PAUSE_MS = 300;
 
 /** Traits that undo and redo do not change, because the reader does not choose their values. */
@@ -77,13 +77,19 @@ export function createHistory(
       const [next, ...later] = future;
       if (next) show(next, [...past, present], later);
     },
-    /** Report an action of the reader. The next change of the state then begins a step. */
+    /**
+     * Report an action of the reader. The next change of the state then begins a step, unless the
+     * previous action was at most `MAX_PAUSE_MS` earlier.
+     */
     act: () => {
       const time = performance.now();
       if (time - lastAct > MAX_PAUSE_MS) beginsStep = true;
       lastAct = time;
     },
-    /** Remove all snapshots except the current one. They may not fit another record. */
+    /**
+     * Remove all snapshots except the current one. Call this when the view shows another record,
+     * because the snapshots may not fit that record.
+     */
     clear: () => {
       beginsStep = false;
       steps.value = { past: [], present: now.peek(), future: [] };
@@ -100,7 +106,10 @@ function isTextField(target: EventTarget | undefined): boolean {
   );
 }
 
-/** Return the command of a key: "undo" for Ctrl-Z, "redo" for Shift-Ctrl-Z, null for other keys. */
+/**
+ * Return the command of a key: "undo" for Ctrl-Z, "redo" for Shift-Ctrl-Z, null for other keys. The
+ * Meta key (Cmd on a Mac) counts as Ctrl.
+ */
 export function historyKey(event: KeyboardEvent): "undo" | "redo" | null {
   if (!(event.ctrlKey || event.metaKey) || event.altKey) return null;
   // On keyboards without Latin letters, check the physical position of the key.
@@ -110,7 +119,7 @@ export function historyKey(event: KeyboardEvent): "undo" | "redo" | null {
 }
 
 /**
- * Report the actions of the reader in a view to the history, and handle Ctrl-Z.
+ * Report the actions of the reader in a view to the history, and handle the keys of `historyKey`.
  *
  * @param wholePage whether to handle keys even if the focus is outside the view.
  */

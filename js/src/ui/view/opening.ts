@@ -20,8 +20,8 @@ export interface Opening {
 }
 
 /**
- * Explain why the view opened at this head. Return "" if the user chose the initial head, or if
- * another head is shown.
+ * Explain why the view opened at its initial head. Return "" if the user chose the initial head, or
+ * if another selection is shown.
  */
 export function openingInWords(
   opening: Opening | null,

@@ -2,7 +2,9 @@
  * State and data of a view of one record: the traits, the selection (stack, layer, heads and pinned
  * tokens), and the data that the kernel or the exported page returns.
  *
- * A question determines a request to the kernel or page. Its answer is the reply.
+ * A record is the stored attention of one run of a model. A stack is a group of attention layers,
+ * such as the self-attention of the decoder. A question is a value that determines a request to the
+ * kernel or the exported page. The reply to this request is the answer to the question.
  */
 
 import {
@@ -62,7 +64,7 @@ export function isGenerating(state: Signals<RecordState>): boolean {
 
 /**
  * Form of the controls. "full" shows all controls in rows. "compact" shows layer and heads in one
- * row. A button opens the other controls. "none" shows no controls.
+ * row, and the other controls in a box, which a button opens. "none" shows no controls.
  */
 export type ControlsForm = "full" | "compact" | "none";
 
@@ -74,20 +76,20 @@ export const RECORD_DEFAULTS = {
   /** Chosen heads, in the order in which the reader chose them. If empty, all heads are shown. */
   heads: [] as number[],
   /**
-   * Generated token that is shown: its index among the generated tokens, and whether it is shown in
-   * the row in which it is the query itself. Otherwise it is shown in the row of the query that
-   * predicted it.
+   * Shown generated token: `prediction` is its index among the generated tokens. If `as_query`, the
+   * view shows the row of weights in which the token is the query. Otherwise it shows the row of
+   * the query that predicted the token.
    *
    * A change of these fields also moves the pinned query. Linked views receive changed fields in
-   * the order of this object, and must receive the cause first. Therefore the fields come before
-   * `token` and `key`.
+   * the order of this object, and must receive the cause first. Therefore these two fields come
+   * before `token` and `key`.
    */
   as_query: false,
   prediction: null as number | null,
   /** Pinned query and pinned key. */
   token: null as number | null,
   key: null as number | null,
-  /** Texts from which the shown queries and keys come. */
+  /** For a record of two texts: the text of the shown queries and the text of the shown keys. */
   pair: "all" as Pair,
   ...SCORE_DEFAULTS,
   /** Roles of heads, by stack. A role names what a head does, as found over a corpus. */
@@ -124,8 +126,8 @@ export const RECORD_HASH: HashFields<RecordState> = {
 export type Selection = ReturnType<typeof selectionOf>;
 
 /**
- * Return the selection for a state. A stack, layer, head or token that the record lacks is replaced
- * by a default.
+ * Return the selection for a state. If the record lacks the stack or layer of the state, the first
+ * one is selected. Heads that the layer lacks are omitted, and a pin at a missing token is null.
  */
 export function selectionOf(
   description: Description,
@@ -155,7 +157,10 @@ export function selectionOf(
     heads: chosen.length > 0 ? chosen : allHeads,
     token: tokenWithin(state.token, queries),
     key: tokenWithin(state.key, keys),
-    /** Whether each generated token is shown in the row in which it is the query itself. */
+    /**
+     * Whether a generated token is shown by the row of weights in which it is the query itself,
+     * instead of the row of the query that predicted it.
+     */
     asQuery: state.as_query === true,
   };
 }
@@ -164,9 +169,9 @@ export function selectionOf(
 export type HeadOrder = ReturnType<typeof orderHeads>;
 
 /**
- * Order heads by decreasing score or, if `bySize`, by decreasing absolute value. Heads without a
- * score come last. Heads whose score or absolute value is below `minScore` are dropped. Without
- * scores, heads are ordered by number.
+ * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score. If
+ * `minScore` is null, heads without a score come last. Otherwise these heads are dropped, and so
+ * are heads below `minScore`. If `scores` is null, all heads keep their order.
  */
 export function orderHeads(
   heads: readonly number[],
@@ -196,9 +201,9 @@ export interface Job {
   cancel: () => void;
 }
 
-/** Maximum number of cells per side of a small map. */
+/** Maximum number of cells per side of the small heat map of a head. */
 const MAP_SIZE = 32;
-/** Maximum time in milliseconds for which other requests wait for the first picture. */
+/** Maximum time in milliseconds that other requests wait until the picture is drawn. */
 const PICTURED_WITHIN_MS = 1_000;
 
 /**
@@ -242,7 +247,7 @@ export function createRecordStore(
   const fail = (reason: unknown): void => failed(general, reason);
 
   /**
-   * Return a signal with the latest answer to a question.
+   * Return a signal with the latest answer to a question, or null before the first answer.
    *
    * `ask` runs when the question changes, and again after "Try again". The signal keeps the old
    * answer until the new one arrives. Nothing is requested while the question is null.
@@ -252,7 +257,8 @@ export function createRecordStore(
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ): Signal<Answer<Q, A> | null> => {
     const latest = signal<Answer<Q, A> | null>(null);
-    // Follow the question as JSON text, so that nothing is requested if it changes to an equal one.
+    // Compare questions by their JSON text, so that a new question that equals the old one causes
+    // no request.
     const text = computed(() => JSON.stringify(question.value));
     live(() => {
       attempt.value;
@@ -280,7 +286,10 @@ export function createRecordStore(
     return latest;
   };
 
-  /** Return the answer to the current question, or null while it is not known. */
+  /**
+   * Return a signal with the answer to the current question. The signal is null until this answer
+   * arrives.
+   */
   const currentAnswer = <Q, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
@@ -295,9 +304,9 @@ export function createRecordStore(
   };
 
   /**
-   * Wait until the picture is drawn, but at most `PICTURED_WITHIN_MS`. Requests that wait for this
+   * Wait until the picture is drawn, but at most `PICTURED_WITHIN_MS`, so that less urgent requests
    * do not delay the picture. In a widget that was stored without its kernel, the promise never
-   * resolves.
+   * resolves, because nothing can be requested.
    */
   const pictured = async (over: AbortSignal): Promise<void> => {
     if (source.transport.detached) await new Promise(() => {});
@@ -320,7 +329,8 @@ export function createRecordStore(
   const described = answer(version, (_, signal) => source.describe(signal));
   const number = signal(0);
   const whole = signal<Description | null>(null);
-  // Set a record and the traits that belong to it in one step, so no effect sees only one of them.
+  // Set the description of a record and the traits that belong to this record in one step, so that
+  // no effect sees only one of them.
   live(() => {
     const now = described.value;
     if (now === null) return undefined;
@@ -442,14 +452,18 @@ export function createRecordStore(
     /** Message of the oldest error that is not resolved, or null. */
     error,
     selection,
-    /** Small maps of the layer by head, or null. The first call of `wantMaps` requests them. */
+    /**
+     * Small heat maps of the heads of the layer, by head. They are requested after the first call
+     * of `wantMaps`. Until new maps are loaded, the earlier ones stay, or null.
+     */
     maps: computed(() => maps.value?.answer ?? null),
     wantMaps: () => {
       mapsWanted.value = true;
     },
     /**
-     * Scores that order the heads of the stack, by layer. null if heads are ordered by number, or
-     * until the scores are loaded.
+     * Scores by which the heads of the stack are ordered, by layer. null until the scores are
+     * loaded, and if the heads are ordered by number. This also happens if the stack lacks the
+     * chosen score, or if the order is by pinned tokens and no query is pinned.
      */
     scores,
     /**
@@ -471,7 +485,7 @@ export function createRecordStore(
       const values = follow({ token_scores, token_score_notes, token_score });
       return shownStack.value && tokenEffectsOf(shownStack.value, values);
     }),
-    /** Heads of the layer in display order, without those below the smallest score. */
+    /** Heads of the layer in display order, without the heads that `min_score` excludes. */
     order,
     live,
     fail,
