@@ -1,4 +1,7 @@
-/** Control for the layer: one button per layer if they fit, otherwise a slider. */
+/**
+ * Control for the layer: one button per layer, or a slider for more than `MAX_BUTTONS` layers or if
+ * the buttons need more than two lines.
+ */
 
 import { StepSlider } from "./fields";
 

@@ -28,7 +28,10 @@ export const SCORE_DEFAULTS = {
    * score or pattern.
    */
   order: "number",
-  /** Minimum score of the shown heads, or null. Effects are compared by absolute values. */
+  /**
+   * Minimum score of the shown heads, or null. If the score is an effect, its absolute value is
+   * compared.
+   */
   min_score: null as number | null,
   /** Scores of heads, by name and then by stack. */
   scores: {} as Record<string, Record<string, Scores>>,
@@ -78,7 +81,8 @@ function largestOf(values: readonly (number | null)[]): number {
 
 /**
  * Return the scores that order the heads, if they are effects. Otherwise return the first scores
- * that are effects, or null. Effects have a description or numbers of both signs.
+ * that are effects, or null. Scores are effects if they have a description or numbers of both
+ * signs.
  */
 export function headEffectsOf(
   stack: StackDescription,

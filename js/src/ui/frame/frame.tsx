@@ -281,8 +281,8 @@ function SelectionControls<S extends RecordState>(
 }
 
 /**
- * For a record of two texts, render the field that chooses from which text the shown queries and
- * the shown keys come. Render nothing for other records and in a pane.
+ * Render the field that chooses from which of two texts the shown queries and the shown keys come.
+ * Render nothing in a pane, or if the record does not consist of two texts.
  */
 export function PairControl({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;

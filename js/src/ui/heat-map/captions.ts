@@ -161,7 +161,10 @@ function strongestInLine(viewport: Viewport, side: Side, { values, window }: Lin
   }));
 }
 
-/** Describe the weights of the pinned tokens, if there are any, or else the largest weight. */
+/**
+ * Describe the weight between the pinned tokens, or the strongest weight of the only pinned token.
+ * Without pins, or until their weights are loaded, describe the strongest cell.
+ */
 function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { viewport } = layout;
   const quantity = quantityOf(viewport.stack);
@@ -244,7 +247,7 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
   ].join(" ");
 }
 
-/** Return whether all queries or all keys are visible. */
+/** Return whether all tokens of an axis are visible. */
 function isComplete({ window, tokens }: Axis): boolean {
   return sizeOf(window) === tokens.text.length;
 }
@@ -302,7 +305,7 @@ export function nothingInWords(
   return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
 }
 
-/** Describe what a cell is. Return "" for single weights of which only a part is visible. */
+/** Describe what a cell is. Return "" if each cell is one weight and some tokens are hidden. */
 function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
   const { axes, stack, pooled } = viewport;
   const quantity = quantityOf(stack);

@@ -83,7 +83,10 @@ export interface LayoutInput {
   printed?: boolean;
 }
 
-/** Smallest height of a row, or width of a column, at which a token has a label, in pixels. */
+/**
+ * Smallest height of a query's row, or width of a key's column, at which a token has a label in a
+ * view, in pixels.
+ */
 const MIN_LABEL_STEP = 9;
 const MAX_LABEL = 13;
 const MIN_LABEL = 8.5;
@@ -160,7 +163,7 @@ export function labelOf(text: string, { size, limit }: Labels, bold = false): st
 /**
  * Compute the layout.
  *
- * The position of the cells and the total size depend only on the selection and the width.
+ * In a view, the position of the cells and the total size do not depend on the zoom and the pins.
  * Therefore zooming and pinning do not move the cells below the pointer or the content below the
  * plot.
  */
@@ -174,12 +177,18 @@ export function layOut(input: LayoutInput): Layout {
   const patches = bySide((side) => input.images === true && tokens[side].grids !== undefined);
   const widestOf = (side: Side, size: number, most = limit): number =>
     widest(tokens[side], size, most, patches[side]);
-  /** Return the size of labels of tokens of a size, or null if labels do not fit. */
+  /**
+   * Return the font size of labels of tokens that are `step` pixels large. Return null if labels do
+   * not fit.
+   */
   const fittingSize = (step: number): number | null => {
     if (printed) return step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null;
     return step >= MIN_LABEL_STEP ? sizeOf(step) : null;
   };
-  /** Return the space for the cells beside token labels or beside indices, and the viewport in it. */
+  /**
+   * Return the space for the cells, and the viewport in this space. If `labelled`, labels of tokens
+   * are beside the cells, otherwise indices.
+   */
   const placed = (labelled: boolean) => {
     const queryRoom = labelled ? Math.max(MIN_LEFT, widestOf("query", largest)) : NUMBERS_LEFT;
     const left = GAP + Math.ceil(queryRoom);
@@ -214,7 +223,9 @@ export function layOut(input: LayoutInput): Layout {
   const leans = !narrow && !patches.key;
   // Shorten vertical labels to the height that diagonal labels have.
   const uprightLimit = leans && !printed ? keyLimit * SLANT : keyLimit;
-  /** Return the direction, the maximum length and the height of the labels of keys of a width. */
+  /**
+   * Return the direction, the maximum length and the height of labels of keys that are `step` wide.
+   */
   const keyLabelsAt = (step: number): { slope: Slope; limit: number; above: number } => {
     const size = labelless ? null : fittingSize(step);
     if (size === null) return { slope: "upright", limit: keyLimit, above: NUMBERS_TOP };

@@ -82,7 +82,7 @@ const MIN_NUMBER_ROW = 20;
 const NUMBER_SIZE = 10;
 /** Smallest width and height of a cell in which a minus sign fits, in pixels. */
 const MIN_SIGN_CELL = 9;
-/** Smallest weight whose number is written into its cell. */
+/** Smallest weight whose number is written into its cell. Signed numbers have another limit. */
 const MIN_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
 /** Smallest distance between token indices, in pixels. */
@@ -330,9 +330,9 @@ function labelPosition(
 
 const LIFTED_SIZE = 12;
 /**
- * Sizes along the cells, for cells that are too small for labels, in pixels: the maximum width of
- * the label of a highlighted cell, and the smallest distances from it to another such label and to
- * the centre of a token index.
+ * Limits for the label of a highlighted cell if cells are too small for labels, in pixels: its
+ * maximum width, the smallest gap to the label of the other highlighted cell, and the smallest
+ * distance from its edge to the centre of a token index.
  */
 const LIFTED = {
   query: { limit: 52, apart: 0, beforeIndex: 7 },
@@ -340,8 +340,8 @@ const LIFTED = {
 };
 
 /**
- * Return some token indices, and the tokens of the highlighted cells, for cells that are too small
- * for labels.
+ * Return the labels beside cells that are too small for a label each: some token indices, and the
+ * tokens of the highlighted cells.
  */
 function indexLabels(
   heatMap: HeatMap,
@@ -459,8 +459,8 @@ function leastNumber(heatMap: HeatMap, end: number): number {
 const BEFORE_FIRST_NUMBER = 16;
 
 /**
- * Draw the bars of a pinned token. The weights of a query are standing bars below the cells, and
- * the weights on a key are lying bars beside the cells.
+ * Return the bars of a pinned token. The weights of a query are vertical bars below the cells, and
+ * the weights on a key are horizontal bars beside the cells.
  */
 function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const { layout, palette } = heatMap;
@@ -512,8 +512,8 @@ const HIGHLIGHTED_PATCH_SIZE = 24;
 const STRIP_THICKNESS = 5;
 
 /**
- * Return the picture of a patch as a label whose longer side has `size` pixels. Return null for a
- * token that is not a patch.
+ * Return the picture of a patch as a label whose longer side has `size` pixels. Return null if the
+ * token is not a patch, or if the record has no images.
  *
  * @param frame colour of the frame of a highlighted patch, or null without a frame.
  */

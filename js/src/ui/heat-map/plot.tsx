@@ -55,7 +55,10 @@ const WHEEL_STEP = 40;
 /** Ratio of the distances between two fingers that makes one zoom step. */
 const PINCH_STEP = 1.2;
 
-/** Name the tokens of a row or column: a token with the text of its index, or "queries 8–15". */
+/**
+ * Name the tokens of a row or column: the text of a single token followed by `indexed(index)`, or
+ * "queries 8–15".
+ */
 function tokensInWords(
   { axes }: Viewport,
   side: Side,
@@ -136,7 +139,8 @@ function moveCursor(store: HeatMapStore, by: BySide<number>): void {
 /**
  * Return the keyboard shortcuts and gestures of the heat map.
  *
- * @param choose whether a digit chooses the only head, or adds and removes one of several heads.
+ * @param choose "head" if a digit key chooses the only shown head, "heads" if it adds a head to the
+ *   chosen heads or removes it.
  */
 export function heatMapShortcuts(
   context: ViewContext<HeatMapState>,

@@ -43,14 +43,14 @@ const PRINT_RATIO = 16;
 const MAX_HEIGHT = 640;
 const MAX_HEIGHT_EMBEDDED = 520;
 /**
- * Maximum number of weights at which the bars of a pinned token are requested for hidden tokens,
- * too.
+ * If a pinned token has at most this many weights, all of them are requested, including those at
+ * hidden tokens. The weights of all shown heads count.
  */
 const WHOLE_LINE_VALUES = 50_000;
 
 /**
- * Share of the non-zero cells whose values are at most the end of the scale, for means and for
- * signed numbers.
+ * Share of the non-zero cells whose absolute values are at most the end of the colour scale. It
+ * applies to pooled means and to signed numbers with automatic scaling.
  */
 const COVERED_SHARE = 0.995;
 
@@ -91,8 +91,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
   const viewport = computed(() => layout.value?.viewport ?? null);
 
-  // Requests to a kernel are ordered, because other requests wait for the same kernel. A page
-  // requests only the visible tiles.
+  // A kernel first computes a coarse tile of a large matrix, because exact tiles may take long. A
+  // page requests only the visible tiles.
   const ordered = source.transport.live ? wantedTiles : tilesOf;
   const tileRequests = computed(() => viewport.value && ordered(viewport.value));
   record.answer(tileRequests, (requests, ended) =>
@@ -189,7 +189,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     };
   });
 
-  // The cells do not depend on the pointer. This signal colours them only when they change.
+  // Separate signal for the coloured cells, so that a move of the pointer does not colour them
+  // again.
   const back = computed(() => (base.value ? backMarks(base.value) : []));
 
   const current = computed(() => {
@@ -272,7 +273,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const shownSides = sidesOf(now, side);
       cursor.value = bySide((candidate) => (shownSides.includes(candidate) ? token : null));
     },
-    /** Pin a query, a key or both, or remove the pins of exactly these cells. */
+    /**
+     * Pin a query, a key or both. If the pins are already in the cells of these tokens, remove
+     * them.
+     */
     pin: (tokens: Position) => {
       const now = viewport.peek();
       if (!now) return;
@@ -293,7 +297,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
 /** Traits of the pinned tokens. */
 const PIN = { query: "token", key: "key" } as const;
 
-/** Return both sides if queries and keys are the same tokens, so that row and column are shown. */
+/**
+ * Return both sides if queries and keys are the same tokens. The row and the column of a token are
+ * then shown together.
+ */
 function sidesOf({ stack }: Viewport, side: Side): readonly Side[] {
   return stack.key_tokens === null ? SIDES : [side];
 }
@@ -301,8 +308,8 @@ function sidesOf({ stack }: Viewport, side: Side): readonly Side[] {
 export type HeatMapStore = ReturnType<typeof createHeatMapStore>;
 
 /**
- * Create the image panel of a heat map. The panel shows one map, of the chosen head or of the mean
- * of the chosen heads.
+ * Create the image panel of a heat map. The panel shows one map, of the shown head or of the mean
+ * of all shown heads.
  */
 export function createHeatMapImage(
   context: ViewContext<HeatMapState>,

@@ -11,8 +11,9 @@ import type { Selection } from "../view/record";
 import { type Axis, type BySide, SIDES, type Side, tokensOf, type Viewport } from "./viewport";
 
 /**
- * Rows and columns of a heat map may have different levels, but a tile has one level. It is the
- * smaller level, but at least the larger level minus this number.
+ * Rows and columns of a heat map may have different levels, but a tile has only one. Tiles have the
+ * smaller of the two levels, unless it is below the larger level minus this number. Tiles then have
+ * the larger level minus this number.
  */
 const MAX_FINER_LEVELS = 3;
 
@@ -73,12 +74,15 @@ export interface Grid {
   /** Largest possible weight. */
   maximum: number;
   error: number;
-  /** Number of cells without a value, and whether all cells have values of the requested level. */
+  /**
+   * `missing` is the number of cells without a value. `fine` is true if all cells have values of
+   * the level that was requested.
+   */
   missing: number;
   fine: boolean;
   /**
-   * Largest weight of the tiles, for large matrices. The error of the encoding is relative to this
-   * weight. Undefined if the error is relative to `maximum`.
+   * Largest weight of the tiles of a large matrix, to which the error of their encoding is
+   * relative. Undefined for other matrices, whose error is relative to `maximum`.
    */
   largest?: number;
   /**
@@ -131,7 +135,9 @@ interface Tile extends BySide<number> {
   level: number;
 }
 
-/** Return the finest cached tile that covers a requested tile, or null if there is none. */
+/**
+ * Return the finest cached tile that covers a requested tile, or null if no such tile is cached.
+ */
 function coveringTile(source: Source, viewport: Viewport, requested: TileRequest): Tile | null {
   for (let up = 0; up === 0 || requested.level + up <= wholeLevel(viewport); up++) {
     const [row, column] = [requested.row >> up, requested.column >> up];

@@ -178,7 +178,8 @@ function extentsOf({ axes }: Pick<Viewport, "axes">): BySide<Range> {
 }
 
 /**
- * Return the size of the picture of all tokens, in pixels. Zooming does not enlarge the picture.
+ * Return the size that the picture has if all tokens are visible, in pixels. The picture does not
+ * grow when the reader zooms in.
  */
 export function stageOf(viewport: Pick<Viewport, "axes">, room: BySide<number>): BySide<number> {
   const extents = extentsOf(viewport);

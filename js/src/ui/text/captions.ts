@@ -59,8 +59,8 @@ interface StackTokens {
 }
 
 /**
- * Return the resting tokens of a stack: special tokens and the first token of a text. Heads attend
- * to these tokens when no other key fits.
+ * Return the resting tokens of a stack: special tokens and, if queries and keys are tokens of the
+ * same text, the first token. Heads attend to these tokens when no other key fits.
  */
 export function restingTokens({ stack, queries, keys }: StackTokens) {
   const oneText = stack.key_tokens === null;
@@ -168,7 +168,10 @@ export function writtenAmong(numKeys: number, quantity: Quantity, value: number)
   return (numKeys < 1000 ? written : writtenSmall)(quantity, value);
 }
 
-/** Append to a difference whether it is positive or negative, as a word: "−0.30 (less)". */
+/**
+ * Append to the text of a difference whether it is positive or negative, as a word: "−0.30 (less)".
+ * Other quantities and a difference of 0 are not changed.
+ */
 export function withWay({ name, signed }: Quantity, value: number, number: string): string {
   if (!signed || name !== "difference" || !value) return number;
   return `${number} (${value < 0 ? "less" : "more"})`;

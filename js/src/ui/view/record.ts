@@ -89,7 +89,7 @@ export const RECORD_DEFAULTS = {
   /** Pinned query and pinned key. */
   token: null as number | null,
   key: null as number | null,
-  /** For a record of two texts: the text of the shown queries and the text of the shown keys. */
+  /** Texts of the shown queries and of the shown keys, if the record consists of two texts. */
   pair: "all" as Pair,
   ...SCORE_DEFAULTS,
   /** Roles of heads, by stack. A role names what a head does, as found over a corpus. */

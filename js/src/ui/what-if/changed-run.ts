@@ -20,8 +20,8 @@ import { capital } from "../text/captions";
 import { assign, readIndex, type Signals, same } from "../view/state";
 
 /**
- * Runs whose weights can be shown: the unchanged run ("before"), the changed run ("after") and the
- * difference of both.
+ * Weights that can be shown: those of the unchanged run ("before"), those of the changed run
+ * ("after"), and the difference between them.
  */
 export const RUNS = ["before", "after", "difference"] as const;
 
@@ -55,7 +55,7 @@ export type Change =
   | (ChangeOfHeads & { kind: "HideTokens"; tokens: number })
   | CutChange;
 
-/** Token or class, by number or by text. */
+/** Token of the vocabulary, or class of a classifier, by its number or its text. */
 type AnswerToken = number | string;
 
 /** Name and id of a function of the model's output. Only the kernel has the function. */
@@ -65,8 +65,8 @@ interface AnswerFunction {
 }
 
 /**
- * Defaults of the traits of changed runs. They have the same names in Python. The last three are
- * data of a page. A live view requests these data from the kernel instead.
+ * Defaults of the traits of changed runs. The traits have the same names in Python. The last three
+ * are data of an exported page. A live view requests these data from the kernel instead.
  */
 export const CHANGED_RUN_DEFAULTS = {
   /**
@@ -81,7 +81,10 @@ export const CHANGED_RUN_DEFAULTS = {
   answer: null as AnswerToken | AnswerToken[] | AnswerFunction | null,
   changes: [] as Change[],
   run: "before" as ShownRun,
-  /** Results of lists of changes. */
+  /**
+   * Result of each list of changes that a page contains. `described` has one text per change, and
+   * `sentence` is the answer of the model.
+   */
   outcomes: [] as { changes: Change[]; described: string[]; sentence: string }[],
   known_edges: [] as (EdgeRequest & EdgeHeader)[],
   /**
@@ -96,7 +99,10 @@ export const CHANGED_RUN_DEFAULTS = {
 
 type ChangedRunState = typeof CHANGED_RUN_DEFAULTS;
 
-/** Fields of each kind of change after its stack, layers and heads, in their order. */
+/**
+ * Names of the values of each kind of change in a URL fragment. They follow the kind, the stack,
+ * the layer and the head, in this order.
+ */
 const FIELDS: Record<Change["kind"], readonly string[]> = {
   Ablate: [],
   HideTokens: ["tokens"],
@@ -146,8 +152,8 @@ export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerF
 }
 
 /**
- * Convert the trait `answer` to the field `measured` of a request. A function becomes null, because
- * only the kernel has the function.
+ * Convert the trait `answer` to the field `measured` of a request: a list of tokens, which is empty
+ * for the default of the kernel. A function becomes null, because only the kernel has the function.
  */
 export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | null {
   if (isFunction(answer)) return null;
@@ -159,7 +165,7 @@ interface ShownStack extends StackDescription {
   of?: string;
 }
 
-/** Return the name of the unchanged stack for a stack of any run. */
+/** Return the name that a stack has in the unchanged run, without the number of the record. */
 export function baseName(stack: StackDescription): string {
   return (stack as ShownStack).of ?? withoutNumber(stack.name);
 }
@@ -194,7 +200,10 @@ export function createChangedRun(
   const reasonOf = (reason: unknown): string =>
     reason instanceof Error ? reason.message : String(reason);
 
-  /** Return a signal with the latest reply to a question. Nothing is requested while it is null. */
+  /**
+   * Return a signal with the latest reply to a question. Nothing is requested while the question is
+   * null, or in a page. A change of the record sets the signal to null and asks again.
+   */
   const latestReply = <Q, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
@@ -269,7 +278,8 @@ export function createChangedRun(
 
   /**
    * Stacks of the changed run. Until its weights arrive, these are the stacks of the previous
-   * changed run. null without changes, after an error, or if a page has no run with these changes.
+   * changed run, or null. Also null without changes, after an error, or if a page has no run with
+   * these changes.
    */
   const changedStacks = computed<Stacks | null>(() => {
     const changes = state.changes.value;
@@ -324,7 +334,9 @@ export function createChangedRun(
     latest,
     /** Reply to the current changes and measured answer, or null until it arrives. */
     current: computed(() => (same(latest.value?.question, question.value) ? latest.value : null)),
-    /** Run that is drawn. It remains "before" until the weights of the changed run have arrived. */
+    /**
+     * Run that is drawn: the chosen one, or "before" until weights of a changed run are available.
+     */
     shown,
     /** Whether the weights of a changed run are available. */
     drawable: computed(() => changedStacks.value !== null),

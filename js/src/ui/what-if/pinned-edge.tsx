@@ -50,10 +50,10 @@ function useAnswer<Q, A>(
 }
 
 /**
- * Describe the numbers that follow the weight. Numbers that are missing are replaced by
- * instructions.
+ * Describe the numbers that follow the weight. For a missing number, say that it is loading, that
+ * the page lacks it, or how the reader can get it.
  *
- * @param named name of the measured answer, which is not repeated because the panel shows it.
+ * @param named name of the measured answer that the panel shows. It is not repeated here.
  */
 export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
   const both = "share of the value norm and effect of cutting it:";
@@ -78,7 +78,8 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
  * line of the pinned edge.
  *
  * All of these are below the captions, so they move nothing when they appear. A page has the line
- * only if it contains results of changes.
+ * only if it contains results of changes or numbers of edges. Without controls, the heads are
+ * omitted, and in a live view also the line.
  */
 export function PinnedEdge({ context }: { context: RecordContext }) {
   const { record, common, source } = context;
@@ -117,7 +118,8 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
     const value = matrices[0]?.[0] ?? Number.NaN;
     return `${quantity.name} ${writtenAmong(selection.keys.text.length, quantity, value)}`;
   });
-  // A run of the model may have cut the edge, so ask again after each answer.
+  // The latest run of the model may have measured the effect of cutting this edge, so ask again
+  // after each answer.
   const answered = useAnswer(
     live && runs ? edge : null,
     async (asked, ended) =>

@@ -128,7 +128,8 @@ function Live({ context, selection }: PanelProps) {
         {SUMMARY}
       </summary>
       {open && (
-        // Answers have different lengths. Buttons come first, so answers do not move them.
+        // Answers have different lengths. The buttons are above the answer, so a new answer does
+        // not move them.
         <>
           {answers && <Offers context={context} selection={selection} />}
           {last?.answer && <MeasuredAnswer context={context} outcome={last.answer} />}
