@@ -30,7 +30,7 @@ export function cellMarks(
   const look = fill === null ? { stroke: palette.rule } : { fill };
   const bounds = { x, y, width: cell, height: cell, radius: cell < 14 ? 0 : 2 };
   const marks: Mark[] = [{ kind: "rect", ...bounds, ...look, opacity: dim ? DIM : 1 }];
-  // A letter fits into every cell.
+  // A single letter fits into every cell. Longer signs need a larger cell.
   if (!dim && sign !== "" && (sign.length === 1 || cell >= WITH_NUMBER)) {
     const size = sign.length === 1 ? Math.min(13, cell - 1) : sign.length > 3 ? 9 : 10.5;
     marks.push(textMark(sign, x + cell / 2, y + cell / 2 + 0.5, ink, size, { align: "middle" }));

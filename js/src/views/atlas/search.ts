@@ -124,7 +124,7 @@ export function countMatches(edges: Edges, heads: number, search: Search): Count
   });
 }
 
-/** The 97.5% point of the normal distribution. */
+/** The 97.5% quantile of the standard normal distribution, for a 95% confidence interval. */
 const Z = 1.959964;
 
 /** Return the 95% confidence interval (Wilson, 1927) of the share of matching edges. */

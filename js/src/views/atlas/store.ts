@@ -252,7 +252,9 @@ function cellsByRole(table: Table, entries: readonly RoleEntry[]): ScoredHead[] 
   return cells.sort((a, b) => a.rank - b.rank || (b.score ?? 0) - (a.score ?? 0));
 }
 
-/** Milliseconds between updates of a search result, to which `SHOWN_EVERY_OF_HEAD` is added. */
+/**
+ * Milliseconds between updates of a search result. `SHOWN_EVERY_OF_HEAD` is added for each head.
+ */
 const SHOWN_EVERY = 60;
 /**
  * Milliseconds per head that are added to `SHOWN_EVERY`. Painting all cells takes longer than the

@@ -15,7 +15,7 @@ import type { Source } from "../../client/source";
 const MAX_VALUES = 1 << 18;
 /**
  * Maximum number of weights of a head in which the kernel searches for the query that changed most.
- * A search in as many weights takes some tenths of a second.
+ * A search in this many weights takes some tenths of a second.
  */
 const MAX_COMPUTED = 1 << 24;
 
@@ -24,7 +24,7 @@ export interface Change {
   change: number;
 }
 
-/** Attention that moved in the row of one query. */
+/** Attention of one query that moved between keys. */
 export interface Moved {
   query: number;
   /** Whether `query` was chosen because it changed most. False if it is pinned. */

@@ -20,7 +20,7 @@ export interface ComparedStack {
   differences: (string | null)[];
   /** Total variation distance (mean over queries) of each head from the same head of member 0. */
   distances: (Scores | null)[];
-  /** Upper bound of the distance that rounding alone causes, or null if unknown. */
+  /** Upper bound, for each head, of the distance that rounding alone causes, or null if unknown. */
   rounding: (Scores | null)[];
   /** Number of queries from which distances are estimated, or null if all queries were used. */
   sampled: number | null;

@@ -28,7 +28,10 @@ type DashboardState = HeadState & ModelState & HeatMapState;
 const THREE_COLUMNS = 820;
 /** Minimum width in pixels of a dashboard with two columns below the model view. */
 const TWO_COLUMNS = 620;
-/** Maximum width in pixels at which three columns have the narrow style. */
+/**
+ * Maximum width in pixels at which three columns have the narrow style, with more width for the
+ * head view.
+ */
 const NARROW_COLUMNS = 1050;
 /** Minimum width in pixels at which an exported figure with a given width has two columns. */
 const PRINTED_COLUMNS = 1000;
@@ -41,8 +44,8 @@ const KEYS = [
 const PANES = ["model", "head", "matrix"] as const;
 
 /**
- * Arrangement of the panes: in three columns, in two columns below the model view, in two columns
- * of an exported figure, or one below the other.
+ * Arrangement of the panes: in three columns ("columns"), in two columns below the model view
+ * ("two"), in two columns of an exported figure ("printed"), or one below the other ("stack").
  */
 type Arrangement = "columns" | "two" | "printed" | "stack";
 

@@ -1,4 +1,8 @@
-/** Numbers of the neuron view: products of q and k, shares of dimensions, and colour scales. */
+/**
+ * Numbers of the neuron view: products of q and k, shares of dimensions, and colour scales. A
+ * product is q x k x scale in one dimension, and is drawn as a cell. The share of a dimension is
+ * the absolute value of its product, divided by the sum of these values of a key.
+ */
 
 import { capped } from "../../client/attention";
 import type { Vectors } from "../../client/requests/vectors";
