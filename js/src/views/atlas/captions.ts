@@ -1,6 +1,9 @@
 /**
- * Captions, tooltips and screen reader texts of the atlas. An edge is the weight from one query to
- * one key of a text.
+ * Captions, tooltips and screen reader texts of the atlas.
+ *
+ * An edge is the weight from one query to one key of a text. A role names what a head does, such as
+ * "induction". The baseline of a score is its value for simple attention, such as uniform
+ * attention.
  */
 
 import type { AtlasDescription, AtlasRole, AtlasStack } from "../../client/protocol";

@@ -1,9 +1,10 @@
 /**
  * Colours of heads. Pure functions.
  *
- * Heads are coloured by role or by a number. Roles use the palette of selected heads, whose colours
- * people with any kind of colour vision can distinguish. Each role also has a letter, because
- * colour must not be the only sign. Numbers use the colour scale of weights.
+ * Heads are coloured by role or by a number. A role names what a head does, such as "induction".
+ * Roles use the palette of selected heads, whose colours people with any kind of colour vision can
+ * distinguish. Each role also has a letter, because colour must not be the only sign. Numbers use
+ * the colour scale of weights.
  */
 
 import type { AtlasStack, AtlasStatistic } from "../../client/protocol";

@@ -1,4 +1,7 @@
-/** The chosen head: its roles with their evidence, and all its statistics. */
+/**
+ * The chosen head: its roles with their evidence, and all its statistics. A role names what a head
+ * does, such as "induction".
+ */
 
 import { RoleLetter } from "../../ui/head-grid/head-roles";
 import { capital } from "../../ui/text/captions";

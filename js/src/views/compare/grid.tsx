@@ -1,7 +1,7 @@
 /**
  * Grid of all heads, coloured by distance, with a description of the chosen head beside it. Members
- * are the compared records. The distance of a head is measured from the same head of the first
- * member.
+ * are the compared records. The distance of a head says how much its weights differ from those of
+ * the same head in the first member.
  */
 
 import { useEffect, useRef } from "preact/hooks";

@@ -31,22 +31,22 @@ export interface Moved {
   most: boolean;
   /** Weight that moved: half the sum of the absolute changes of all keys and the sink. */
   total: number;
-  /**
-   * Key that lost the most weight (null if no key lost weight), and key that gained the most (null
-   * if no key gained weight).
-   */
+  /** Key that lost the most weight, or null if no key lost weight. */
   from: Change | null;
+  /** Key that gained the most weight, or null if no key gained weight. */
   to: Change | null;
 }
 
 export interface MovedQuestion {
-  /** Names of the stacks of the first member and of the compared member. */
+  /** Name of the stack of the first member. */
   a: string;
+  /** Name of the stack of the compared member. */
   b: string;
   /** Name of the stack of their difference, or null if the record does not contain it. */
   difference: string | null;
   layer: number;
   head: number;
+  /** Index of the pinned query, or null if no query is pinned. */
   token: number | null;
   numQueries: number;
   numKeys: number;

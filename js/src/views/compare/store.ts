@@ -32,6 +32,7 @@ import {
   missingQueries,
 } from "./state";
 
+/** Pane of the first member ("a"), of the compared member ("b"), or of their difference. */
 export type PaneName = "a" | "b" | "difference";
 
 export type CompareStore = ReturnType<typeof createCompareStore>;
@@ -189,7 +190,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
         member === 0 ? 0 : distanceOf({ ...now, member }, now.layer, now.head).distance,
       );
     }),
-    /** Names of the panes. Each pane is a view of one stack. */
+    /**
+     * Names of the panes. The pane "difference" is missing if the record does not contain the
+     * difference.
+     */
     panes,
     pane,
     /**

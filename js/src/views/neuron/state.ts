@@ -1,4 +1,4 @@
-/** Traits of the neuron view, and the query and head that they select. */
+/** Traits of the neuron view, and the query that they select. */
 
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
