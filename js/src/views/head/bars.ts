@@ -72,8 +72,9 @@ function barColumns(linePlot: LinePlot) {
 type BarColumns = ReturnType<typeof barColumns>;
 
 /**
- * Divide the room beside a column of tokens among the columns of bars. In a vertical layout, bars
- * are horizontal (lying). In a horizontal layout, bars are vertical (standing).
+ * Divide the room beside a column of tokens among the columns of bars, and return their sizes. In a
+ * vertical layout, bars are horizontal (lying). In a horizontal layout, bars are vertical
+ * (standing).
  */
 function divideRoom({ layout, quantity }: LinePlot, column: Column, columns: BarColumns) {
   const { signed } = quantity;

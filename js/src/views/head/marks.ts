@@ -77,7 +77,8 @@ export function backMarks(linePlot: LinePlot): Mark[] {
 }
 
 /**
- * Return the opacity of `backMarks`, which is lower while other lines are highlighted above them.
+ * Return the opacity of the lines of `backMarks`. It is lower while highlighted lines are drawn
+ * above them.
  */
 export function backOpacity(linePlot: LinePlot): number {
   if (hoveredSeries(linePlot).length > 0) return 0.12;
@@ -86,7 +87,10 @@ export function backOpacity(linePlot: LinePlot): number {
   return 0.14;
 }
 
-/** Draw the highlighted lines: of the heads under the pointer, otherwise of the highlighted tokens. */
+/**
+ * Draw the highlighted lines: those of the heads under the pointer, otherwise those of the
+ * highlighted tokens. The line under the pointer is drawn on top.
+ */
 function focusCurves(linePlot: LinePlot): Mark[] {
   const { hoveredLine } = linePlot;
   const focus = focusOf(linePlot);

@@ -158,7 +158,7 @@ export class Texts {
   }
 }
 
-/** Weight from a query to a key of one text. */
+/** Edge: the weight from a query to a key of one text. */
 export interface Edge {
   weight: number;
   /** Number of the text in the corpus. */
