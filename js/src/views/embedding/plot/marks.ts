@@ -109,8 +109,8 @@ function indicesOf({ points }: Cloud, standing: Uint8Array): number[] {
 }
 
 /**
- * Maximum number of points for which all points of the chosen point's text have rings. With more
- * points, none have rings, because the rings would hide them.
+ * If the text of the chosen point has at most this many drawn points, each of these points has a
+ * ring. More rings would hide the points.
  */
 const MAX_RINGS = 800;
 
