@@ -1,6 +1,6 @@
 /**
  * Effects: signed numbers, one per head or per key, that are drawn as bars from a zero line. All
- * bars of a stack have the same scale. All functions are pure.
+ * bars of a stack (a group of attention layers) have the same scale. All functions are pure.
  */
 
 import type { Range, StackDescription } from "../../client/protocol";

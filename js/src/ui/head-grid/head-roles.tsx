@@ -155,7 +155,7 @@ export interface HeadRole {
   label: string;
 }
 
-/** Return the role of a head, or null if the head has none. */
+/** Return the role of a head, or null if the head has none or if the roles are unknown. */
 export function roleOf(
   roles: NamedHeads | null | undefined,
   stack: Pick<StackDescription, "layers">,
@@ -169,7 +169,7 @@ export function roleOf(
 /** Maximum number of heads that a caption names for each role. */
 const MAX_NAMED = 4;
 
-/** Describe which heads have which roles. Return "" if `roles` is null. */
+/** Name the heads of each role. Return "" if `roles` is null. */
 export function rolesInWords(roles: NamedHeads | null, stack: StackDescription): string {
   if (!roles) return "";
   const [kinds, all] = [rolesPresent(roles), countHeads(stack)];

@@ -1,4 +1,8 @@
-/** Captions of a heat map. All functions are pure. */
+/**
+ * Captions of a heat map. A cell covers one or more weights, and is pooled if it shows their mean
+ * or maximum. The pins are the query and the key that the reader has pinned. All functions are
+ * pure.
+ */
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import { topKeys } from "../../client/requests/strongest";

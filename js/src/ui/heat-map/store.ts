@@ -1,4 +1,8 @@
-/** State of a heat map as signals: from the traits to the scene that is drawn. */
+/**
+ * State of a heat map as signals: from the traits to the scene that is drawn. The viewport is the
+ * visible part of the matrix. A tile is a part of the matrix that is loaded with one request. A
+ * line holds the weights of a pinned query or key.
+ */
 
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";

@@ -129,7 +129,7 @@ export async function loadTiles(
   }
 }
 
-/** Cached tile, with its level, its first query and its first key. */
+/** Cached tile: its weights, its level, its first query and its first key. */
 interface Tile extends BySide<number> {
   piece: WeightBlock;
   level: number;

@@ -1,4 +1,7 @@
-/** Visible part of a matrix, and the number of tokens per cell. All functions are pure. */
+/**
+ * Visible part of a matrix, and the number of tokens per cell. A window is a range of visible
+ * tokens. At level n, a cell covers 2^n queries or keys. All functions are pure.
+ */
 
 import type { Pooled, Range, TokenList } from "../../client/protocol";
 import { type Pair, pairOf, pairRange } from "../pairs";

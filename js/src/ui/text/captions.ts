@@ -1,4 +1,7 @@
-/** Text for numbers, tokens and stacks. All views use these functions. */
+/**
+ * Text for numbers, tokens and stacks. All views use these functions. A stack is a group of
+ * attention layers, such as the self-attention of the decoder.
+ */
 
 import type {
   EmbeddedShare,

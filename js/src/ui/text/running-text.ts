@@ -33,8 +33,8 @@ function cut(text: string): string {
 }
 
 /**
- * Return whether the tokens of a vocabulary contain their leading space, shown as "·". Otherwise
- * the tokens do not contain spaces.
+ * Return whether tokens of a vocabulary contain the space before a word, which is shown as "·". In
+ * other vocabularies, no token contains a space.
  */
 export function isDotted(vocabulary: readonly string[]): boolean {
   return vocabulary.some((entry) => entry.startsWith("·"));

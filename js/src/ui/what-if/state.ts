@@ -12,8 +12,8 @@ import { baseName, type Change, type CutChange } from "./changed-run";
 export type Reach = "head" | "layer" | "all";
 
 /**
- * Return the changes that the reader can choose with the pins and the chosen heads. A change that is
- * not possible is null.
+ * Return the changes that the reader can choose with the current pins and heads. A change is null
+ * if a pin that it needs is missing, or if not exactly one head is shown and it needs one.
  */
 export function offeredAt(selection: Selection) {
   const { layer, token, key, heads } = selection;
