@@ -24,8 +24,8 @@ export function largestOf(values: ArrayLike<number>): number {
 const TIE_MARGIN = 1e-3;
 
 /**
- * Return the value of a cell: its pooled positive numbers, or its pooled negative numbers if these
- * are larger in absolute value.
+ * Return the value of a cell: its pooled negative numbers if their absolute value exceeds that of
+ * the pooled positive numbers by more than `TIE_MARGIN`, otherwise its pooled positive numbers.
  *
  * For a live view, `attnviz/record/pooling.py` computes the same. The tests of both modules read
  * `tests/fixtures/tiles.json`.

@@ -63,7 +63,10 @@ interface WeightProperties {
   sampled?: readonly number[] | undefined;
 }
 
-/** Decoded weights, with one matrix for each requested head. */
+/**
+ * Decoded weights. A block has one matrix for each requested head. A tile has one matrix: the mean
+ * of the requested heads.
+ */
 export interface WeightBlock extends WeightProperties {
   /** Matrices in row-major order, with `rows * columns` values each. */
   matrices: Float32Array[];
@@ -76,8 +79,8 @@ export interface HeadMap extends WeightProperties {
   /** Cells in row-major order. */
   values: Float32Array;
   /**
-   * Index in `values` and exact weight of the cell with the largest weight. Undefined if only
-   * rounded weights are known.
+   * Index of the largest cell in `values`, and its weight without the rounding of `values`. Signed
+   * numbers are compared by absolute value. Undefined if only rounded weights are known.
    */
   largest?: [number, number] | undefined;
 }

@@ -34,7 +34,8 @@ export interface Transport {
   /**
    * Send a request.
    *
-   * @param report called with the progress of a long answer, which `connection` then does not have.
+   * @param report called with the progress of a long answer. If it is given, `connection` does not
+   *   contain the progress of this request.
    */
   request<N extends keyof Requests>(
     name: N,

@@ -38,9 +38,11 @@ interface Raster {
   width: number;
   height: number;
   pixels: Uint32Array;
-  /** Left and top edge, in pixels of the mark, and raster pixels per pixel of the mark. */
+  /** Left edge, in the coordinates of the mark. */
   left: number;
+  /** Top edge, in the coordinates of the mark. */
   top: number;
+  /** Number of raster pixels per unit of these coordinates. */
   scale: number;
 }
 

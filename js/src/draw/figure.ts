@@ -17,7 +17,7 @@ export interface Figure {
   title: string;
 }
 
-/** Colours of a figure's texts and lines. */
+/** Colours of a figure: main texts, less important texts, lines and background. */
 interface FigureColors {
   ink: string;
   muted: string;

@@ -23,7 +23,10 @@ export interface RectMark extends Area {
   strokeWidth?: number;
   radius?: number;
   opacity?: number;
-  /** Colours (red, green, blue, opacity) of a gradient from left to right, in place of `fill`. */
+  /**
+   * Colours (red, green, blue, opacity, each 0 to 255) of a gradient from left to right, in place
+   * of `fill`.
+   */
   ramp?: readonly (readonly [number, number, number, number])[];
   meaning?: Meaning;
 }
@@ -73,7 +76,10 @@ export interface ImageMark extends Area {
   opacity?: number;
   /** Whether the image is a photo or drawing, which an SVG contains as pixels, not as shapes. */
   picture?: boolean;
-  /** Colour "#rrggbb" under the image. In an SVG, translucent shapes are blended with it. */
+  /**
+   * Colour "#rrggbb" of the background under the image, which the image does not paint. If an SVG
+   * has the image as shapes, translucent cells are written as opaque cells of the blended colour.
+   */
   ground?: string | undefined;
 }
 
@@ -81,12 +87,11 @@ export interface ImageMark extends Area {
 export const DASHES = [4.5, 3];
 
 /**
- * Many curves of one colour between two columns of tokens. They are stored in typed arrays, because
+ * Many curves of one colour between two lists of tokens. They are stored in typed arrays, because
  * one object per curve would need too much memory and time.
  *
- * The ends of a curve are at right angles to the columns. They are horizontal if the columns are
- * vertical. They are vertical if the columns are horizontal, which means that tokens are in two
- * rows.
+ * If `columns` is "vertical", the lists are two columns, and curves leave them horizontally. If it
+ * is "horizontal", the lists are two rows, and curves leave them vertically.
  */
 export interface CurvesMark {
   kind: "curves";
@@ -110,7 +115,7 @@ export interface CurvesMark {
 /** Functions that draw dots. Marks contain them, so bundles of views without dots do not. */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
-  /** Return SVG elements: one image if the SVG has too many dots for shapes. */
+  /** Return SVG elements: one image if `asPixels` (for many dots), otherwise one shape per dot. */
   write: (mark: DotsMark, asPixels: boolean) => string;
 }
 

@@ -23,13 +23,19 @@ export interface RecordedReply {
    * for a head has its bytes of all planes, one plane after the other.
    */
   data?: string;
-  /** Number of planes, 1 by default. */
+  /**
+   * Number of planes, 1 by default. A plane has similar bytes of all heads side by side, such as
+   * all high bytes, because such bytes compress better.
+   */
   planes?: number;
-  /** Bytes in base64 that the request expects deflated. */
+  /**
+   * Deflated bytes in base64 that are passed on as they are, because the receiver of the reply
+   * inflates them. Used instead of `data`.
+   */
   compressed?: string;
   /**
-   * Largest weight of each head, if the bytes are codes of mean weights. A code c stands for the
-   * weight maximum * ((c - 1) / 254)². Code 0 stands for NaN.
+   * Largest weight of each head, if the data are mean weights with one byte each. A byte c stands
+   * for the weight maximum * ((c - 1) / 254)². Byte 0 stands for NaN.
    */
   maxima?: number[];
 }

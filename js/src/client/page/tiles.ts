@@ -31,11 +31,11 @@ export interface Starts {
 }
 
 /**
- * Pool the mean over some heads. The cells are in row-major order.
+ * Pool the mean of the weights of some heads to cells, in row-major order.
  *
- * In each cell, positive and negative numbers are pooled separately: to their sum divided by the
- * size of the cell, or to the number with the largest absolute value. The cell shows the result
- * with the larger absolute value.
+ * Positive and negative numbers of a cell are pooled separately. With "mean", each kind is pooled to
+ * its sum divided by the size of the cell. With "max", it is pooled to its number with the largest
+ * absolute value. `cellValue` chooses one of the two results.
  */
 export function pooledMean(
   weights: Pick<WeightRows, "add">,

@@ -15,8 +15,8 @@ interface SavedLayer {
   scale: number;
   softcap: number | null;
   /**
-   * Names of entries in `shared`, or null. They are also the prefixes of the names of the arrays of
-   * these entries.
+   * Name of the mask, or of the bias, in `SavedHeader.shared`, or null if the layer has none. The
+   * name of its array begins with this name.
    */
   mask: string | null;
   bias: string | null;

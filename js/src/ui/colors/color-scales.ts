@@ -27,10 +27,12 @@ const WEIGHT_STOPS: Record<ThemeName, readonly number[]> = {
 };
 
 /**
- * Colour stops for the numbers of the embedding plot, from low to high, in equal steps of lightness
- * after matplotlib's "inferno" (van der Walt and Smith 2015). They end where the contrast with the
- * background falls below 3 to 1, because a point is only a few pixels wide. Compared with plasma,
- * viridis and mako, inferno has the longest remaining range for every type of colour vision.
+ * Colour stops for the numbers of the embedding plot, from low to high, in equal steps of lightness.
+ *
+ * They are the colours of matplotlib's "inferno" (van der Walt and Smith 2015) whose contrast with
+ * the background is at least 3 to 1, because a point is only a few pixels wide. The colours that are
+ * left out are at the low end. Compared with plasma, viridis and mako, the remaining colours of
+ * inferno have the longest range for every type of colour vision.
  */
 const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
   light: [

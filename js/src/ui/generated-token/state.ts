@@ -8,7 +8,10 @@
 import type { Prediction, TokenList } from "../../client/protocol";
 import { formatProbability, quoted } from "../text/captions";
 
-/** Chosen token of the answer, and the query whose row shows it. */
+/**
+ * Chosen token of the generated text, and the query whose row of weights the view shows for it: the
+ * query that predicted the token, or the token itself.
+ */
 export interface Cursor {
   /** Pinned query, or null. */
   token: number | null;

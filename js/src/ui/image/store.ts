@@ -74,7 +74,10 @@ export function createImagePanel<S extends RecordState>(
       patchIn(grid, key) !== null || grid.image === ofQuery?.image;
     return Math.max(0, grids.value.findIndex(holds));
   });
-  /** Selection, shown patch grid of its keys, and the same grid of its queries if there is one. */
+  /**
+   * The selection, the shown patch grid among its keys, and the patch grid of the same image among
+   * its queries, or null.
+   */
   const shown = computed(() => {
     const [now, grid] = [selection.value, grids.value[shownGrid.value]];
     return now && grid ? { now, grid, queryGrid: queryGridOf(now, grid) } : null;
