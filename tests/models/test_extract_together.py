@@ -109,7 +109,6 @@ def test_a_process_that_is_forked_during_an_extraction_extracts_the_same_weights
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     inside, forked = threading.Event(), threading.Event()
-    threads = ThreadPoolExecutor(1)
 
     def wait_for_fork(*_: Any) -> None:
         # The other thread waits here, because a fork in the middle of a computation copies the
@@ -119,17 +118,17 @@ def test_a_process_that_is_forked_during_an_extraction_extracts_the_same_weights
             assert forked.wait(60)
 
     hook = dropping.model.layers[0].register_forward_pre_hook(wait_for_fork)
-    other = threads.submit(weights, dropping, 1)
-    assert inside.wait(60)
-    process = context.Process(target=_send, args=(queue, dropping))
-    try:
-        process.start()
-        assert np.array_equal(queue.get(timeout=60), alone)
-        process.join(60)
-        assert process.exitcode == 0
-    finally:
-        process.kill()
-        forked.set()
-    other.result()
+    process = context.Process(target=_send, args=(queue, dropping), daemon=True)
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(weights, dropping, 1)
+        try:
+            assert inside.wait(60)
+            process.start()
+            assert np.array_equal(queue.get(timeout=60), alone)
+            process.join(60)
+            assert process.exitcode == 0
+        finally:
+            forked.set()
+        other.result()
     hook.remove()
     assert state_of([dropping]) == before

@@ -721,8 +721,8 @@ def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
             for layer, _ in group.members
             if isinstance(layer, QueryKeyAttention)
         ]
-        is_short = len(texts[0].queries) * len(texts[0].keys) <= _MAX_JOINED_PAIRS
-        if first.formula is None or len(layers) == 1 or not is_short:
+        is_long = len(texts[0].queries) * len(texts[0].keys) > _MAX_JOINED_PAIRS
+        if len(texts) == 1 and (first.formula is None or len(layers) == 1 or is_long):
             yield first
             continue
         joined = replace(

@@ -526,8 +526,6 @@ class QueryKeyAttention(LayerAttention):
             sinks = self.sinks[list(heads)].float().to(logits.device)[:, None, None]
             with_sinks = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
             return torch.softmax(with_sinks, dim=-1)[..., :-1]
-        if self.mask is None and self.bias is None:
-            return torch.softmax(logits, dim=-1)
         # torch.softmax returns NaN for a row without an allowed key. Replace the NaN by 0.
         is_empty = torch.isneginf(logits.amax(dim=-1))
         return torch.softmax(logits, dim=-1).masked_fill_(is_empty[..., None], 0.0)
