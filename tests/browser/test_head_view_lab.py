@@ -62,6 +62,16 @@ def notebook(lab: JupyterLab, checkpoint_folder: Path) -> Notebook:
     return notebook
 
 
+def test_a_dark_view_in_a_light_notebook_has_placeholders_of_its_theme(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute('view.theme = "dark"')
+    expect(view).to_have_attribute("data-theme", "dark")
+    colour = "(element, part) => getComputedStyle(element, part).color"
+    placeholder = view.get_by_placeholder("Find token").evaluate(colour, "::placeholder")
+    assert placeholder == view.locator(".av-subtitle").evaluate(colour, None)
+    notebook.execute('view.theme = "auto"')
+
+
 def test_traits_change_in_both_directions(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     # A view that is created and is also the value of the cell is shown once.
