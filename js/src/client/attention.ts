@@ -48,8 +48,8 @@ export function capped(product: number, softcap: number | null): number {
  * Compute the logits and weights of a query for all keys.
  *
  * The logit of a key that the mask does not allow is minus infinity. If no key is allowed, all
- * weights are 0. `logSumExp` is computed from all logits and the sink, and is null if there are
- * none. `sinkWeight` is null if the head has no sink.
+ * weights are 0. `logSumExp` is computed from all logits and the sink. It is null if no key is
+ * allowed and the head has no sink. `sinkWeight` is null if the head has no sink.
  */
 export function attentionRow(inputs: RowInputs) {
   const { numKeys, scale, softcap, sink } = inputs;

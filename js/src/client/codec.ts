@@ -1,5 +1,6 @@
 /**
- * Decoding of replies from bytes to float32 numbers.
+ * Decoding of replies from bytes to float32 numbers. In some encodings, one byte stands for a
+ * number. This byte is called a code.
  *
  * `attnviz/server/codec.py` encodes the numbers. The tests of both modules read
  * `tests/fixtures/codec.json`.
@@ -31,8 +32,8 @@ export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array<ArrayBu
 }
 
 /**
- * Return a copy of the bytes of `data`, from which typed arrays can be made. They must start at a
- * multiple of 4 bytes, and a view of a message may start anywhere.
+ * Return a copy of the bytes of `data`, from which typed arrays can be made. An array of 4-byte
+ * numbers must start at a multiple of 4 bytes, but a view of a message may start anywhere.
  */
 export function copiedBuffer(data: ArrayBufferView | ArrayBuffer): ArrayBuffer {
   return asBytes(data).slice().buffer;

@@ -197,8 +197,8 @@ export class KernelChannel implements Transport {
   }
 
   /**
-   * Return the description that was sent with the widget. Return null at later calls, or if the
-   * description belongs to another record.
+   * Return the description that was sent with the widget. Return null if none was sent, if it
+   * belongs to another record, or if an earlier call has returned it.
    */
   #takeDescription(): Reply | null {
     const { record = 0, ...header } = this.#description ?? { record: -1 };

@@ -5,7 +5,7 @@ export class LruCache<V> {
   readonly #entries = new Map<string, { value: V; bytes: number }>();
   #bytes = 0;
 
-  /** @param limit maximum size in bytes. The newest value is kept even if it alone exceeds it. */
+  /** @param limit maximum size in bytes. The newest value is kept even if it alone is larger. */
   constructor(limit: number) {
     this.#limit = limit;
   }

@@ -1,6 +1,7 @@
 /**
- * Pooling of positive and negative numbers to one number, without adding the two kinds. In a sum,
- * they would cancel. Differences of weights have both kinds.
+ * Pooling of positive and negative numbers, such as differences of weights. A cell is a rectangle
+ * of a matrix whose numbers are pooled to one number. Positive and negative numbers of a cell are
+ * pooled separately, because they would cancel in a sum.
  */
 
 /** Return the number with the larger absolute value, or the first if they are equal. */
@@ -36,7 +37,7 @@ export function cellValue(positive: number, negative: number): number {
 
 /**
  * Pool the numbers of a cell. Positive and negative numbers are pooled separately, and `cellValue`
- * chooses one of the results.
+ * chooses one of the results. With "mean", a result is a sum divided by the number of all `values`.
  */
 export function pool(values: ArrayLike<number>, how: "mean" | "max"): number {
   let [positive, negative] = [0, 0];

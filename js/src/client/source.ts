@@ -113,9 +113,10 @@ interface HeadRows {
   error: number;
 }
 
-/** Answers for some heads of a layer, one for each head. */
+/** Heads that each need an answer, and functions that return the answers. */
 interface HeadAnswers<T> {
   heads: readonly number[];
+  /** Return the key by which another caller finds the pending answer for a head. */
   keyOf: (head: number) => string;
   /** Return the cached answer for a head. */
   cached: (head: number) => T | undefined;
@@ -133,8 +134,8 @@ interface Pending<T> {
 }
 
 /**
- * Split a request by heads and, if one head has more than `maxRows` rows, by rows. The heads of a
- * part have at most `maxRows` rows in total, unless a part is one row.
+ * Split a request by heads and, if necessary, by rows. The heads of a part have at most `maxRows`
+ * rows in total, unless a part has only one row of each head.
  *
  * @param combined whether a part must contain all heads, because their rows are combined.
  */
@@ -309,7 +310,8 @@ export class Source {
     pending.callers++;
     const leave = (): void => {
       pending.callers--;
-      // A view that cancels a question often asks the next one at once, and needs the same answer.
+      // A view often cancels a request and at once sends another one that needs the same answer.
+      // Therefore check whether callers remain only after the current code has run.
       queueMicrotask(() => {
         if (pending.callers === 0) pending.cancel();
       });
@@ -363,7 +365,10 @@ export class Source {
     return { ...containing, rows: request.rows, matrix: containing.matrix.subarray(...bounds) };
   }
 
-  /** Cache rows of a head beside its other rows of the same columns, of which the oldest are dropped. */
+  /**
+   * Cache rows of a head. The cache has at most `MAX_RANGES` ranges of rows for the same head and
+   * columns, and the oldest are dropped.
+   */
   #cacheRows(key: string, newest: HeadRows): void {
     const others = (this.#cache.get(key) as HeadRows[] | undefined) ?? [];
     const kept = [newest, ...others].slice(0, MAX_RANGES);
@@ -373,7 +378,8 @@ export class Source {
 
   /**
    * Return the maps of heads of a layer. A map is an attention matrix that is pooled to few cells.
-   * The value of a cell is the largest weight in it, or the number with the largest absolute value.
+   * The value of a cell is the largest weight in it or, for signed numbers, the number with the
+   * largest absolute value.
    *
    * @param onArrival called whenever the maps of some heads have arrived.
    */
@@ -431,7 +437,10 @@ export class Source {
     return this.fetch("tile", request, readBlock, bytesOf, signal);
   }
 
-  /** Return a tile if it is cached. Pass the fields of the request in the order of `tile`. */
+  /**
+   * Return a tile if it is cached. The fields of `request` must have the same order as in the call
+   * of `tile`, because the cache key is the JSON of the request.
+   */
   cachedTile(request: TileRequest): WeightBlock | undefined {
     return this.#cache.get(this.#keyOf("tile", request)) as WeightBlock | undefined;
   }

@@ -43,7 +43,7 @@ export interface Transport {
     signal?: AbortSignal,
     report?: (progress: ReplyProgress) => void,
   ): Promise<Reply>;
-  /** Send every unanswered request again. */
+  /** Send again each request that was sent and has no answer yet. */
   retry?(): void;
   /**
    * Cancel the requests that the kernel has been computing for a while, except those with a

@@ -54,7 +54,10 @@ export interface PageData {
   blocks: EmbeddedRows[];
   /** Form of the embedded weights, and the share of all weights that they cover. */
   embedded?: EmbeddedShare;
-  /** Small maps of all heads. Empty if the page has few weights, because pooling these is fast. */
+  /**
+   * Small maps of all heads, with one entry for each layer. A page with few weights has none, and
+   * neither has a layer with a short text, because pooling their weights is fast.
+   */
   maps: EmbeddedRows[];
   /** Scores of all heads, with one entry for each stack and pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
@@ -83,7 +86,7 @@ export class PageTransport implements Transport {
   readonly #data: PageData;
   readonly #saved: SavedRecord;
   #savedHeader: ReturnType<typeof readHeader> | null = null;
-  /** Layers, inflated when they are first requested. */
+  /** Cache of the weights, small maps and vectors of layers, which are inflated on request. */
   readonly #layers = new LruCache<Promise<{ bytes: number }>>(CACHE_BYTES);
   readonly #handlers: Handlers<RecordRequests> = {
     describe: () => ({ header: this.#description(), data: null }),

@@ -19,8 +19,8 @@ export interface RecordedReply {
   /** Fields that are equal in the headers of all heads, which omit them. */
   common?: object;
   /**
-   * Deflated bytes in base64. Those of all heads have the shape [planes][heads][...], and the reply
-   * for a head has its bytes of all planes, one plane after the other.
+   * Deflated bytes in base64. If `header` is a list, the inflated bytes have the shape
+   * [planes][heads][...]. The reply for a head then has the bytes of this head, plane by plane.
    */
   data?: string;
   /**
@@ -113,7 +113,10 @@ function partOf(
   return own;
 }
 
-/** Decode codes of mean weights. They are of one or more heads, whose maxima are `maxima`. */
+/**
+ * Decode bytes to mean weights (see `RecordedReply.maxima`). `codes` has the bytes of one or more
+ * heads, one head after the other, and `maxima` has one number for each of these heads.
+ */
 function weightsOf(codes: Uint8Array, maxima: readonly number[]): Float32Array<ArrayBuffer> {
   const size = codes.length / maxima.length;
   return Float32Array.from(codes, (code, i) => {

@@ -40,9 +40,9 @@ export interface WeightRows {
 export interface EmbeddedRows extends LayerKey {
   shape: [number, number, number];
   maximum: number;
-  /** Largest remaining weight of a row, for which code 255 stands. */
+  /** Largest remaining weight of a row. The byte 255 stands for it. */
   max_rest: number;
-  /** Whether the codes of weights are signed. */
+  /** Whether the numbers, and the bytes that stand for them, are signed. */
   signed?: boolean;
   /** Largest distance from a query to a later key with a weight that is not 0. */
   reach: number;

@@ -15,8 +15,8 @@ interface SavedLayer {
   scale: number;
   softcap: number | null;
   /**
-   * Name of the mask, or of the bias, in `SavedHeader.shared`, or null if the layer has none. The
-   * name of its array begins with this name.
+   * Names of the mask and of the bias in `SavedHeader.shared`, such as "shared/0". A name is null
+   * if the layer has no mask or no bias. An array of the entry has a name such as "shared/0/bits".
    */
   mask: string | null;
   bias: string | null;
@@ -64,7 +64,10 @@ export interface VectorErrors extends LayerKey {
 /** Queries and keys of a layer. */
 export type LayerVectors = Awaited<ReturnType<typeof readVectors>>;
 
-/** Array of a shape such as [heads or 1, queries or 1, keys]. An axis of length 1 holds for all. */
+/**
+ * Array of a shape such as [heads or 1, queries or 1, keys]. If an axis has length 1, all heads or
+ * all queries have the same values.
+ */
 interface PairArray {
   values: Float32Array | Uint8Array;
   shape: number[];
@@ -205,7 +208,7 @@ function rowStart({ shape }: PairArray, head: number, query: number): number {
   return ((heads > 1 ? head : 0) * queries + (queries > 1 ? query : 0)) * length;
 }
 
-/** Return the weights of a layer. Those of a row are computed when they are first read. */
+/** Return the weights of a layer. The weights of a row are computed when the row is first read. */
 export function computedWeights(vectors: LayerVectors, error: number): WeightRows {
   const { shape, inputs } = vectors;
   const [numHeads, numQueries, numKeys] = shape;

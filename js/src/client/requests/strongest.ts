@@ -63,7 +63,7 @@ function noKeys(numRows: number, k: number): StrongestKeys {
 }
 
 export function readStrongest(reply: Reply): StrongestKeys[] {
-  // A reply from a page contains the result itself.
+  // A page puts the result into the header, without encoding it.
   if (!reply.data) return (reply.header as { matrices: StrongestKeys[] }).matrices;
   const { shape } = reply.header as StrongestHeader;
   const [matrices, rows, k] = shape;
@@ -100,8 +100,8 @@ export function topKeys(
   const sizeAt = (rank: number): number => Math.abs(row[keys[rank] as number] as number);
   for (let key = 0; key < row.length; key++) {
     const size = Math.abs(row[key] as number);
-    // Weights that are exactly 0 are frequent, because of causal masks and because pages store only
-    // strongest keys.
+    // Weights that are exactly 0 are frequent, because of causal masks and because pages with
+    // signed numbers may contain only the weights of the strongest keys.
     if (size === 0 || (keys.length === k && size <= sizeAt(k - 1)) || !isIncluded(key)) continue;
     let rank = keys.length;
     while (rank > 0 && sizeAt(rank - 1) < size) rank--;

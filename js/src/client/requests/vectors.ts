@@ -29,7 +29,7 @@ const NUMBERS_PER_KEY = 4;
 
 /** Decode a reply. @throws Error if the buffer does not fit the number of keys. */
 export function readVectors(reply: Reply, keys: Range): Vectors {
-  // A reply from a page contains the result itself.
+  // A page puts the result into the header, without encoding it.
   if (!reply.data) return reply.header as Vectors;
   const header = reply.header as VectorsHeader;
   const floats = new Float32Array(copiedBuffer(reply.data));
