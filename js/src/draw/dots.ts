@@ -42,7 +42,7 @@ interface Raster {
   left: number;
   /** Top edge, in the coordinates of the mark. */
   top: number;
-  /** Number of raster pixels per unit of these coordinates. */
+  /** Number of raster pixels per unit of the mark's coordinates. */
   scale: number;
 }
 
@@ -209,8 +209,8 @@ export function dotPixels(mark: DotsMark, scale: number) {
 }
 
 /**
- * Number of paths over which the dots of one colour and shape are distributed. Each SVG path paints
- * overlapping dots only once, so a single path would not show the density of dots.
+ * Number of paths over which the dots of one colour, shape and depth step are distributed. Each SVG
+ * path paints overlapping dots only once, so a single path would not show the density of dots.
  */
 const NUM_PATHS = 12;
 
@@ -288,7 +288,8 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
 
 /** Return dots as SVG: as one image if `asPixels`, else as paths. */
 function writeDots(mark: DotsMark, asPixels: boolean): string {
-  // Image pixels per pixel of the SVG. A figure has many small plots, but few large ones.
+  // Image pixels per pixel of the SVG. A figure may have many small plots, so their images have
+  // fewer pixels.
   const scale = mark.area.width < 300 ? 2 : 3;
   const image = asPixels
     ? imageElement({ kind: "image", smooth: true, ...mark.area, ...dotPixels(mark, scale) })

@@ -44,7 +44,9 @@ export function figureScale(request: FigureRequest | undefined): number {
   return isPrinted(request) ? (request?.fontSize ?? DEFAULT_FONT_SIZE) / PRINT_FONT_SIZE : 1;
 }
 
-/** Return the options that a script has set in this page, if any, and use their fonts from now. */
+/**
+ * Return the options that a script has set in this page, if any, and use their fonts from now on.
+ */
 export function figureRequest(): FigureRequest | undefined {
   const request = (globalThis as { attnvizFigure?: FigureRequest }).attnvizFigure;
   if (request?.fonts) [FONTS.text, FONTS.token] = request.fonts;

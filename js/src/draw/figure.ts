@@ -1,4 +1,9 @@
-/** Figures for papers: a picture with captions, legend and colour scale as one list of marks. */
+/**
+ * Figures for papers: a picture with captions, legend and colour scale as one scene.
+ *
+ * Layout pixels are the units in which a figure is composed. In print, `figureScale` converts them
+ * to CSS pixels. For the screen, they are CSS pixels.
+ */
 
 import { measureText } from "./canvas";
 import {

@@ -112,7 +112,10 @@ export interface CurvesMark {
   meaning?: (i: number) => Meaning;
 }
 
-/** Functions that draw dots. Marks contain them, so bundles of views without dots do not. */
+/**
+ * Functions that draw dots. They are part of the mark, so that the bundle of a view without dots
+ * does not contain them.
+ */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
   /** Return SVG elements: one image if `asPixels` (for many dots), otherwise one shape per dot. */
@@ -219,7 +222,8 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: numbe
     const a = from[i] as number;
     const distance = Math.abs(a + ((to[i] as number) - a) * shift - position);
     if (distance > maxDistance) continue;
-    // Prefer strong curves. Among equally strong curves, prefer the nearest.
+    // Prefer opaque curves and near curves. At `maxDistance`, the score of a curve is one third of
+    // its opacity.
     const score = (mark.opacity[i] as number) * (1 - distance / (maxDistance * 1.5));
     if (score > bestScore) {
       best = i;
@@ -230,8 +234,9 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: numbe
 }
 
 /**
- * Return the meaning of the topmost rectangle at (x, y). Without one, return that of the strongest
- * curve within `maxDistance` pixels. Return null if neither exists.
+ * Return the meaning of the topmost rectangle with a meaning at (x, y). If no such rectangle
+ * exists, return the meaning of a curve within `maxDistance` pixels, with a preference for opaque
+ * curves. Return null if no curve is so near.
  */
 export function hitTest(marks: Mark[], x: number, y: number, maxDistance = 4): Meaning | null {
   for (const mark of [...marks].reverse()) {

@@ -86,7 +86,7 @@ function textElement(mark: TextMark): string {
 
 /** Maximum number of cells that an SVG contains as shapes. Editors become slow with more shapes. */
 const MAX_SHAPE_CELLS = 20_000;
-/** An image of at most this many cells is always written as shapes. */
+/** An image of at most this many cells is written as shapes, unless it is a photo or drawing. */
 const MAX_SIMPLE_CELLS = 128;
 /** Maximum number of dots that an SVG contains as shapes. */
 export const MAX_SHAPE_DOTS = 20_000;
@@ -117,7 +117,7 @@ const OVERLAP = 0.4;
 
 /**
  * Return the cells of an image as numbers, with red in the lowest and opacity in the highest byte.
- * If the image has a ground, translucent cells are blended with it.
+ * If the image has a `ground`, translucent cells are blended with this colour.
  */
 function cellsOf({ pixels, ground }: ImageMark): Uint32Array {
   const blended = pixels.slice();
@@ -135,7 +135,7 @@ function cellsOf({ pixels, ground }: ImageMark): Uint32Array {
 
 /**
  * Return an image as shapes, with one shape for each run of equal cells in a row. Editors can
- * change them, and they stay sharp when magnified.
+ * change the shapes, and they stay sharp when magnified.
  */
 function shapeElements(mark: ImageMark): string {
   const { columns, rows } = mark;
