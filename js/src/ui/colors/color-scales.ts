@@ -1,7 +1,8 @@
 /**
  * Colour scales for attention weights, for signed numbers and for the numbers that the embedding
  * plot shows, one per point. This file also chooses the value at which a scale ends. All functions
- * are pure. Along a scale, lightness changes monotonically and in equal steps.
+ * are pure. Along a scale for weights or for numbers of points, lightness changes monotonically and
+ * in equal steps. Along a scale for signed numbers, opacity changes.
  */
 
 import { hexOf, type Palette, rgbOf, type ThemeName } from "./palette";
@@ -97,14 +98,17 @@ export function inkColor(ink: Ink, value: number): string {
 }
 
 /**
- * Return the RGBA colour at a position of a scale, from -1 to 1: the sign sets the hue and the
- * absolute value sets the opacity.
+ * Return the RGBA colour at a position of a scale, from -1 to 1. The absolute value sets the
+ * opacity. If `ink` has one colour per sign, the sign chooses the colour.
  */
 export function inkAt(share: number, ink: Ink, opacityOf = (size: number) => size): Rgba {
   return [...rgbOf(inkColor(ink, share)), 255 * opacityOf(Math.min(1, Math.abs(share)))];
 }
 
-/** Return the colours of a ramp. With signed numbers, its middle stands for 0. */
+/**
+ * Return a function that returns the colour at a position of a ramp, from 0 (left) to 1 (right).
+ * For signed numbers, the middle of the ramp stands for 0.
+ */
 export function rampOf(ink: Ink, opacityOf?: (size: number) => number) {
   const isSigned = typeof ink !== "string";
   return (position: number): Rgba => inkAt(isSigned ? 2 * position - 1 : position, ink, opacityOf);
@@ -167,7 +171,7 @@ export function pixelsOf(
   return pixels;
 }
 
-/** Round up to 0.1, 0.2, 0.25, 0.5 or 1 times a power of ten. */
+/** Round up to 1, 2, 2.5 or 5 times a power of ten. Return 1 if the value is not positive. */
 export function niceMaximum(value: number): number {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
@@ -182,10 +186,16 @@ export function niceMaximum(value: number): number {
  */
 export type Scaling = "auto" | "whole" | "largest";
 
-/** If visible weights are below this share of the largest possible weight, "auto" ends at them. */
+/**
+ * If all visible weights are below this share of the largest possible weight, a scale with "auto"
+ * ends at about the largest visible weight.
+ */
 const SMALL_SHARE = 0.4;
 
-/** Smallest end of a signed scale with "auto", as a share. Tiny numbers must not look large. */
+/**
+ * Smallest end of a signed scale with "auto", as a share of the largest possible number. Without
+ * this limit, tiny numbers would look large.
+ */
 const MIN_END_SHARE = 0.02;
 
 /**
@@ -193,6 +203,9 @@ const MIN_END_SHARE = 0.02;
  *
  * With "auto", the end of a signed scale follows the largest visible number. The largest possible
  * weight is usually 1, but readers do not know the largest possible signed number.
+ *
+ * @param largest largest visible weight, or absolute value of a signed number.
+ * @param maximum largest possible weight, or absolute value of a signed number.
  */
 export function scaleEnd(
   largest: number,

@@ -12,7 +12,10 @@ export type ThemeName = "light" | "dark";
 export interface Palette {
   /** Colours of chosen heads, in the order in which the reader chose the heads. */
   heads: readonly string[];
-  /** Variants of `heads` for text, with a contrast of at least 4.5 to 1, if `heads` have less. */
+  /**
+   * Variants of `heads` for text, with a contrast of at least 4.5 to 1. Null if `heads` are used
+   * for text, too.
+   */
   headTexts: readonly string[] | null;
   /** Colour of text. */
   ink: string;
@@ -117,7 +120,10 @@ export function headsPerColor(count: number): number {
   return Math.max(1, Math.ceil(count / MAX_COLOURS));
 }
 
-/** Return the colour of the chosen head `index` of `count`. Many heads share it with neighbours. */
+/**
+ * Return the colour of the chosen head `index` of `count`. If `count` exceeds `MAX_COLOURS`,
+ * successive heads share a colour.
+ */
 export function headColor(palette: Palette, index: number, count: number): string {
   return palette.heads[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
 }

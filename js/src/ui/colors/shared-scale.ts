@@ -4,8 +4,8 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
 /**
- * Return a function that returns the scale for the plot with the given name. Its `largest` registers
- * the largest number of this plot, and returns the largest number of all plots.
+ * Return a function that returns the scale for the plot with the given name. The scale's function
+ * `largest` registers the largest number of this plot, and returns the largest number of all plots.
  */
 export function createSharedScale() {
   const scaling = signal<Scaling>("auto");

@@ -26,12 +26,15 @@ export function roundedUp(error: number): number {
   return Number((Math.ceil(error / power - 1e-9) * power).toPrecision(1));
 }
 
-/** Return a number of decimals that adds little to the error of a weight. */
+/** Return the number of decimals to which a weight with this error can be rounded. */
 function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
 }
 
-/** Round a weight to the digits that its error justifies: all digits of float32 if it is 0. */
+/**
+ * Round a weight to the digits that its error justifies. If the error is 0, return the shortest
+ * number with the same float32 value.
+ */
 export function roundedTo(value: number, error: number): number {
   return error > 0 ? Number(value.toFixed(decimalsOf(error))) : shortest(value);
 }
@@ -50,7 +53,10 @@ export function shortest(value: number): number {
   return Number(value.toPrecision(9));
 }
 
-/** Return the name of the column with the numbers of a stack: "weight" or "strongest_weight". */
+/**
+ * Return the name of the column with the numbers of a stack, such as "weight" or, if `before` is
+ * "strongest", "strongest_weight".
+ */
 export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
   return `${before} ${measure}`.trim().replaceAll(" ", "_");
 }

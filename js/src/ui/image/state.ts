@@ -93,7 +93,7 @@ export type Focus = Record<Side, number | null>;
 
 /**
  * Request for the weights of a query on all keys (`side` is "query"), or of all queries on a key
- * ("key"). If `side` is null, the mean over all queries is requested.
+ * ("key"). If `side` is null, the mean over all queries is requested, and `token` is not used.
  */
 export interface HeatQuestion {
   stack: string;

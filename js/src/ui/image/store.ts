@@ -47,7 +47,11 @@ interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
   /** Tokens that the view highlights. Tokens that the panel highlights are not included. */
   focus: ReadonlySignal<Focus>;
-  /** Highlight the tokens of a patch in a heat map, or nothing for null. */
+  /**
+   * Highlight in the view the query and the key of the patch under the pointer or at the keyboard
+   * cursor. `tile` is the index of the heat map that contains the patch. null removes the
+   * highlight.
+   */
   point: (pointed: (Focus & Pick<HoveredPatch, "tile">) | null) => void;
   /** Make a token visible in the view before the panel pins it. */
   reveal: (side: "query" | "key", token: number) => void;
@@ -75,8 +79,8 @@ export function createImagePanel<S extends RecordState>(
     return Math.max(0, grids.value.findIndex(holds));
   });
   /**
-   * The selection, the shown patch grid among its keys, and the patch grid of the same image among
-   * its queries, or null.
+   * The selection, the shown patch grid among its keys, and the patch grid among its queries that
+   * has the same image, rows and columns. The last one is null if the queries have no such grid.
    */
   const shown = computed(() => {
     const [now, grid] = [selection.value, grids.value[shownGrid.value]];
@@ -113,7 +117,7 @@ export function createImagePanel<S extends RecordState>(
     const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))));
     const palette = context.palette.value;
     // Values of queries have a frame at the patch of their key. Values of keys have a frame at the
-    // patch of their query, and at the patch of a pinned key.
+    // patch of their query, and at the patch of the key in `focus`.
     const ownGrid = isOfKey ? keyGrid : queryGrid;
     const own = of?.side && ownGrid && patchIn(ownGrid, of.token);
     const ownToken = own ? grid.start + of.token - ownGrid.start : null;
@@ -154,7 +158,10 @@ export function createImagePanel<S extends RecordState>(
   return {
     content,
     drawn,
-    /** Patch that the keyboard cursor starts at: that of the token whose weights are shown. */
+    /**
+     * Return the patch at which the keyboard cursor starts: the patch of the token whose weights
+     * are shown, or the first patch if this token has none.
+     */
     start: () => {
       const now = content.peek();
       const token = now?.frames[1]?.token;

@@ -160,7 +160,7 @@ export function barGroupMarks(group: BarGroup): Mark[] {
   ];
 }
 
-/** Draw the numbers of bars. A number that would overlap that of a longer bar is omitted. */
+/** Draw the numbers of bars. A number is omitted if it would overlap the number of a longer bar. */
 function numbersOf(group: BarGroup): Mark[] {
   const { scale, bars, step, apart, quantity, minProminent, palette } = group;
   const { zero, standing } = scale;

@@ -11,7 +11,7 @@ export interface Hint {
   x: number;
   y: number;
   title: string;
-  /** Lines of text, for example with the colour of a head. Those that are `meant` are emphasized. */
+  /** Lines of text, for example with the colour of a head. Lines with `meant` are emphasized. */
   rows: { text: string; color?: string; meant?: boolean }[];
 }
 
@@ -19,7 +19,7 @@ export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
   /** Identifier "view:stack:layer" of the scene, or null while newer data is loading. */
   drawnId: ReadonlySignal<string | null>;
-  /** Called with `drawnId` after the scene is drawn. */
+  /** Called with `drawnId` after the scene is drawn, and with null while newer data is loading. */
   onDrawn: (drawnId: string | null) => void;
   /** Type of the plot, which screen readers announce before its label. */
   kind: string;
@@ -31,7 +31,9 @@ export interface ScenePlotProps {
   children?: ComponentChildren;
 }
 
-/** Return the position of the pointer in a plot, in pixels, also if the plot is scrolled. */
+/**
+ * Return the position of the pointer in a plot, in pixels, also if the plot is scrolled sideways.
+ */
 export function pointIn(
   plot: HTMLElement | null,
   event: Pick<MouseEvent, "clientX" | "clientY">,
@@ -54,14 +56,14 @@ export function ScenePlot(props: ScenePlotProps) {
     let painted: Mark[] | null = null;
     let shown: Scene | null = null;
     let size = "";
-    // A single effect draws and then calls `onDrawn`, so `onDrawn` is never called before the last
-    // draw call.
+    // A single effect draws and then calls `onDrawn`, so `onDrawn` never reports a scene that is
+    // not completely drawn.
     return effect(() => {
       const scene = props.scene.value;
       const drawnId = props.drawnId.value;
       if (drawnId === null) props.onDrawn(null);
       if (!scene) return;
-      // Newer data is loading, so the current picture stays.
+      // The scene is already drawn, and only `drawnId` has changed.
       if (scene === shown) {
         props.onDrawn(drawnId);
         return;

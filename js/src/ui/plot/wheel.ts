@@ -7,7 +7,8 @@ import { useEffect } from "preact/hooks";
  * Call `zoom` for each wheel or pinch event with Ctrl or Meta over an element. Its first argument is
  * the movement in pixels, which is negative if the wheel zooms in.
  *
- * @param inputs values after whose change the element may be replaced by another one.
+ * @param inputs values with which the element may change. After a change of a value, the current
+ *   element gets the listener.
  */
 export function useZoomWheel(
   element: RefObject<HTMLElement | null>,
