@@ -8,6 +8,7 @@ the same lines apart from comments. Other files are only listed.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,10 +58,9 @@ def code(source: str, suffix: str) -> str:
     if suffix == ".py":
         return code_of_python(source)
     # esbuild removes types. Comparing all lines except comments also detects changes of types.
-    lines = (line.strip() for line in source.splitlines())
-    return minified(source, suffix) + "".join(
-        line for line in lines if not line.startswith(("//", "/*", "*", "{/*"))
-    )
+    without_comments = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
+    lines = (line.strip() for line in without_comments.splitlines())
+    return minified(source, suffix) + "".join(line for line in lines if not line.startswith("//"))
 
 
 def git(*arguments: str) -> str:
