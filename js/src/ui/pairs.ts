@@ -1,4 +1,8 @@
-/** Pairs of texts: from which of two texts the shown queries and keys come. Pure functions. */
+/**
+ * Choice between the texts of a record that consists of two texts, A and B. A pair such as "a-b"
+ * means that only queries of text A and only keys of text B are shown. "all" shows all queries and
+ * keys. All functions are pure.
+ */
 
 import type { Range, TokenList } from "../client/protocol";
 
@@ -6,7 +10,10 @@ export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
 const PAIRS: readonly Pair[] = ["all", "a-a", "a-b", "b-a", "b-b"];
 
-/** Return the names of the two texts: a prompt and its answer, or the sentences A and B. */
+/**
+ * Return the names of the two texts: "prompt" and "answer" if the second text is a generated text
+ * or a target text, else "A" and "B".
+ */
 function namesOf(queries: TokenList | undefined): Record<string, string> {
   return queries?.predictions?.length ? { a: "prompt", b: "answer" } : { a: "A", b: "B" };
 }
@@ -39,7 +46,7 @@ interface Sides {
   keys: TokenList;
 }
 
-/** Return whether both the queries and the keys contain tokens of both texts. */
+/** Return whether the queries as well as the keys contain tokens of both texts. */
 export function hasPair({ queries, keys }: Sides): boolean {
   return [queries, keys].every(({ sequence }) => sequence.includes(0) && sequence.includes(1));
 }
@@ -50,8 +57,8 @@ export function pairOf(sides: Sides, pair: Pair): Pair {
 }
 
 /**
- * Return the range of the query tokens or key tokens that a pair shows. "all" and a text without
- * tokens give the whole range.
+ * Return the range of the query tokens or key tokens that a pair shows. Return the range of all
+ * tokens for "all", or if the text of the pair has no tokens.
  */
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];

@@ -1,16 +1,20 @@
 /**
- * Grid of heads: order and positions of its cells, and its visible part. In a gallery, the heads of
- * all layers are ordered by a score. In other grids, each layer has a row. All functions are pure.
+ * Grid in which a cell shows one head: the order and the positions of its cells, and its visible
+ * part. In a gallery, the heads of all layers are ordered by a score. In other grids, each layer
+ * has a row. All functions are pure.
  */
 
 import type { StackDescription } from "../../client/protocol";
 import { countHeads, headsOf, type Scores } from "../../client/source";
 import { rankOf } from "../effects/effects";
 
-/** Heads to show: the same heads in all layers, or heads by layer. null shows all heads. */
+/**
+ * Heads that a view may show: head numbers for all layers, or head numbers by layer number. In the
+ * second form, a layer that is not listed shows no heads. null allows all heads.
+ */
 export type IncludeHeads = number[] | Record<string, number[]> | null;
 
-/** Number of a head and of its layer. */
+/** Number of a layer in the model, and number of a head in this layer. */
 export interface HeadIndex {
   layer: number;
   head: number;
@@ -21,8 +25,8 @@ export function isSameHead(one: HeadIndex | null, other: HeadIndex | null): bool
 }
 
 /**
- * Head and the score by which it is ordered. The score is null if it is unknown, or if the grid is
- * not ordered by a score.
+ * Head and the score by which it is ordered. The score is null if the head has none, or if the grid
+ * is not ordered by a score.
  */
 export interface ScoredHead extends HeadIndex {
   score: number | null;
@@ -39,8 +43,9 @@ export function offeredHeads(stack: StackDescription, include: IncludeHeads): nu
 }
 
 /**
- * Grid with rows of cells. A cell is null if the layer lacks the head of the column, if the view
- * may not show this head or, in the last row of a gallery, if it is after the last head.
+ * Grid with rows of cells. In a grid with one row per layer, a cell is null if the layer has no
+ * head with the number of the column, or if the view may not show this head. In the last row of a
+ * gallery, the cells after the last head are null.
  */
 export interface HeadGrid {
   stack: string;
@@ -54,7 +59,9 @@ export interface HeadGrid {
   shown: number;
   offered: number;
   all: number;
-  /** Name of the score that orders the cells, or null. */
+  /**
+   * Name of the score that orders the cells of a gallery. null in a grid with one row per layer.
+   */
   score: string | null;
 }
 
@@ -80,8 +87,8 @@ function countsOf(stack: StackDescription, offered: number[][]) {
 
 /**
  * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score. If
- * `minScore` is null, heads without a score come last. Otherwise these heads are dropped, and so
- * are heads below `minScore`.
+ * `minScore` is null, heads without a score come last. Otherwise, heads without a score and heads
+ * whose score (or absolute value) is less than `minScore` are dropped.
  */
 export function rankedCells(
   stack: StackDescription,
@@ -95,11 +102,14 @@ export function rankedCells(
   );
   const value = (cell: ScoredHead): number => rankOf(cell.score, bySize);
   const ranked = cells.filter((cell) => minScore === null || value(cell) >= minScore);
-  // The sort is stable, so equal scores keep the order of the layers.
+  // The sort is stable, so heads with equal scores stay in the order of their layers.
   return ranked.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
 }
 
-/** Return a grid with the cells in the given order, in rows of `perRow`. */
+/**
+ * Return a gallery of `cells` in their order, with `perRow` cells in a row. `score` is the name of
+ * the score that orders them.
+ */
 export function galleryGrid(
   stack: StackDescription,
   offered: number[][],
@@ -128,16 +138,17 @@ export function findCell(grid: HeadGrid, cell: HeadIndex | null): GridPosition |
   return null;
 }
 
-/** Return the column of the cell nearest to a column, or -1 in a row without cells. */
+/** Return the column of the head that is nearest to `column`, or -1 if the row has no heads. */
 function nearest(row: readonly (HeadIndex | null)[], column: number): number {
   const columns = row.flatMap((cell, at) => (cell ? [at] : []));
   return columns.sort((a, b) => Math.abs(a - column) - Math.abs(b - column))[0] ?? -1;
 }
 
 /**
- * Return the position after a move from a cell. A move along a row skips empty cells and stops at
- * the first or last cell. A move to another row goes to the cell of that row that is nearest to the
- * old column.
+ * Return the position after a move from a cell by `rows` and `columns`. A move along a row skips
+ * null cells and stops at the first or last head. A move to another row stops at the first or last
+ * row, and goes to the head nearest to the column. If that row has no heads, the row does not
+ * change.
  */
 export function stepCell(
   grid: HeadGrid,
@@ -161,15 +172,18 @@ export function stepCell(
     : { row, column: nearestColumn };
 }
 
-/** Positions of labels and cells, in pixels. */
+/** Positions of labels and cells in pixels, and the number of columns. */
 export interface GridCells {
-  /** Side of the picture of a cell, and the width of the frame on each side of the picture. */
+  /** `cell` is the side of the picture of a cell. `frame` is the width of the frame around it. */
   cell: number;
   frame: number;
-  /** Distance between the left edges of two adjacent cells, and between their top edges. */
+  /**
+   * `across` is the distance between the left edges of two adjacent cells in a row. `down` is the
+   * distance between the top edges of two adjacent rows.
+   */
   across: number;
   down: number;
-  /** Width of the row labels, and height of the column labels. */
+  /** `left` is the width of the row labels. `top` is the height of the column labels. */
   left: number;
   top: number;
   columns: number;
@@ -185,8 +199,10 @@ export interface GridLayout extends GridCells {
 }
 
 /**
- * Lay out cells in a scroll box of at most `width` by `maxHeight` pixels. If all rows together are
- * higher, the cells are laid out in the width that remains beside a vertical scroll bar.
+ * Lay out cells in a scroll box of at most `width` pixels. If all rows together are higher than
+ * `maxHeight`, the box has this height, and the cells are laid out in the width that remains beside
+ * the vertical scroll bar. Otherwise, the box is as high as the cells and the horizontal scroll
+ * bar, if it has one.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
@@ -213,22 +229,32 @@ export interface GridShape {
   gallery: boolean;
   width: number;
   maxHeight: number;
-  /** Whether the layout is for a figure of a given width or text size, which cannot scroll. */
+  /**
+   * Whether the layout is for an exported figure with a given width or text size. Such a figure
+   * does not scroll, so `maxHeight` is ignored.
+   */
   printed?: boolean;
 }
 
-/** Width in pixels below which row labels are short ("L31"), and widths of the row labels. */
+/**
+ * `SHORT_LABELS` is the width of a grid in pixels below which its row labels are narrow.
+ * `LABEL_WIDTHS` are the widths of row labels. `short` has room for "L31" only, the other two for
+ * "layer 31".
+ */
 const SHORT_LABELS = 480;
 const LABEL_WIDTHS = { long: 64, short: 40, shortInFigure: 50 };
 /** Height in pixels of column labels such as "head 0". */
 const LABEL_HEIGHT = 24;
-/** Pixels at the left and at the top of a gallery, for the frames of its cells. */
+/**
+ * Pixels at the left and at the top of a gallery, which has no labels there, only frames of cells.
+ */
 export const GALLERY_EDGE = 2;
 
 /**
  * Lay out a grid of framed cells with labels in a scroll box.
  *
- * @param cellsIn returns the size and the distances of the cells in the space beside the labels.
+ * @param cellsIn returns the size of the cells and the distances between them (see `GridCells`) for
+ *   the given space, which does not include the labels.
  */
 export function layOutFramed(
   { columns, rows, gallery, width, maxHeight, printed = false }: GridShape,
@@ -255,8 +281,8 @@ export function layOutFramed(
 }
 
 /**
- * Return the label of a column, for example "head 3". If the columns or the row labels are narrow,
- * the label is only the head number.
+ * Return the label of a column, for example "head 3". If the columns are narrow, or if the row
+ * labels are short ("L3"), the label is only the head number.
  */
 export function columnLabel(head: number, layout: GridLayout): string {
   return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
@@ -271,7 +297,7 @@ export function rowLabel(layer: number | undefined, layout: GridLayout): string 
 /**
  * Return 1 if all rows or columns have labels, or 5 if only every fifth has one.
  *
- * @param step distance between two cells, in pixels.
+ * @param step distance between two adjacent rows or columns, in pixels.
  */
 export function labelledEvery(step: number): number {
   return step >= 14 ? 1 : 5;
@@ -281,8 +307,9 @@ export function labelledEvery(step: number): number {
 export const CHUNK = 16;
 
 /**
- * Visible part of a grid: a range of rows and a range of chunks (see `CHUNK`). The end of a range
- * is exclusive.
+ * Part of a grid that is in the document: a range of rows and a range of chunks (see `CHUNK`). It
+ * has the visible cells and, above and below them, at most one row that is hidden. The end of a
+ * range is exclusive.
  */
 export interface Sight {
   rows: [number, number];
@@ -310,11 +337,12 @@ export function sightOf(
 /** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
 /**
- * Return the head at a point, or null if the point is on a label, between two rows, or at a cell
- * without a head.
+ * Return the head at a point, or null if the point is on a label, between two rows, or at a null
+ * cell.
  *
- * @param x, y distance in pixels from the top left corner of the whole grid with its labels, of
- *   which `scroll` pixels are out of sight.
+ * @param scroll pixels by which the scroll box has been scrolled. The labels stay in view.
+ * @param x, y pixels from the top left corner of the whole grid, including the part of the grid
+ *   that has been scrolled out of view.
  */
 export function cellAt(
   grid: HeadGrid,

@@ -1,11 +1,16 @@
 /**
- * Grid of heads of which only the visible part is in the document. Up to `CHUNK` adjacent cells of
- * a row are called a chunk. The pictures of a chunk are painted on one canvas.
+ * Grid in which a cell shows one head. Only the visible part of the grid is in the document. Up to
+ * `CHUNK` adjacent cells of a row are called a chunk. The pictures of a chunk are painted on one
+ * canvas.
+ *
+ * The current head is the head that the rest of the view shows. The cursor marks a head, and the
+ * arrow keys move it.
  */
 
 // biome-ignore-all lint/a11y/useSemanticElements: a table cannot omit its invisible rows.
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus.
-// biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus for its cells.
+// biome-ignore-all lint/a11y/useFocusableInteractive: the grid receives the focus in place of its
+// cells.
 
 import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment, type RefObject } from "preact";
@@ -30,7 +35,10 @@ import {
 } from "./grid";
 import type { HeadGridStore } from "./store";
 
-/** Attributes and content of the element of a cell. The picture of the cell is on a canvas. */
+/**
+ * Attributes and content of the element of a cell. The picture of the cell is not in this element
+ * but on the canvas of its chunk.
+ */
 export interface CellLook {
   /** Label for screen readers. */
   label: string;
@@ -39,7 +47,7 @@ export interface CellLook {
   content?: ComponentChildren;
 }
 
-/** Clicked head, and the size of its cell when it was clicked. */
+/** Clicked head, and the side of its cell's picture in pixels when it was clicked. */
 interface ClickedHead extends HeadIndex {
   cell: number;
 }
@@ -53,12 +61,12 @@ type Cells = readonly (ScoredHead | null)[];
 export interface GridPainting {
   /**
    * Signals whose change may change the pictures. Signals that the component of the view reads can
-   * be omitted, because they render the grid again anyway.
+   * be omitted, because their change renders the grid again anyway.
    */
   follows?: readonly ReadonlySignal<unknown>[];
   /**
-   * Return the data that determines the picture of `cells`. They are painted again if one of the
-   * returned values changes. Data that is not loaded is undefined.
+   * Return the data that determines the picture of `cells`. The cells are painted again if one of
+   * the returned values changes. A value is undefined if it is not loaded yet.
    */
   sources: (cells: Cells) => readonly unknown[];
   /**
@@ -66,14 +74,17 @@ export interface GridPainting {
    * number of device pixels per CSS pixel.
    */
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
-  /** Called after painting. `complete` is true if the data of all visible cells was loaded. */
+  /**
+   * Called each time the grid has been rendered and its loaded pictures painted. `complete` is true
+   * if the data of all visible cells was loaded.
+   */
   onPainted: (complete: boolean) => void;
 }
 
 export interface HeadGridProps {
   store: HeadGridStore;
   label: string;
-  /** Text in the corner, if the labels of the columns are only numbers. */
+  /** Text in the top left corner. It is shown only if the column labels are mere head numbers. */
   corner?: string;
   look: (head: ScoredHead, grid: HeadGrid) => CellLook;
   /** Render content below a cell. `x` is the left edge of the cell's picture, in pixels. */
@@ -83,15 +94,18 @@ export interface HeadGridProps {
   open: (head: HeadIndex) => void;
   /** Called with the head at the cursor after a key has moved the cursor. */
   onMove?: (head: HeadIndex) => void;
-  /** Actions of other keys. They replace the actions that the grid has for the same keys. */
+  /**
+   * Actions of the view's own keys. If the grid has an action for the same key, the action given
+   * here is used.
+   */
   actions?: KeyActions;
-  /** Layer to scroll to if no head is current. */
+  /** Layer to scroll to if there is no current head. */
   layer?: number | undefined;
   /** Value whose change scrolls to the current head again. */
   scrollAgain?: string;
   /**
    * Whether only the current head and the head at the cursor have elements in the document, because
-   * the grid has thousands of cells. The pictures of the other cells are painted, too.
+   * the grid has thousands of cells. The pictures of all visible cells are painted.
    */
   sparse?: boolean;
   children?: ComponentChildren;
@@ -108,7 +122,8 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   const active = store.cursor.value ?? store.current.value;
   const clicked = useRef<ClickedHead | null>(null);
   useScrolling(props, clicked);
-  // The value is a string, so the signal changes only when hidden columns appear or disappear.
+  // Classes for the fades at the edges where columns are hidden. The value is a string, so the grid
+  // is rendered again only if a fade appears or disappears, not with every pixel of scrolling.
   const hidden = useComputed(() => {
     const now = store.layout.value;
     if (!now) return "";
@@ -216,7 +231,10 @@ export function headOfCell(event: Event, id: string): HeadIndex | null {
   return layer === undefined || head === undefined ? null : { layer, head };
 }
 
-/** Return the actions of the keys that move the cursor or open the head at the cursor. */
+/**
+ * Return the actions of all keys: the grid's own, which move the cursor or open the head at the
+ * cursor, and `actions`.
+ */
 function gridActions({ store, open, onMove, actions }: HeadGridProps): KeyActions {
   const layout = store.layout.peek();
   const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
@@ -245,8 +263,8 @@ function gridActions({ store, open, onMove, actions }: HeadGridProps): KeyAction
 }
 
 /**
- * Scroll to the cursor when it moves, to the current head when it changes or, without a current
- * head, to the row of `layer`.
+ * Scroll to the cursor when it moves, and to the current head when it changes. Without a current
+ * head, scroll to the row of `layer`.
  */
 function useScrolling(
   { store, layer, scrollAgain }: HeadGridProps,
@@ -257,8 +275,8 @@ function useScrolling(
   const cursor = store.cursor.value;
   const current = store.current.value;
   const show = (head: HeadIndex | null, acrossToo: boolean): void => {
-    // Do not scroll after a click: the cell stays under the pointer, even if it is only partly
-    // visible.
+    // Do not scroll to a head that was clicked, unless the cells have another size now. Its cell
+    // stays under the pointer, even if the cell is only partly visible.
     if (head && isSameHead(head, clicked.current) && layout?.cell === clicked.current?.cell) return;
     clicked.current = null;
     const at = grid && findCell(grid, head);
@@ -346,7 +364,8 @@ function Row(props: Inner & { row: number }) {
     .map((cell) =>
       props.sparse && !isSameHead(cell, cursor) && !isSameHead(cell, current) ? null : cell,
     );
-  // Assistive technology expects cells in a row, so a row without cells and label gets no role.
+  // Assistive technology expects cells in a row, so a row that has neither cells nor a label gets
+  // no role.
   const empty = !grid.columns && present.every((cell) => cell === null);
   return (
     <div
@@ -414,7 +433,10 @@ function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
   return (cells.length - 1) * across + cell;
 }
 
-/** Delay in milliseconds after which cells are painted although some of their data is missing. */
+/**
+ * Delay in milliseconds after which the loaded cells of a chunk are painted although data of other
+ * cells of the chunk is missing.
+ */
 const INCOMPLETE_DELAY_MS = 120;
 
 /** Paint the canvases of the grid with the data that is loaded. */

@@ -18,14 +18,17 @@ import type { HeadIndex } from "./grid";
 export const BY_ROLE = "role";
 
 /**
- * Roles of the heads of a stack. The arrays are indexed by layer and head. An entry is null if the
- * head has no role.
+ * Roles of the heads of a stack. The arrays are indexed by the index of a layer in the stack and by
+ * head. An entry is null if the head has no role.
  */
 export interface NamedHeads {
   names: (string | null)[][];
   /** Names of the roles with scores, for example "induction 0.98 ± 0.01". */
   labels: (string | null)[][];
-  /** Numbers that order the heads by role. The largest number comes first. */
+  /**
+   * Numbers that order the heads by role, from the largest to the smallest. No other role has a
+   * number between those of two heads with the same role.
+   */
   ranks: (number | null)[][];
 }
 
@@ -33,9 +36,9 @@ export interface NamedHeads {
 export const NO_ROLE = "·";
 
 /**
- * Assign a letter to every name, without using a letter twice. A name gets its first letter that is
- * not assigned yet. If all its letters are assigned, it gets the first free letter of the alphabet,
- * or "?" if none is free.
+ * Assign a letter to every name, without using a letter twice. A name gets its first letter that no
+ * earlier name got. If all its letters are used, it gets the first unused letter of the alphabet,
+ * or "?" if none is left.
  */
 export function signsOf(names: readonly string[]): string[] {
   const usedLetters = new Set<string>();
@@ -49,7 +52,10 @@ export function signsOf(names: readonly string[]): string[] {
   });
 }
 
-/** Role with its letter, the letter's background colour, and the number of its heads. */
+/**
+ * Role with its letter, the background colour of the letter, and the number of heads that have the
+ * role.
+ */
 export interface RoleSign {
   name: string;
   sign: string;
@@ -70,14 +76,14 @@ export function signedRoles<Kind extends { name: string; count: number }>(
   return present.map((kind, index) => ({
     ...kind,
     sign: signs[index] ?? "?",
-    // Roles after the eighth have the same colour and differ only by their letters.
+    // Roles after the eighth all have the neutral colour and differ only by their letters.
     color: index < MAX_COLOURS ? (palette.heads[index] ?? palette.neutral) : palette.neutral,
   }));
 }
 
 /**
- * Return the roles that at least one head has, with the layer index and number of each head. The
- * role with the highest rank comes first.
+ * Return the roles that at least one head has. A head is a pair of the layer's index in the stack
+ * and the head number. The role whose heads have the largest ranks comes first.
  */
 function rolesPresent({ names, ranks }: NamedHeads) {
   const kinds = new Map<string, { name: string; rank: number; heads: [number, number][] }>();
@@ -92,7 +98,10 @@ function rolesPresent({ names, ranks }: NamedHeads) {
   return [...kinds.values()].sort((a, b) => b.rank - a.rank);
 }
 
-/** Return the letters and colours of the roles in a view of one text. */
+/**
+ * Return the roles that at least one head has, with letters and colours. Without roles, the list is
+ * empty.
+ */
 export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSign[] {
   const kinds = roles ? rolesPresent(roles) : [];
   const counts = kinds.map(({ name, heads }) => ({ name, count: heads.length }));
@@ -169,7 +178,10 @@ export function roleOf(
 /** Maximum number of heads that a caption names for each role. */
 const MAX_NAMED = 4;
 
-/** Name the heads of each role. Return "" if `roles` is null. */
+/**
+ * Return a sentence with the roles of a stack and the first heads of each role, or "" if `roles` is
+ * null.
+ */
 export function rolesInWords(roles: NamedHeads | null, stack: StackDescription): string {
   if (!roles) return "";
   const [kinds, all] = [rolesPresent(roles), countHeads(stack)];

@@ -1,4 +1,4 @@
-/** Pixels of the small heat maps of heads, in thumbnails and in the strip of heads. */
+/** Pixels of the small heat maps of heads: of thumbnails, and of the buttons that choose heads. */
 
 import { larger } from "../../client/signs";
 import type { HeadMap } from "../../client/source";
@@ -14,8 +14,8 @@ export function inkOf(weight: number, maximum: number): number {
 }
 
 /**
- * Return the first and the last cell that each pixel shows, if `count` cells are drawn on a line of
- * `pixels` pixels.
+ * Return the first and the last cell that each pixel shows, if a row or column of `count` cells of
+ * a heat map is drawn with `pixels` pixels.
  *
  * If there are at least as many pixels as cells, a pixel shows one cell. Otherwise a pixel shows
  * every cell that it touches, because no cell may be lost.
@@ -29,7 +29,7 @@ function cellsOfPixels(count: number, pixels: number): [number, number][] {
 }
 
 /**
- * Return the RGBA pixels of a head's heat map with `rows` by `columns` pixels. A pixel shows the
+ * Draw a heat map with `rows` by `columns` pixels, and return their RGBA values. A pixel shows the
  * weight with the largest absolute value among its cells.
  */
 export function heatPixels(

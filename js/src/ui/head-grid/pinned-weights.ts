@@ -1,4 +1,7 @@
-/** Weights of all heads at the pinned tokens. The reader can order the heads by these weights. */
+/**
+ * Weight of each head from the pinned query to the pinned key. The reader can order the heads by
+ * these weights.
+ */
 
 import type { Range, StackDescription } from "../../client/protocol";
 import { largestOf } from "../../client/signs";
@@ -7,7 +10,7 @@ import { headsOf, type Scores, type Source } from "../../client/source";
 /** Name of the order of heads by their weight at the pinned tokens. */
 export const BY_PIN = "pinned";
 
-/** Pinned query, and pinned key or null. */
+/** Index of the pinned query token, and of the pinned key token or null if no key is pinned. */
 export interface Pin {
   query: number;
   key: number | null;

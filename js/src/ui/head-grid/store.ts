@@ -23,8 +23,9 @@ export function createHeadGrid(options: {
   layout: ReadonlySignal<GridLayout | null>;
   current: ReadonlySignal<HeadIndex | null>;
   /**
-   * Whether the view highlights the current head. While no cursor is visible, an arrow key then
-   * moves from the current head. Otherwise, the first arrow key only shows the cursor.
+   * Whether the view highlights the current head. If a current head is highlighted, the first arrow
+   * key sets the cursor beside it. If not, the first arrow key only shows the cursor, at the
+   * current head or the first head of the grid.
    */
   highlighted?: boolean;
 }) {
@@ -40,14 +41,14 @@ export function createHeadGrid(options: {
     return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
   };
   return {
-    /** Element of the scroll box, which has the focus. */
+    /** Element of the scroll box. It receives the keyboard focus in place of the cells. */
     box: createRef<HTMLDivElement>(),
     /** Prefix of the element ids of the cells. */
     id: `av-grid-${instances++}`,
     grid,
     layout,
-    // Visible rows and chunks. The signal changes only if other rows or chunks become visible, not
-    // with every pixel of scrolling.
+    // Visible rows and chunks (see `Sight`). The signal changes only if other rows or chunks become
+    // visible, not with every pixel of scrolling.
     sight: computedValue(() =>
       layout.value && grid.value
         ? sightOf(layout.value, grid.value.rows.length, scroll.value)
@@ -58,13 +59,15 @@ export function createHeadGrid(options: {
     current,
     cursor,
     /**
-     * Return the position of the cursor if the grid has it, else that of the current head if the
-     * grid has it, else that of the first cell. Return null without cells.
+     * Return the position of the head at the cursor. If the grid does not show this head, return
+     * the position of the current head or, if the grid does not show that one either, of the first
+     * head. Return null if the grid has no heads.
      */
     position,
     /**
-     * Move the cursor by a number of rows and columns, or only show it if it is not visible and no
-     * head is highlighted. Return the head at the cursor, or null if the grid has no cells.
+     * Move the cursor by a number of rows and columns. If there is no cursor yet and no head is
+     * highlighted, only show the cursor. Return the head at the cursor, or null if the grid has no
+     * heads.
      */
     move: (rows: number, columns: number): HeadIndex | null => {
       const now = grid.peek();

@@ -1,4 +1,4 @@
-/** Texts as running text, and the pane of the selected text. */
+/** Stored tokens of a text, shown as continuous text, and the pane of the selected text. */
 
 import { Fragment } from "preact";
 import { rgbOf } from "../../ui/colors/palette";
@@ -9,7 +9,7 @@ import type { AtlasProps } from "./controls";
 import { edgesIn, namesOf, type StoredToken, storedTokens } from "./stored-tokens";
 
 /**
- * Tokens as running text. An ellipsis stands for tokens that are not stored.
+ * Tokens as continuous text. An ellipsis stands for tokens that are not stored.
  *
  * @param describe returns the tooltip and the style of a token. Without it, the tokens are an
  *   extract, which has no ellipsis before its first token.
@@ -55,7 +55,10 @@ export function Running({
 /** Maximum number of edges that are listed in addition to the selected edge. */
 const MAX_OTHERS = 12;
 
-/** Pane of the selected text, with the other stored edges of the chosen head in this text. */
+/**
+ * Pane of the selected text: its stored tokens, and the stored edges of the chosen head in this
+ * text other than the selected edge.
+ */
 export function TextPane({ context, store }: AtlasProps) {
   const { state } = context;
   const [text, texts, edges] = [state.text.value, store.texts.value, store.edges.value];

@@ -1,7 +1,8 @@
 /**
  * Captions of the neuron view. Pure functions. A product is q × k × scale in one dimension. The
- * share of a dimension is the absolute value of its product, divided by the sum of these values of
- * a key. The highlighted key is the pinned key or, without one, the key with the largest weight.
+ * share of a dimension is the absolute value of its product, divided by the sum of the absolute
+ * values of all products of the same key. The highlighted key is the pinned key or, if no displayed
+ * key is pinned, the displayed key with the largest weight.
  */
 
 import type { Vectors } from "../../client/requests/vectors";
@@ -89,8 +90,8 @@ function stepsInWords({ vectors }: Table, row: Row): string[] {
 
 /**
  * Return the sentence below the view: the weight of the highlighted key, the steps to its logit,
- * and the dimensions with the largest shares. If this key is masked, or if every displayed key is
- * masked and none is pinned, the sentence says only that.
+ * and the dimensions with the largest shares. If the highlighted key is masked, or if there is none
+ * because all displayed keys are masked, the sentence says only this.
  */
 export function sentenceOf(table: Table): string {
   const { selection, vectors, highlighted: row, ranking } = table;
@@ -175,7 +176,7 @@ export function additionOf({ selection, vectors }: Table, { shown, others }: Dim
 
 /**
  * Return the summary for screen readers: the stack, layer, head and query, the strongest weights of
- * the query, and the sentence below the view.
+ * the query and, if a key is highlighted, the sentence below the view.
  */
 export function summaryOf(table: Table): string {
   const { selection, vectors, highlighted } = table;
@@ -210,7 +211,8 @@ function cellInWords({ vectors }: Table, { others, shown }: Dimensions, row: Row
  * Return the tooltip for the part of the picture under the pointer, or null if no tooltip belongs
  * to this part.
  *
- * @param line line of the table under the pointer, or null for the query above the table.
+ * @param line line of the table under the pointer, or null for the query above the table. See
+ *   `Line`.
  * @param cell cell under the pointer, or null outside of the cells.
  */
 export function hintInWords(

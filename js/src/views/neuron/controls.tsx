@@ -15,7 +15,10 @@ import type { NeuronProps } from "./plot";
 import { tokenOf } from "./state";
 import { MAX_KEYS } from "./store";
 
-/** Maximum number of query buttons. If there are more queries, buttons at the ends page to them. */
+/**
+ * Maximum number of query buttons. If there are more queries, a button at each end shows earlier or
+ * later ones.
+ */
 const MAX_TOKENS = 64;
 /** Maximum number of query buttons in a narrow view. */
 const MAX_TOKENS_NARROW = 32;
@@ -27,8 +30,8 @@ function Queries({ context, selection }: Omit<NeuronProps, "store"> & { selectio
   const token = tokenOf(selection, pair);
   const [first, end] = pairRange(queries, pair, "query");
   const box = useRef<HTMLDivElement>(null);
-  // Set when the reader pages through the buttons: `start` is the query of the first button. It
-  // applies only while query `token` is displayed, because the button of a newly chosen query must
+  // Set when the reader pages through the buttons. `start` is the query of the first button. It is
+  // used only while the displayed query is `token`, because the button of a newly chosen query must
   // be visible.
   const paged = useSignal<{ token: number; start: number } | null>(null);
   const numShown = context.width.value < 640 ? MAX_TOKENS_NARROW : MAX_TOKENS;

@@ -39,7 +39,7 @@ export interface LinePosition {
   products: CellRow;
 }
 
-// All sizes are in pixels.
+// All sizes are in pixels, except for those of `EQUATION`.
 /** Minimum width of a cell, because the pointer cannot hit narrower cells. */
 const MIN_CELL = 2.5;
 /** Width of the cells of single dimensions if there is a shared cell. */
@@ -58,13 +58,13 @@ const MAX_BAR = 220;
 const BAR_NUMBER = 50;
 const MAX_TOKEN = 150;
 /**
- * Minimum width of a column of cells beside the tokens. A narrower column is used only if each of
- * its cells is at least `COMFORTABLE_CELL` wide. Otherwise the layout is stacked: the cells are
- * below the tokens.
+ * Minimum width of a table column that has the cells of k or of the products. A narrower column is
+ * used only if each of its cells is at least `COMFORTABLE_CELL` wide and the column at least
+ * `MIN_WORDS` wide. Otherwise the layout is stacked: the cells are below the tokens.
  */
 const MIN_CELL_ROW = 150;
 const COMFORTABLE_CELL = 10;
-/** Minimum width of the heading above a column of cells. */
+/** Minimum width of the heading above a column of cells, and thus of the column. */
 const MIN_WORDS = 120;
 /** Left end of the tokens. */
 export const LEFT = 10;
@@ -117,8 +117,8 @@ function columnsOf({ softcap, has_bias }: Table["vectors"]["header"]) {
  * Lay out a table.
  *
  * @param everyDimension whether every dimension has a cell, even if the picture must then scroll.
- * @param printed whether the layout is for a figure of a given width. Its lines are lower than
- *   those of a view.
+ * @param printed whether the layout is for an exported figure with a given width or text size. Its
+ *   lines are less high than those of a view.
  */
 export function layOut(
   { vectors, rows, selection }: Table,
@@ -159,7 +159,8 @@ export function layOut(
   const height = printed ? 18 : many <= 24 ? 28 : many <= 40 ? 24 : 20;
   const cellHeight = height - (height > 24 ? 8 : 6);
   const query = { x: keysLeft, y: 22, height: cellHeight };
-  // Vertical positions of the line below the query, and of the headings of the table.
+  // `rule` is the vertical position of the rule below the query, and `head` that of the headings of
+  // the table.
   const rule = query.y + cellHeight + 18;
   const head = rule + 24;
   const top = head + 16;
@@ -237,7 +238,10 @@ export interface Hit {
   cell: Cell | null;
 }
 
-/** Return the part of the picture at (x, y), or null if neither the query nor a line is there. */
+/**
+ * Return the part of the picture at (x, y), or null if neither a cell of the query nor a line is
+ * there.
+ */
 export function partAt(layout: Layout, x: number, y: number): Hit | null {
   const { query, lines, other, width } = layout;
   const cellAt = (row: CellRow): Cell | null => {

@@ -52,8 +52,9 @@ function tokenLabel({ layout }: DrawnTable, content: string, bold: boolean): str
 }
 
 /**
- * Draw a row of cells: as rectangles if there are gaps between them, otherwise as the pixels of one
- * image. The larger the absolute value of a number, the more opaque is its cell.
+ * Draw a row of cells, one for each dimension with a separate cell. They are rectangles if there
+ * are gaps between them, otherwise the pixels of one image. The larger the absolute value of a
+ * number, the more opaque is its cell.
  */
 function cellRowMarks(
   { layout, palette, dimensions }: DrawnTable,
@@ -182,7 +183,10 @@ function keyMarks(drawn: DrawnTable, position: LinePosition, row: Row): Mark[] {
 /** Pixels between a key and the rule above it in a stacked layout. */
 const STACKED_RULE = 6;
 
-/** Draw a rule and the word "answer" above the first key that the model generated. */
+/**
+ * Draw a rule and the word "answer" above the first key of the answer, which is the text that the
+ * model generated or that was given as its target.
+ */
 function answerMarks({ layout, palette }: DrawnTable, { y }: LinePosition): Mark[] {
   const above = layout.stacked ? y - STACKED_RULE : y;
   return [
@@ -278,8 +282,8 @@ export function backMarks(drawn: DrawnTable): Mark[] {
 }
 
 /**
- * Outline the dimension under the pointer: its cells in q, in k and in the products. For the cell
- * of all other dimensions, outline only this cell.
+ * Outline the dimension under the pointer: its cells in q, in k and in the products. If the pointer
+ * is at the shared cell of the other dimensions, outline only this cell.
  */
 export function frontMarks({ layout, palette }: DrawnTable, hit: Hit | null): Mark[] {
   if (!hit || hit.cell === null) return [];

@@ -6,8 +6,9 @@ import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view
 /** Traits of the neuron view, named as in Python. */
 export interface NeuronState extends RecordState {
   /**
-   * Whether dimensions are ordered by their share in the products of the highlighted key (the
-   * pinned or the strongest key) instead of by index.
+   * Whether dimensions are ordered by index or, if true, by their share in the products of the
+   * highlighted key. This key is the pinned key or, if no displayed key is pinned, the displayed
+   * key with the largest weight.
    */
   sort_dimensions: boolean;
 }
@@ -15,9 +16,9 @@ export interface NeuronState extends RecordState {
 export const NEURON_DEFAULTS: NeuronState = { ...RECORD_DEFAULTS, sort_dimensions: true };
 
 /**
- * Return the displayed query: the pinned query if there is one, otherwise the last query that is
- * not a special token. If all queries are special tokens, it is the last one. Without a pinned
- * query, `pair` limits the choice to one text of a pair of texts.
+ * Return the displayed query: the pinned query or, without one, the last query that is not a
+ * special token. If all queries are special tokens, it is the last query. Without a pinned query,
+ * only queries of the text that `pair` selects are considered.
  */
 export function tokenOf(selection: Selection, pair: Pair = "all"): number {
   if (selection.token !== null) return selection.token;

@@ -1,4 +1,7 @@
-/** Signals of the neuron view. They compute the drawn scene and its captions from the traits. */
+/**
+ * Signals of the neuron view. They request the vectors for the current traits and compute the drawn
+ * scene and its captions from them.
+ */
 
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
@@ -20,8 +23,9 @@ import { dimensionsOf, tableOf } from "./table";
 export const MAX_KEYS = 64;
 
 /**
- * Window of `MAX_KEYS` keys that the reader chose with the buttons. It is ignored if another stack
- * is shown or another key is pinned.
+ * Window of `MAX_KEYS` keys that the reader chose with the buttons, from the key `start`. `stack`
+ * and `key` are the shown stack and the pinned key at that time. The window is ignored after one of
+ * them has changed.
  */
 interface MovedWindow {
   stack: string;
@@ -30,8 +34,8 @@ interface MovedWindow {
 }
 
 /**
- * Return the window of at most `MAX_KEYS` keys that begins at `start`. If it extends beyond the
- * range in the second argument, it is moved into this range.
+ * Return the window of at most `MAX_KEYS` keys that begins at `start`. If the window extends beyond
+ * the keys from `lower` to `end`, it is moved into this range.
  */
 function windowFrom(start: number, [lower, end]: Range): Range {
   const first = Math.max(lower, Math.min(start, end - MAX_KEYS));
@@ -39,8 +43,8 @@ function windowFrom(start: number, [lower, end]: Range): Range {
 }
 
 /**
- * Return the window of at most `MAX_KEYS` keys with `key` in the middle. If it extends beyond the
- * range `within`, it is moved into this range.
+ * Return the window of at most `MAX_KEYS` keys with `key` in the middle. If the window extends
+ * beyond the range `within`, it is moved into this range.
  */
 function windowAround(key: number, within: Range): Range {
   return windowFrom(key - MAX_KEYS / 2, within);
@@ -48,9 +52,10 @@ function windowAround(key: number, within: Range): Range {
 
 /**
  * Return the request for the vectors of one query and of the keys to display, or null if the record
- * has no vectors of the stack. `within` are the keys that may be displayed: for a pair of texts,
- * those of the chosen text. If `keys` is null, the keys around the query's strongest key are
- * displayed. This key is known only from the reply to a first request.
+ * has no vectors of the stack. In the result, `within` is the range of keys that may be displayed,
+ * which `pair` may limit to one of two texts. `keys` is the range of keys to display. It is null if
+ * the query's strongest key must be displayed, which is known only from the reply to a first
+ * request.
  */
 export function questionOf(selection: Selection, moved: MovedWindow | null, pair: Pair = "all") {
   if (!selection.stack.vectors) return null;

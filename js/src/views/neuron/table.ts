@@ -1,7 +1,8 @@
 /**
  * Numbers of the neuron view: products of q and k, shares of dimensions, and colour scales. A
  * product is q x k x scale in one dimension, and is drawn as a cell. The share of a dimension is
- * the absolute value of its product, divided by the sum of these values of a key.
+ * the absolute value of its product, divided by the sum of the absolute values of all products of
+ * the same key.
  */
 
 import { capped } from "../../client/attention";
@@ -16,13 +17,13 @@ const INSIDE = 0.98;
 
 /**
  * Return the smallest colour scale, from `-limit` to `limit`, that contains the share `INSIDE` of
- * all numbers, and whether other numbers are `beyond` it. The limit is rounded up to two
- * significant digits.
+ * all numbers. `beyond` is true if a number is outside of the scale. The limit is rounded up to two
+ * significant digits. It is 1 if all numbers are 0.
  */
 export function scaleOf(numbers: readonly number[]) {
   const sizes = numbers.map(Math.abs).sort((a, b) => a - b);
   const largest = sizes.at(-1) ?? 0;
-  // If nearly all numbers are 0, the largest number is the limit.
+  // If at least the share `INSIDE` of the numbers is 0, the largest absolute value is the limit.
   const inside = sizes[Math.ceil(INSIDE * sizes.length) - 1] || largest;
   if (inside === 0) return { limit: 1, beyond: false };
   const power = 10 ** (Math.floor(Math.log10(inside)) - 1);
@@ -78,8 +79,8 @@ export function halfError(q: number, k: number, scale: number): number {
 }
 
 /**
- * Compute the displayed numbers from a reply. `selection` is the stack, layer, head and query of
- * the reply, with the tokens of the stack.
+ * Compute the displayed numbers from the reply `vectors`. `selection` is the stack, layer, head and
+ * query that were requested, with the tokens of the stack.
  */
 export function tableOf(vectors: Vectors, selection: Selection & { head: number; token: number }) {
   const rows = rowsOf(vectors);
