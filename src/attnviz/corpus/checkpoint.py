@@ -1,8 +1,8 @@
 """Checkpoints of `head_statistics`: files from which a later call continues.
 
-A checkpoint has the statistics of the texts that were read, a hash of the model's weights, the
-arguments of the call, and fingerprints (checksums) of some texts. A call continues from the
-checkpoint only if its own hash, arguments and fingerprints are equal to those in the checkpoint.
+A checkpoint has the statistics of the texts that were read so far, a hash of the model's weights,
+some arguments of the call, and fingerprints (checksums) of some texts. A later call raises an error
+if the model, one of these arguments, or the fingerprint of a text that was already read differs.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _NUMBERS_PER_PARAMETER = 1024
 def weights_hash(model: torch.nn.Module) -> str:
     """Return a hash of the weights of a model as a string of 16 hexadecimal digits.
 
-    The hash depends on the name, the shape and evenly spaced entries of each parameter. Parameters
-    on the meta device have no entries that could be read.
+    The hash depends on the name, the shape and evenly spaced entries of each parameter. For a
+    parameter on the meta device, which has no values, it depends only on the name and the shape.
     """
     code = hashlib.blake2b(digest_size=8)
     for name, parameter in sorted(model.named_parameters()):
@@ -84,17 +84,20 @@ def _stable_repr(value: Any) -> str:
 class Checkpoint:
     """File to which the totals (the sums over the texts so far) are saved while texts are read.
 
+    Later calls continue from this file.
+
     Parameters
     ----------
     path : path-like
         Path of the file. If the file exists and `resume` is False, FileExistsError is raised.
     arguments : mapping of str to str
-        Arguments of the call, which must be the same in the call that continues.
+        Value of each argument that must be the same in a later call, as a string.
     inputs : callable
-        Function that returns, for the index of a text, a mapping of arguments such as ``"texts"``
-        to the values that belong to this text.
+        Function that takes the index of a text and returns the inputs of this text: the text
+        itself, its columns, its parse and its target. The keys are the names of the arguments of
+        `head_statistics`, such as ``"texts"``.
     count : int
-        Number of texts.
+        Number of all texts of the call, including those that are not read yet.
     resume : bool
         Whether to continue from the file if it exists.
     """
@@ -120,8 +123,9 @@ class Checkpoint:
     def restored(self, new: Totals) -> Totals:
         """Return the totals in the file, or `new` if the file does not exist.
 
-        Raise ValueError if the file is not a checkpoint, or if it belongs to a call with another
-        model, other arguments or other texts. If the file does not exist, write `new` to it.
+        `new` has the settings of this call, but no texts. If the file does not exist, `new` is also
+        written to it. Raise ValueError if the file is not a checkpoint, or if it belongs to a call
+        with another model, other arguments or other texts.
         """
         if not self._path.exists():
             self.save(new)
@@ -132,8 +136,9 @@ class Checkpoint:
                 f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        # If only Ray actors (worker processes) load the model, the hash of its weights is not known
-        # yet. In that case `Totals.plus` compares the hashes when the first result is added.
+        # Compare the hashes of the weights only if both are known. If Ray actors (worker processes)
+        # load the model, the hash of this call is not known yet. In that case `Totals.plus`
+        # compares the hashes when the first result of an actor is added.
         pairs = compared_arguments(totals, new)
         pairs |= {name: (call.get(name), value) for name, value in self._arguments.items()}
         for name, (saved, value) in pairs.items():
@@ -149,8 +154,8 @@ class Checkpoint:
         """Raise ValueError if the inputs of a text have changed since the text was read.
 
         The inputs of a text are the text itself and its columns, parse and target. `saved` maps the
-        indices of some texts to the fingerprints of their inputs. Only these texts are compared. A
-        text that was not read yet may have changed.
+        indices of some texts, as strings, to the fingerprints of their inputs. The error is raised
+        only for texts in `saved` that `totals` already includes: any other text may have changed.
         """
         for index in map(int, saved):
             if not any(start <= index < stop for start, stop in totals.texts):
@@ -172,7 +177,7 @@ class Checkpoint:
             self.save(totals)
 
     def save(self, totals: Totals) -> None:
-        """Save `totals` with the arguments, and with fingerprints of evenly spaced texts."""
+        """Save `totals`, the arguments, and the fingerprints of evenly spaced texts."""
         indices = np.unique(np.linspace(0, self._count - 1, _NUM_FINGERPRINTS).round().astype(int))
         inputs = {str(index): self._fingerprints(index) for index in indices.tolist()}
         write_totals(self._path, totals, {**self._arguments, "inputs": inputs})

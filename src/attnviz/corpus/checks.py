@@ -33,10 +33,11 @@ def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
 
 
 def check_alike(records: Sequence[AttentionRecord], stacks: Sequence[str]) -> None:
-    """Raise ValueError unless all records have the same model, and equal layers in `stacks`.
+    """Raise ValueError unless all records have the same model, and the same layers in `stacks`.
 
-    Layers are equal if they have the same number in the model, the same number of heads and the
-    same size of query vectors (head_dim).
+    `stacks` has the names of the compared stacks. In each of them, all records must have the same
+    layer numbers, and the same number of heads and size of query vectors (head_dim) in each layer.
+    Models are compared by name.
     """
     first = records[0]
     for number, record in enumerate(records):
@@ -70,8 +71,8 @@ def stacks_with_vectors(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of the stacks that have queries and keys in all records, and notes.
 
-    For each stack that is left out, a note says why. Raise ValueError if no
-    stack has queries and keys in all records.
+    For each other stack, a note says why it is left out. Raise ValueError if no stack has queries
+    and keys in all records.
     """
     common, notes = [], []
     for name in dict.fromkeys(name for record in records for name in record.stacks):

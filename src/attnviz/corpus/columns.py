@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.texts import Texts
 from attnviz.record.record import AttentionRecord
 
-#: Names of the built-in colourings of the plot. A column cannot have one of these names.
+#: Names of the built-in colourings of the points. A column cannot have one of these names.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
 #: A pair of strings: the name of a stack, and either "query" or "key".
@@ -31,7 +31,7 @@ Side = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of a column for the points of a stack, which are queries and keys.
+    """Values of a column for the points of a stack: queries and keys that a plot shows.
 
     Attributes
     ----------
@@ -68,11 +68,12 @@ class GivenColumn:
     ) -> NDArray[Any]:
         """Return the values of the column for the given tokens.
 
-        All tokens are queries, or all are keys. `texts` has the index of each token's text, and
-        `positions` the position of each token in its text. `lengths` has the number of queries, or
-        of keys, of each text. If a text has a different number of values, the values of its tokens
-        are unknown (NaN or -1). For example, in cross-attention a text can have one value for each
-        key. Then the values of its queries are unknown.
+        The tokens are either all queries or all keys. `texts` has the index of each token's text,
+        and `positions` the position of each token in its text. `lengths` has, for each text of the
+        corpus, its number of queries if the tokens are queries, and otherwise its number of keys.
+        If a text has another number of values than that, the values of its tokens are unknown (NaN
+        or -1). For example, if a text in cross-attention has one value for each key, the values of
+        its queries are unknown.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -86,7 +87,7 @@ class GivenColumn:
 
 
 def check_column_names(names: Iterable[Any]) -> None:
-    """Raise TypeError or ValueError unless all names are non-empty strings outside `COLORINGS`.
+    """Raise TypeError or ValueError unless all names are non-empty strings not in `COLORINGS`.
 
     Examples
     --------
@@ -104,8 +105,8 @@ def check_column_names(names: Iterable[Any]) -> None:
 
 def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, infinite, or the ``NA`` or ``NaT`` of pandas."""
-    # Compare the name of the type, because pandas may not be installed. `value == NA` is not
-    # possible either: the result is NA.
+    # Recognize NA and NaT by the names of their types, because pandas may not be installed. A
+    # comparison `value == NA` would not help: its result is NA.
     return (
         value is None
         or type(value).__name__ in {"NAType", "NaTType"}
@@ -118,10 +119,11 @@ def checked_entry(
 ) -> Any:
     """Check the entry of a column for one text. Return it as a Python value, or as a list of them.
 
-    Raise TypeError unless all values are strings, numbers, booleans or missing. If the entry is a
-    sequence, raise ValueError unless its length is in `counts`, the possible numbers of tokens. If
-    `counts` is empty, any length is valid. Error messages contain `name`, the name of the column.
-    The message of ValueError also contains `text`, the index of the text, unless it is None.
+    `entry` is one value or a sequence of values. Raise TypeError unless all values are strings,
+    numbers, booleans or missing. `counts` has the valid lengths of a sequence: the numbers of
+    tokens of the text. If a sequence has another length, raise ValueError. If `counts` is empty,
+    any length is valid. Error messages contain `name`, the name of the column. The message of
+    ValueError also contains `text`, the index of the text, if it is given.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in (entry if several else (entry,))]
@@ -192,11 +194,10 @@ class TextColumns:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """Return the name of a class, for a column whose values are indices of classes.
+    """Return the name of the class with the index `value`, or None if the index is invalid.
 
-    `value` is the index, and `classes` has the names of all classes. Return None for an index
-    outside `classes`, such as -1. If `classes` is None, the values of the column are not indices,
-    so return `value` unchanged.
+    `classes` has the names of all classes of the column. An invalid index is, for example, -1. If
+    `classes` is None, the values of the column are not indices, so return `value` unchanged.
     """
     if classes is None or value is None:
         return value
@@ -208,8 +209,9 @@ def read_columns(
 ) -> dict[str, GivenColumn]:
     """Check the argument `columns` of `Corpus`, and return its columns by name.
 
-    `lengths` has two items for each stack: the number of queries of each text, and the number of
-    keys of each text. The result is empty if `columns` is None.
+    `lengths` has two items for each stack: the numbers of queries of all texts, and the numbers of
+    keys of all texts. An entry that is a sequence must have as many values as its text has queries
+    or keys in one of the stacks. The result is empty if `columns` is None.
     """
     counts = [{of_side[text] for of_side in lengths.values()} for text in range(num_texts)]
     checked = _check_columns(columns or {}, counts)
@@ -217,12 +219,12 @@ def read_columns(
 
 
 def _check_columns(columns: Any, counts: Sequence[Collection[int]]) -> dict[str, list[Any]]:
-    """Return the entries of each column as Python values and lists.
+    """Check the columns, and return the entries of each column as Python values and lists.
 
-    Raise TypeError or ValueError unless `columns` is a mapping of valid names to sequences with one
-    entry for each text. An entry that is a sequence has one value for each token. For each text,
-    `counts` has the valid lengths of such a sequence. An empty item of `counts` means that any
-    length is valid.
+    `columns` must be a mapping of valid names to sequences with one entry for each text. Otherwise
+    raise TypeError or ValueError. `counts` has one item for each text: the valid lengths of an
+    entry that is a sequence with one value for each token. If the item is empty, any length is
+    valid.
     """
     if not isinstance(columns, Mapping):
         raise TypeError(
@@ -268,7 +270,7 @@ def _to_python(value: Any) -> Any:
 
 
 def category_codes(values: Sequence[Any]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the index of each value in the sorted distinct strings, and these strings.
+    """Return an index for each value, and the sorted distinct strings to which the indices refer.
 
     Values are converted to strings. The index of a missing value is -1.
 
@@ -284,9 +286,10 @@ def category_codes(values: Sequence[Any]) -> tuple[NDArray[np.int32], tuple[str,
 def _to_column(entries: Sequence[Any]) -> GivenColumn:
     """Convert the values of a column to numbers.
 
-    If any value is a string or a boolean, all values are converted to strings. In this case the
-    numbers are indices into the sorted distinct strings, and missing values become -1. Otherwise
-    all values become floats, and missing values become NaN.
+    `entries` has an entry for each text: one value, or a list with one value for each token. If any
+    value is a string or a boolean, all values are converted to strings, and the numbers are indices
+    into the sorted distinct strings. In this case a missing value becomes -1. Otherwise all values
+    become floats, and a missing value becomes NaN.
     """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     numbers: NDArray[Any]

@@ -1,15 +1,17 @@
 """Edges of many texts, with the tokens near them.
 
-An edge is a pair of a query and a key with their attention weight. Only a limited number of edges
-of each head is kept: those with the largest rank. The rank of an edge (`EdgeColumns.order`) is a
-number that depends only on the edge and a seed. For the strongest edges, it increases with the
-weight. For sampled edges, it is pseudorandom. Therefore the same edges are kept if the texts are
-added in another sequence.
+An edge is a pair of a query and a key with their attention weight. For each head, a limited number
+of strongest edges and of randomly sampled edges is kept. The edges of both kinds are chosen by
+their rank (`EdgeColumns.order`): those with the largest rank are kept. The rank of a strongest edge
+increases with its weight, and the rank of a sampled edge is pseudorandom. A rank depends only on
+the edge and a seed. Therefore the same edges are kept if the texts are added in another sequence.
 
-A token is near an edge if it is at most `WINDOW` tokens before or after the query or the key. A
-system of classes, such as parts of speech, assigns at most one class to each token. The text of a
-token and its classes are stored as integers, which are indices into the distinct strings of all
-texts (`KeptEdges.words`). Views and exported pages use the same integers.
+A stack is the attention of one kind, such as "self" or "cross", in all layers.
+
+A token is near an edge if it is the query or the key, or at most `WINDOW` tokens before or after
+one of them. A system of classes, such as parts of speech, assigns at most one class to each token.
+The text of a token and its classes are stored as codes: integers that are indices into the distinct
+strings of all texts (`KeptEdges.words`). Views and exported pages use the same codes.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from attnviz.analysis.measures import TokenFacts
 #: Number of tokens that are kept before and after the query and the key of an edge.
 WINDOW = 6
 
-# Constants of splitmix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
-# generators".
+# Constants of splitmix64, a generator of pseudorandom numbers: Steele, Lea and Flood 2014, "Fast
+# splittable pseudorandom number generators".
 _STEP, _MIX_1, _MIX_2 = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
@@ -60,12 +62,12 @@ class Edge:
     query, key : int
         Positions of the query and the key in the text.
     query_token, key_token : str
-        Tokens of the query and the key.
+        Texts of the query token and the key token.
     window : list of (int, str)
-        Position and token of each token near the query or the key, in ascending order of position.
-        In cross-attention, tokens near the key only.
+        Position and text of each token near the query or the key, in ascending order of position.
+        In cross-attention, this list has only tokens near the key.
     query_window : list of (int, str)
-        In cross-attention, position and token of each token near the query. In self-attention, the
+        In cross-attention, position and text of each token near the query. In self-attention, the
         same list as `window`.
 
     Examples
@@ -94,7 +96,8 @@ class EdgeColumns:
     order : ndarray of uint64
         Rank of each edge. If a head has too many edges, those with the largest ranks are kept.
     head : ndarray of int32
-        Index of the head among the heads of all layers of the stack.
+        Index of the head. In stored edges, it counts the heads of all layers of the stack. In the
+        result of `StackStatistics.edge_columns`, it counts only the heads of the layer.
     text : ndarray of int64
         Index of the text in the corpus.
     query, key : ndarray of int32
@@ -112,9 +115,9 @@ class EdgeColumns:
 
     @classmethod
     def of(cls, text: Any, *, order: Any, head: Any, query: Any, key: Any, weight: Any) -> Self:
-        """Return edges. Convert the arguments to arrays with the dtypes that this class documents.
+        """Return edges with the given attributes, which are converted to arrays.
 
-        `text` is the index of the text of all edges, or an array with one index for each edge.
+        `text` can also be a single index, if all edges belong to the same text.
         """
         return cls(
             np.asarray(order, np.uint64),
@@ -141,7 +144,10 @@ class EdgeColumns:
         )
 
     def of_heads(self, start: int, stop: int) -> Self:
-        """Return the edges of the heads ``start`` to ``stop - 1``. Edges must be sorted by head."""
+        """Return the edges of the heads ``start`` to ``stop - 1``.
+
+        `self` must be sorted by head.
+        """
         first, last = np.searchsorted(self.head, [start, stop])
         return self[first:last]
 
@@ -153,13 +159,14 @@ class EdgeColumns:
 
 
 def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: int) -> EdgeColumns:
-    """Return up to `max_edges` edges of each head: those with the largest rank, `order`.
+    """Return, of the edges of all `parts`, up to `max_edges` of each head with the largest ranks.
 
-    The result is sorted by head. The edges of a head are sorted by descending rank.
+    The rank is `EdgeColumns.order`. All indices of heads must be below `num_heads`. The result is
+    sorted by head. The edges of a head are sorted by descending rank.
     """
     edges = EdgeColumns.joined(parts)
-    # If edges of a head have equal ranks, which is rare, sort them by text, query and key. Then the
-    # result does not depend on the sequence of the parts.
+    # Edges of a head can have equal ranks, which is rare. Sort these edges by text, query and key,
+    # so that the result does not depend on the sequence of the parts.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))
@@ -178,8 +185,9 @@ class NearTokens:
     position : ndarray of int32
         Position of the token in the text.
     codes : ndarray of int32, (1 + systems, tokens)
-        The first row has the texts of the tokens. Each other row has the classes of one system, and
-        -1 for no class. The numbers in row r are indices into ``KeptEdges.words[r]``.
+        Codes of the tokens. The first row has the code of each token's text. Each other row has the
+        codes of the tokens' classes in one system, and -1 for no class. The codes in row r are
+        indices into ``KeptEdges.words[r]``.
     """
 
     text: NDArray[np.int64]
@@ -188,7 +196,10 @@ class NearTokens:
 
     @classmethod
     def joined(cls, parts: Sequence[NearTokens]) -> Self:
-        """Return the tokens of all `parts`, sorted by text. No text may be in two parts."""
+        """Return the tokens of all `parts`, sorted by text and position.
+
+        Different parts must have tokens of different texts.
+        """
         order = np.argsort(np.concatenate([part.text for part in parts]), kind="stable")
         return cls(
             np.concatenate([part.text for part in parts])[order],
@@ -202,10 +213,14 @@ class NearTokens:
         return self[first:last]
 
     def near(self, texts: NDArray[np.int64], positions: NDArray[np.int32]) -> Self:
-        """Return the tokens that are near `positions[i]` in the text `texts[i]`, for any i."""
+        """Return the tokens that are near one of the given positions.
+
+        Position i is `positions[i]` in the text with the index `texts[i]`.
+        """
         distinct = np.unique(self.text)
-        # Combine text and position in one number for each token. The text is in the upper 32 bits,
-        # so the numbers of two tokens of different texts differ by more than `WINDOW`.
+        # Combine text and position in one number for each token, so that one search finds the near
+        # tokens of all texts. The text is in the upper 32 bits, so the numbers of two tokens of
+        # different texts differ by more than `WINDOW`.
         own, others = (
             (np.searchsorted(distinct, text) << 32) + position
             for text, position in ((self.text, self.position), (texts, positions))
@@ -229,21 +244,22 @@ class NearTokens:
 
 @dataclass(frozen=True, eq=False)
 class KeptEdges:
-    """Edges of all heads of a stack with the tokens near them, of one text or of many texts.
+    """Edges of all heads of a stack, in one or many texts, with the tokens near these edges.
 
     Attributes
     ----------
     num_heads : int
         Number of heads.
     strongest, sampled : EdgeColumns
-        The edges. In the result of `joined`, they are sorted by head, and the edges of a head by
-        descending `order`.
+        Strongest edges and sampled edges. In the result of `joined`, they are sorted by head, and
+        the edges of a head by descending `order`.
     tokens : tuple of NearTokens
-        Tokens near the edges, or all tokens in the result of `of_texts`. The tuple has one item if
-        queries and keys are the same tokens, otherwise one item for queries and one for keys.
+        Tokens near the edges. In the result of `of_texts`, all tokens of the texts. The tuple has
+        one item if queries and keys are the same tokens, and otherwise two: query tokens and key
+        tokens.
     words : tuple of tuple of str
-        Distinct strings, one tuple for each row of `NearTokens.codes`: texts of tokens in the
-        first, and the names of the classes of a system in each of the others.
+        Distinct strings to which the codes refer, one tuple for each row of `NearTokens.codes`. The
+        first tuple has texts of tokens. Each other tuple has the names of the classes of a system.
     max_edges : int
         Maximum number of strongest edges, and of sampled edges, of each head in the result of
         `joined`. 0 in the result of `of_texts`, which has no maximum.
@@ -277,10 +293,10 @@ class KeptEdges:
         *,
         num_heads: int,
     ) -> KeptEdges:
-        """Return the given edges of some texts, with all tokens of these texts.
+        """Return the edges `strongest` and `sampled` of some texts, with all tokens of these texts.
 
-        `sides` has, for the index of each text, one item if queries and keys are the same tokens,
-        otherwise two: the query tokens and the key tokens.
+        `sides` maps the index of each text to its tokens: one item if queries and keys are the same
+        tokens, and otherwise two, the query tokens and the key tokens.
         """
         codes_of: list[dict[str, int]] = []
         by_text = []
@@ -303,15 +319,17 @@ class KeptEdges:
     ) -> KeptEdges:
         """Return the edges of each head with the largest `order`, and the tokens near them.
 
-        `parts` have edges of different texts. The result has at most `max_edges` strongest edges,
-        and as many sampled edges, of each head. Its `words` are the texts of the tokens near the
-        edges, in the order of their first occurrence, and the given `class_names` of each system.
-        Tokens of a class that is not in `class_names` get code -1, no class.
+        Different parts must have edges of different texts. The result has at most `max_edges`
+        strongest edges, and at most `max_edges` sampled edges, of each head. `class_names` has the
+        names of the classes of each system. The attribute `words` of the result has the texts of
+        the tokens near the edges, in the order of their first occurrence, followed by
+        `class_names`. A token whose class is not in `class_names` gets the code -1 (no class).
         """
         num_heads = parts[0].num_heads
         strongest = largest_per_head([part.strongest for part in parts], max_edges, num_heads)
         sampled = largest_per_head([part.sampled for part in parts], max_edges, num_heads)
-        # Give a string the same code in all parts, so that their tokens can be joined.
+        # Give each string the same code in all parts, so that the tokens of the parts can be
+        # joined.
         codes_of: list[dict[str, int]] = [{} for _ in parts[0].words]
         recoded = []
         for part in parts:
@@ -342,11 +360,12 @@ class KeptEdges:
 
     @cached_property
     def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Smallest rank (`order`) among the edges of each head, in two arrays, (heads,).
+        """Smallest rank of a new edge that could be kept, for each head, as two arrays, (heads,).
 
-        The first array is for strongest edges, the second for sampled edges. A new edge with a
-        smaller rank would not be kept. If a head has fewer than `max_edges` edges, any new edge
-        would be kept, and the number is 0. The object must be a result of `joined`.
+        The first array is for strongest edges, the second for sampled edges. A number is the
+        smallest rank (`EdgeColumns.order`) among the edges of the head, or 0 if the head has fewer
+        than `max_edges` edges, so that any new edge would be kept. `self` must be a result of
+        `joined`.
         """
         by_kind = []
         for edges in (self.strongest, self.sampled):
@@ -367,7 +386,7 @@ class KeptEdges:
         )
 
     def edge(self, edges: EdgeColumns, index: int) -> Edge:
-        """Return edge number `index` of `edges`, together with the tokens near it."""
+        """Return the edge `edges[index]` with the tokens near it. Indices start at 0."""
         text, query, key = (int(column[index]) for column in (edges.text, edges.query, edges.key))
         of_query, of_key = self.tokens[0].of_text(text), self.tokens[-1].of_text(text)
         one_text = len(self.tokens) == 1
@@ -399,15 +418,15 @@ class KeptEdges:
 def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
     """Return the codes of `words`, which are texts of tokens or names of classes.
 
-    The result has -1 as an additional last item, so that index -1 (no class) gives code -1 (no
-    class). `codes_of` maps each known word to its code. An unknown word gets the next number as its
-    code and is added to `codes_of`.
+    `codes_of` maps each known word to its code. A new word gets the next number as its code and is
+    added to `codes_of`. The result has -1 as an additional last item. Therefore ``result[i]`` is
+    also correct for a token without a class, whose index i is -1.
     """
     return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
 
 
 def _are_near(positions: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each of `positions` is at most `WINDOW` from one of the positions `others`."""
+    """Whether each of `positions` differs by at most `WINDOW` from one of `others`."""
     if not len(others):
         return np.zeros(len(positions), np.bool_)
     centers = np.unique(others)

@@ -24,18 +24,19 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# Value of `heads` for the root. It is not 0, because 0 is the index of the first word.
+# Index of the head of the root, which depends on no word. It is not 0, because 0 is the index of
+# the first word.
 _ROOT = -1
 
 
 def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
-    """Return the query positions and key positions of the pairs of each relation of a parse.
+    """Return, for each relation of a parse, the query and key positions of its query-key pairs.
 
-    The result has two entries for each relation. The name of both has the prefix `SYNTACTIC`. In
-    the first entry, queries are tokens of the dependent word and keys are tokens of its head. In
-    the second entry, whose name also has the suffix `REVERSED`, queries and keys are swapped. The
-    root depends on no word, so its relation is ignored. Raise TypeError or ValueError if `parse` is
-    invalid or its words do not match `tokens`.
+    `parse` has one of the forms in `_FORMS`. The result has two entries for each relation. One has
+    a name such as "syntactic: nsubj". Its queries are tokens of the dependent word, and its keys
+    are tokens of the head. The other has a name such as "syntactic: nsubj (reversed)", and its
+    queries and keys are swapped. The relation of the root is ignored, because the root depends on
+    no word. Raise TypeError or ValueError if `parse` is invalid or its words do not match `tokens`.
 
     >>> tokens = Tokens.of(["the", " cat", " sat"])
     >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)
@@ -63,9 +64,10 @@ def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
 
 
 def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
-    """Return the words of a parse (or None), the index of each word's head, and the relations.
+    """Return the words of a parse, the index of each word's head, and each word's relation.
 
-    The index is `_ROOT` for the root. Raise TypeError or ValueError if `parse` is invalid.
+    The words are None if the parse has only heads and relations. The index is `_ROOT` for the root.
+    Raise TypeError or ValueError if `parse` is invalid.
     """
     if isinstance(parse, Mapping):
         parse = [parse.get(name) for name in ("words", "heads", "relations")]
@@ -95,9 +97,10 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
 def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
     """Return, for each word of a parse, the positions of its tokens in the text.
 
-    If `words` is None, use the words into which the tokenizer divides the text, and raise
-    ValueError unless their number is `count`. Otherwise, find the characters of each word in the
-    tokens. Raise ValueError unless the words and the tokens have the same sequence of characters.
+    `count` is the number of words of the parse. If `words` is None, use the words of `tokens`,
+    which usually come from the tokenizer, and raise ValueError unless their number is `count`.
+    Otherwise, find the characters of `words` in the tokens, and raise ValueError unless the words
+    and the tokens have the same characters in the same order.
     """
     if words is not None:
         return _by_characters(words, tokens)
@@ -116,9 +119,9 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
 def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
     """Return, for each of `words`, the positions of the tokens with its characters.
 
-    A token that has characters of several words belongs to each of them. Special tokens belong to
-    no word. Spaces, accents and case are ignored. Raise ValueError if the words do not match the
-    tokens.
+    A token that has characters of several words belongs to each of these words. Special tokens
+    belong to no word. Spaces, accents and case are ignored. Raise ValueError unless the words and
+    the tokens have the same characters in the same order.
     """
     letters = "".join(_normalize(word) for word in words)
     owner = [number for number, word in enumerate(words) for _ in _normalize(word)]
@@ -142,7 +145,9 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
 
 
 def _normalize(text: str) -> str:
-    """Convert `text` to lower case, and remove spaces and accents, as some tokenizers do.
+    """Convert `text` to lower case, and remove spaces and accents.
+
+    Then words match the tokens of a tokenizer that changes case, spaces or accents.
 
     The character "·" is also removed, because it stands for a space in the text of a token.
     """

@@ -1,10 +1,10 @@
 """Points: a sample of the queries and keys of the tokens in a corpus, for a plot.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. Each stack has its
-own points.
+own points, which are the same for all of its heads.
 
-Usually, either all tokens of a text are in the sample, or none of them. `sampled_points` describes
-the exception.
+Either all tokens of a text are in the sample, or none of them. The only exception is a sample of
+some tokens of a single text that is too long (`sampled_points`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-# If this number of texts in succession did not fit, further texts will probably not fit either, so
-# `ChosenTexts.enough` is True.
+# Number of successive texts that did not fit, after which `ChosenTexts.enough` is True: further
+# texts will probably not fit either.
 _MAX_MISFITS = 3
-#: Smallest allowed number of points: one query and one key.
+#: Smallest allowed value of `max_points`: one query and one key.
 MIN_POINTS = 2
 
 Positions = NDArray[np.int32]
@@ -30,7 +30,7 @@ Positions = NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Queries and keys of a corpus that a plot shows. All heads of a stack have the same points.
+    """Queries and keys of the tokens in a sample, which a plot shows as points.
 
     Points are numbered: first all queries (``0`` to ``num_queries - 1``), then all keys. Queries
     are sorted by text and position, and so are keys. In self-attention, the queries and keys belong
@@ -44,9 +44,10 @@ class Points:
     key_text, key_position : ndarray of int32, (num_keys,)
         Index of the text of each key, and its position in the text.
     total_points : int
-        Number of queries and keys of all texts, including those that are not points.
+        Number of queries and keys of all texts, including queries and keys that are not points.
     whole : bool
-        Whether every text with points has all of its queries and keys as points.
+        Whether every text with points has all of its queries and keys as points. False only if the
+        points are a sample of the tokens of one text.
 
     Examples
     --------
@@ -83,11 +84,11 @@ class Points:
         return tuple(np.union1d(self.query_text, self.key_text).tolist())
 
     def queries_of(self, text: int) -> slice:
-        """Return the slice of all queries that belong to `text`. It is empty if there are none."""
+        """Return the slice of the queries of `text` in `query_text`, which can be empty."""
         return _slice_of(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
-        """Return the slice of all keys that belong to `text`. It is empty if there are none."""
+        """Return the slice of the keys of `text` in `key_text`, which can be empty."""
         return _slice_of(self.key_text, text)
 
 
@@ -95,8 +96,9 @@ class Points:
 class ChosenTexts:
     """Choice of texts with at most `max_points` points in total. Texts are added one by one.
 
-    A text fits if it and the texts that are already chosen have at most `max_points` points
-    together. The first text is always chosen, even if it alone has more points.
+    The points of a text are its queries and keys. A text fits if it and the texts that are already
+    chosen have at most `max_points` points together. The first text is always chosen, even if it
+    alone has more points.
 
     Attributes
     ----------
@@ -120,7 +122,7 @@ class ChosenTexts:
     misfits: int = 0
 
     def add(self, num_points: int) -> bool:
-        """Choose a text with this number of points if it fits, or if no text was chosen before.
+        """Choose a text with `num_points` points if it fits, or if no text was chosen before.
 
         Return whether the text was chosen.
         """
@@ -148,11 +150,11 @@ def sampled_points(
     """Choose at most `max_points` queries and keys of a corpus as points.
 
     `query_counts` and `key_counts` have the number of queries and of keys of each text. Texts are
-    visited in random order. If the queries and keys of a text do not exceed the remaining number of
-    points, all of them are chosen. Otherwise the text is skipped. Whole texts are chosen because a
-    plot of queries should also show the keys to which they attend. If the first text in the random
-    order alone exceeds `max_points`, a random sample of its tokens is chosen, and all other texts
-    are ignored.
+    visited in random order. All queries and keys of a text are chosen if the total number of chosen
+    points is then at most `max_points`. Otherwise the text is skipped. Whole texts are chosen
+    because a plot of queries should also show the keys to which they attend. If the first text in
+    the random order alone has more than `max_points` queries and keys, a random sample of its
+    tokens is chosen, and all other texts are ignored.
 
     `same_tokens` says whether the queries and keys of a text are the same tokens. Raise ValueError
     if no text has tokens.
@@ -190,7 +192,11 @@ def checked_points(max_points: Any) -> int:
 
 
 def _tokens_of_texts(texts: Sequence[int], counts: Sequence[int]) -> tuple[Positions, Positions]:
-    """Return two arrays: the text index and the position of each token of `texts`."""
+    """Return the text index and the position of each token of some texts, as two arrays.
+
+    `texts` has the indices of these texts. `counts` has the number of tokens of each text of the
+    corpus.
+    """
     lengths = [counts[text] for text in texts]
     return (
         np.repeat(np.array(texts, np.int32), lengths),
@@ -203,8 +209,9 @@ def _sample_tokens(
 ) -> tuple[Positions, Positions]:
     """Return sorted random positions of queries and of keys of one text, at most `points` in total.
 
-    If `same_tokens`, queries and keys get the same positions. Otherwise the numbers of chosen
-    queries and keys are about proportional to `num_queries` and `num_keys`.
+    `num_queries` and `num_keys` are the numbers of queries and keys of the text. If `same_tokens`,
+    the chosen queries and keys have the same positions. Otherwise the numbers of chosen queries and
+    keys are about proportional to `num_queries` and `num_keys`.
     """
     if same_tokens:
         positions = _sample_positions(num_queries, points // 2, random)

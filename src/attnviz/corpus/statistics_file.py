@@ -1,10 +1,11 @@
 """Files of head statistics in the safetensors format, which has named arrays and a JSON header.
 
-A file has `Totals`, the sums over the texts of a corpus. A checkpoint of `head_statistics` is such
-a file with a description of the call that wrote it.
+A file has `Totals`, the sums over the texts of a corpus. A checkpoint of `head_statistics`, from
+which a later call continues, is such a file with a description of the call that wrote it.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. An edge is a pair of
-a query and a key with its weight.
+a query and a key with its weight. A system of classes, such as parts of speech, assigns at most one
+class to each token.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _EDGE_DTYPES = {
     column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
 
-# Attributes of `Totals` and of `StackTotals` that the header of the file stores under their names.
+# Attributes of `Totals` and of `StackTotals` that the header of the file stores under the same
+# names.
 _OF_TOTALS = ("model", "weights", "texts", "tokens", "empty", "too_long", "remarks")
 _OF_STACKS = ("layers", "heads_per_layer", "causal", "one_text")
 
@@ -49,7 +51,8 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 class _SettingsHeader:
     """Attributes of `Settings`. Frequencies are stored as pairs (token, count).
 
-    They are not a JSON object, because its keys can only be strings, but tokens can be ids (int).
+    Frequencies are not stored as a JSON object, because its keys can only be strings, but a token
+    can be an id (int).
     """
 
     edges: int
@@ -69,8 +72,7 @@ class _StackHeader:
     one_text: bool
     # Names of the scores.
     scores: tuple[str, ...]
-    # For each system of classes, the names of its classes. A system of classes, such as parts of
-    # speech, assigns at most one class to each token.
+    # For each system of classes, the names of its classes.
     classes: dict[str, tuple[str, ...]]
     # Distinct texts of the tokens near the edges that are kept (first item of `KeptEdges.words`).
     words: tuple[str, ...]
@@ -101,8 +103,8 @@ def write_totals(
 ) -> Path:
     """Write totals to a file, and return the path of the file.
 
-    `checkpoint` describes the call of `head_statistics` that writes the file as its checkpoint. An
-    existing file is replaced atomically, so that an interrupt does not damage it.
+    If the file is a checkpoint, `checkpoint` describes the call of `head_statistics` that writes
+    it. An existing file is replaced atomically, so that an interrupt does not damage it.
     """
     stacks = totals.settled().stacks
     header = {
@@ -157,7 +159,7 @@ def _stored(values: NDArray[Any]) -> torch.Tensor:
 
 
 def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | None]:
-    """Return the totals in a file, and its description of a checkpoint (`_Header.checkpoint`).
+    """Return the totals in a file, and the attribute `checkpoint` of its header (`_Header`).
 
     Raise FileNotFoundError if the file does not exist. Raise ValueError if it is damaged, has no
     head statistics, or was written by a version of attnviz with another format.

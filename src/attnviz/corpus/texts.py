@@ -1,4 +1,4 @@
-"""Access to the texts of a corpus, from a list, a dataset or a table."""
+"""Access to the texts of a corpus: a list, a dataset (datasets.Dataset) or a table (DataFrame)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _KINDS = (
 class Texts:
     """Sequence of texts, pairs of texts, or images. An item is loaded when it is accessed.
 
-    `column` names the column with the texts in a dataset or table. If an item of a list is a dict,
-    `column` is the key of the text.
+    In a dataset or table, `column` is the name of the column with the texts. In a list, an item can
+    be a dict, in which `column` is the key of the text.
 
     Examples
     --------
@@ -39,8 +39,9 @@ class Texts:
             _check_name(column, self._names, "table")
             texts = texts[column]
         # Convert a pandas Series to a list, because ``series[0]`` is the item with the label 0, and
-        # not the first item. Convert an array of strings or objects, because its items can be numpy
-        # strings. Other sequences stay as they are, so that items are loaded only when accessed.
+        # not the first item. Convert an array of strings or objects to a list, too, because its
+        # items can be numpy strings. Do not convert other sequences, so that their items are loaded
+        # only when accessed.
         if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and texts.dtype.kind in "OUT"):
             texts = texts.tolist()
         if not hasattr(texts, "__len__") or not hasattr(texts, "__getitem__"):
@@ -65,10 +66,11 @@ class Texts:
         return text
 
     def values(self, name: str) -> tuple[Any, list[str] | None]:
-        """Return the values of a column of the dataset or table, and the names of its classes.
+        """Return the values of a column of the dataset or table, and its class names or None.
 
-        The names are None unless the values are class indices (``datasets.ClassLabel``). Raise
-        ValueError if the column does not exist, or if the texts are a list.
+        The class names are None unless the values are class indices of a dataset
+        (``datasets.ClassLabel``). Raise ValueError if the column does not exist, or if the texts
+        are a list.
         """
         if self._names is None:
             raise ValueError(
@@ -80,15 +82,16 @@ class Texts:
             raise ValueError(f"columns: {name!r} is not one of the columns of the dataset, {names}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
-        # Convert a pandas Series to a list, because ``series[0]`` is the item with the label 0.
+        # Convert a pandas Series to a list, because ``series[0]`` is the item with the label 0, and
+        # not the first item.
         listed = values.tolist() if hasattr(values, "iloc") else values
         return listed, getattr(feature, "names", None)
 
 
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
-    """Raise ValueError unless exactly one of `names` is `column`.
+    """Raise ValueError unless exactly one column has the name `column`.
 
-    `names` are the columns of a dataset or a table. `kind` is "dataset" or "table", for the error.
+    `names` has the names of all columns. `kind` is "dataset" or "table", for the error message.
     """
     if names.count(column) != 1:
         raise ValueError(
@@ -98,7 +101,11 @@ def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
 
 
 def notes_on_left_out(empty: int, too_long: int) -> list[str]:
-    """Return sentences on the numbers of texts that were left out, for readers of the results."""
+    """Return a sentence for each reason why texts were left out, with the number of these texts.
+
+    `empty` and `too_long` are the numbers of texts for the two reasons. A number of 0 gives no
+    sentence.
+    """
     reasons = ((empty, "empty"), (too_long, "too long for the model"))
     return [
         f"{'1 text is' if count == 1 else f'{count:,} texts are'} left out: {reason}."

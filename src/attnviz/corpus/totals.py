@@ -5,9 +5,10 @@ stack: the attention of one kind, such as "self" or "cross", in all layers. All 
 integers. The totals of two parts of a corpus can be added, which gives the totals of both parts.
 
 Totals also have edges. An edge is a pair of a query and a key with its weight. For each head, a
-limited number of edges is kept.
+limited number of strongest edges and of randomly sampled edges is kept.
 
-A system of classes, such as parts of speech, assigns at most one class to each token.
+A system of classes, such as parts of speech, assigns at most one class to each token. The offset of
+a pair is the position of its key minus the position of its query.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
 Numbers = NDArray[np.float64]
 
-#: Name of the built-in system of classes, whose classes are kinds of tokens.
+#: Name of the built-in system of classes, whose classes are kinds of tokens such as punctuation.
 KIND = "kind"
 # Joining the edges of a new text with those of earlier texts is slow. Therefore `StackTotals.plus`
-# collects the edges of new texts in parts. It joins all parts if there are more than `_MAX_PARTS`
-# parts, or if the number of collected edges exceeds `_MAX_EDGES` plus twice the number of edges
-# that the last join kept.
+# only appends the edges of new texts to the tuple `StackTotals.edges`. It joins all items of the
+# tuple if they are more than `_MAX_PARTS`, or if the number of edges since the last join exceeds
+# `_MAX_EDGES` plus twice the number of edges that the last join kept.
 _MAX_PARTS = 64
 _MAX_EDGES = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """Arguments of `HeadStatistics` that determine how texts are measured."""
+    """Arguments of `HeadStatistics`, documented there, that determine how texts are measured."""
 
     edges: int = 100
     seed: int = 0
@@ -64,14 +65,14 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class ClassTotals:
-    """Sums of weights by the classes of query and key, for one system of classes.
+    """Sums of weights by class of the query and class of the key, for one system of classes.
 
     Attributes
     ----------
     names : tuple of str
         Names of the classes.
     weights : ndarray, (heads, classes of queries, classes of keys)
-        Sums of weights by class of query and class of key.
+        Sum of the weights of all pairs whose query and key have these classes.
     queries : ndarray, (heads, classes)
         Number of queries of each class whose weights are not all 0.
     """
@@ -81,7 +82,10 @@ class ClassTotals:
     queries: Numbers
 
     def plus(self, other: ClassTotals) -> ClassTotals:
-        """Return the sum. If the two have different classes, the sum has all of them, sorted."""
+        """Return the sum of two totals. If their classes differ, the sum has the classes of both.
+
+        In that case the classes are sorted by name.
+        """
         names = self.names
         if other.names != names:
             names = tuple(sorted({*self.names, *other.names}))
@@ -104,24 +108,26 @@ class StackTotals:
     layers : tuple of int
         Numbers of the layers in the model.
     heads_per_layer : tuple of int
-        Number of heads of each layer. The heads of all layers form one axis of the arrays.
+        Number of heads of each layer. The axis "heads" of the arrays has the heads of all layers,
+        one layer after the other.
     causal : bool
         Whether queries can attend only to keys at the same or an earlier position.
     one_text : bool
         Whether queries and keys are the same tokens.
     scores : mapping of str to ndarray, (3, 4, heads)
-        Sums of each score s over texts, for three baselines b: the number 0, the shuffled baseline
-        and the baseline from position (`StackNumbers.scores`). The four entries for a baseline are
-        the number of texts in which both s and b are defined, and the sums of b, s - b and
-        (s - b)**2 over these texts. With the baseline 0, they are sums of the score itself.
+        For each score s, sums over texts. The first axis has three baselines b: the number 0, the
+        shuffled baseline, and the baseline from position (see `StackNumbers.scores`). The second
+        axis has the number of texts in which both s and b are defined, and the sums of b, s - b and
+        (s - b)**2 over these texts. For the baseline 0, s - b is the score itself.
     offsets : ndarray, (2, heads, offsets)
-        Sums of weights, and numbers of pairs, by offset (`StackNumbers.offsets`).
+        By offset, sums of weights (first item), and the numbers by which they are divided to get
+        means (second item). See `offsets` and `offset_counts` of `StackNumbers`.
     classes : mapping of str to ClassTotals
         For each system of classes, sums of weights by class.
     edges : tuple of KeptEdges
         Strongest edges, randomly sampled edges, and the tokens near them. The first item has the
-        edges that were kept when edges were joined the last time. The other items have the edges of
-        texts that were added since then. `settled` joins all items to one.
+        edges that the last join kept. The other items have the edges of texts that were added since
+        that join. `settled` joins all items to one.
     """
 
     layers: tuple[int, ...]
@@ -140,7 +146,8 @@ class StackTotals:
     def plus(self, other: StackTotals, max_edges: int) -> StackTotals:
         """Return the totals of the texts of `self` and `other`, which have different texts.
 
-        At most `max_edges` strongest edges, and as many sampled edges, of each head are kept.
+        If the edges are joined, at most `max_edges` strongest edges and at most `max_edges` sampled
+        edges of each head are kept.
         """
         scores = dict(self.scores)
         for name, sums in other.scores.items():
@@ -156,8 +163,8 @@ class StackTotals:
             },
             edges=(*self.edges, *other.edges),
         )
-        # Join the edges only if there are many, because this is slow. Once they are joined, edges
-        # of later texts whose rank is too small to be kept are ignored (`Totals.min_orders`).
+        # Join the edges only if there are many, because joining is slow. After a join, it is known
+        # which ranks are too small (`Totals.min_orders`), so later texts add fewer edges.
         num_collected = sum(map(len, total.edges[1:]))
         if len(total.edges) > _MAX_PARTS or num_collected > _MAX_EDGES + 2 * len(self.edges[0]):
             return total.settled(max_edges)
@@ -166,8 +173,9 @@ class StackTotals:
     def settled(self, max_edges: int) -> StackTotals:
         """Return the same totals with all items of `edges` joined to one.
 
-        Scores are sorted by name. Except for rounding, the result does not depend on the order in
-        which texts were added.
+        Scores are sorted by name. At most `max_edges` strongest edges and at most `max_edges`
+        sampled edges of each head are kept. Except for rounding, the result does not depend on the
+        order in which texts were added.
         """
         names = [classes.names for classes in self.classes.values()]
         return replace(
@@ -178,9 +186,10 @@ class StackTotals:
 
 
 def totals_of_texts(numbers: StackNumbers, texts: Sequence[StackText]) -> StackTotals:
-    """Convert the measurements of a stack in some texts to totals.
+    """Convert the measurements `numbers` of a stack in some texts to totals.
 
-    The `edges` of the result have all tokens of the texts, also those that are not near an edge.
+    The attribute `edges` of the result has all tokens of the texts, also tokens that are not near
+    an edge.
     """
     first = texts[0]
     stack, same_tokens = first.stack, first.keys is first.queries
@@ -212,8 +221,8 @@ def totals_of_texts(numbers: StackNumbers, texts: Sequence[StackText]) -> StackT
 def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
     """Return the sums of each score over texts, (3, 4, heads), as in `StackTotals.scores`.
 
-    `scores` has an array (texts, 3, heads) for each score: the score itself, the shuffled baseline,
-    and the baseline from position.
+    `scores` has an array (texts, 3, heads) for each score (`StackNumbers.scores`). The second axis
+    has the score itself, the shuffled baseline, and the baseline from position.
     """
     values = np.stack(list(scores.values()))
     baselines = values.copy()
@@ -230,8 +239,8 @@ def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
 class Totals:
     """Sums over the texts of a corpus or of a part of it.
 
-    A text is added by making a new object (`plus`), and not by changing this one. Therefore, after
-    an interrupt, a text is either added completely or not at all.
+    To add a text, `plus` makes a new object and does not change `self`. Therefore, after an
+    interrupt, a text is either added completely or not at all.
 
     Attributes
     ----------
@@ -250,7 +259,7 @@ class Totals:
     remarks : tuple of str
         Sentences for readers of the statistics, for example on layers that the records do not have.
     stacks : mapping of str to StackTotals
-        Sums of each stack, in the order of the records.
+        Sums of each stack, by name, in the order in which the stacks were first added.
     """
 
     settings: Settings
@@ -269,7 +278,7 @@ class Totals:
         return sum(stop - start for start, stop in self.texts) - self.empty - self.too_long
 
     def settled(self) -> Totals:
-        """Return the same totals with the edges of each stack joined to one item."""
+        """Return the same totals with the edges of each stack joined (`StackTotals.settled`)."""
         stacks = {name: stack.settled(self.settings.edges) for name, stack in self.stacks.items()}
         return replace(self, stacks=stacks)
 
@@ -278,10 +287,10 @@ class Totals:
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Return, for each head of a stack, the smallest rank of a new edge that could be kept.
 
-        The rank is `EdgeColumns.order`. The two arrays, (heads,), are for strongest edges and
-        sampled edges. They are 0 if these totals do not have the stack `name` with `num_heads`
-        heads, so that all edges can be kept. If the settings allow no edges, they have the largest
-        uint64, so that almost all edges are ignored.
+        The rank is `EdgeColumns.order`. The first array, (heads,), is for strongest edges, and the
+        second for sampled edges. If these totals do not have the stack `name` with `num_heads`
+        heads, the arrays have the value 0, so that all edges can be kept. If the settings allow no
+        edges, they have the largest uint64, so that almost all edges are ignored.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
@@ -305,8 +314,9 @@ class Totals:
     def plus(self, other: Totals) -> Totals:
         """Return the totals of the texts of `self` and `other`, with the settings of `self`.
 
-        Raise ValueError if the two have a common text, or differ in the model or its weights, in
-        the layers or numbers of heads of a stack, or in a setting except `frequencies`.
+        Raise ValueError if the two totals have a common text, or differ in the layers or numbers of
+        heads of a stack, in a setting except `frequencies`, or in the model or the hash of its
+        weights, if both are known.
         """
         for name, (first, second) in compared_arguments(self, other).items():
             if first != second:
@@ -342,10 +352,11 @@ class Totals:
 
 
 def compared_arguments(first: Totals, second: Totals) -> dict[str, tuple[Any, Any]]:
-    """Return the arguments that must be equal in two totals of one corpus.
+    """Return the arguments that must be equal in two totals that are added.
 
-    The result maps the name of each argument to its values in the two totals. The names of the
-    models, and the hashes of their weights, are left out unless both are known.
+    The result maps the name of each argument to its value in the first totals and its value in the
+    second. The names of the models are left out unless both are known, and so are the hashes of
+    their weights.
     """
     pairs: dict[str, tuple[Any, Any]] = {
         name: (getattr(first.settings, name), getattr(second.settings, name))
@@ -361,7 +372,7 @@ def compared_arguments(first: Totals, second: Totals) -> dict[str, tuple[Any, An
 def join_ranges(
     first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
-    """Return the union of two lists of half-open ranges, sorted and with adjacent ranges joined.
+    """Return the half-open ranges of two lists in one list, sorted, with adjacent ranges joined.
 
     Raise ValueError if two ranges overlap.
     """
