@@ -33,11 +33,26 @@ _HEADER = """/**
  * `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`. Change these classes instead
  * of this file.
  *
- * A record is the attention of one example. A stack is the attention of one kind, such as "self" or
- * "cross", in all layers of a record. A corpus has the records of many texts. A point is a query or
- * a key of one token of a corpus. An atlas has statistics of all heads over a corpus. An edge is a
- * query and a key with their weight. Signed numbers may be negative, for example differences of
- * weights. Embedded data are contained in an exported page.
+ * A live view sends requests to the kernel. An exported page is an HTML file that answers requests
+ * from its data. A reply has a header, which is a JSON object, and optionally a buffer, which is an
+ * array of bytes. Numbers in a buffer are little-endian, and an array of a shape such as (heads,
+ * keys) is in row-major order.
+ *
+ * A record is the attention of a model on one example. A stack is the attention of one kind, such
+ * as "self" or "cross", in all layers. A layer is identified by its number in the model, a head by
+ * its index in the layer, and a query or key by its position among the queries or keys. All of them
+ * are counted from 0. The attention of a head is a matrix of weights: a row is a query and a column
+ * is a key. Instead of weights, a stack can have signed numbers, which may be negative, such as
+ * differences of weights. A measure gives a score to each head. For example, the measure "previous
+ * token" is the mean weight on the previous token.
+ *
+ * The matrices of a long text are too large to be sent. A block is a part of a matrix. A map is a
+ * matrix that is pooled to few cells, each of which covers several queries and keys. A tile is a
+ * part of a matrix that is pooled to 256 by 256 cells at one of several zoom levels.
+ *
+ * A corpus has the records of several texts. A point is a query or a key of one token of a corpus.
+ * An atlas has statistics of all heads over a corpus. An edge is a query and a key with their
+ * weight.
  */
 
 /** A half-open range [start, stop). */
@@ -228,9 +243,24 @@ def protocol() -> str:
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):
         writer.name_of(deflated)
     tables = [
-        _table(writer, "RecordRequests", "Requests for a record.", RECORD_REQUESTS),
-        _table(writer, "CorpusRequests", "Requests for a corpus.", CORPUS_REQUESTS),
-        _table(writer, "AtlasRequests", "Requests for an atlas.", ATLAS_REQUESTS),
+        _table(
+            writer,
+            "RecordRequests",
+            "Arguments of the requests about a record, by the name of the request.",
+            RECORD_REQUESTS,
+        ),
+        _table(
+            writer,
+            "CorpusRequests",
+            "Arguments of the requests about a corpus, by the name of the request.",
+            CORPUS_REQUESTS,
+        ),
+        _table(
+            writer,
+            "AtlasRequests",
+            "Arguments of the requests about an atlas, by the name of the request.",
+            ATLAS_REQUESTS,
+        ),
     ]
     return "\n".join([_HEADER, *writer.written.values(), *tables])
 

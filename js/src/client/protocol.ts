@@ -5,11 +5,26 @@
  * `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`. Change these classes instead
  * of this file.
  *
- * A record is the attention of one example. A stack is the attention of one kind, such as "self" or
- * "cross", in all layers of a record. A corpus has the records of many texts. A point is a query or
- * a key of one token of a corpus. An atlas has statistics of all heads over a corpus. An edge is a
- * query and a key with their weight. Signed numbers may be negative, for example differences of
- * weights. Embedded data are contained in an exported page.
+ * A live view sends requests to the kernel. An exported page is an HTML file that answers requests
+ * from its data. A reply has a header, which is a JSON object, and optionally a buffer, which is an
+ * array of bytes. Numbers in a buffer are little-endian, and an array of a shape such as (heads,
+ * keys) is in row-major order.
+ *
+ * A record is the attention of a model on one example. A stack is the attention of one kind, such
+ * as "self" or "cross", in all layers. A layer is identified by its number in the model, a head by
+ * its index in the layer, and a query or key by its position among the queries or keys. All of them
+ * are counted from 0. The attention of a head is a matrix of weights: a row is a query and a column
+ * is a key. Instead of weights, a stack can have signed numbers, which may be negative, such as
+ * differences of weights. A measure gives a score to each head. For example, the measure "previous
+ * token" is the mean weight on the previous token.
+ *
+ * The matrices of a long text are too large to be sent. A block is a part of a matrix. A map is a
+ * matrix that is pooled to few cells, each of which covers several queries and keys. A tile is a
+ * part of a matrix that is pooled to 256 by 256 cells at one of several zoom levels.
+ *
+ * A corpus has the records of several texts. A point is a query or a key of one token of a corpus.
+ * An atlas has statistics of all heads over a corpus. An edge is a query and a key with their
+ * weight.
  */
 
 /** A half-open range [start, stop). */
@@ -27,15 +42,30 @@ export type Method = "pca" | "tsne" | "umap";
 
 export type Dimensions = 2 | 3;
 
-/** Options of the plots of a layer's heads: placing and projection of the vectors. */
+/**
+ * Options of the plots of the heads of a layer.
+ *
+ * Each head has its own plot. The query and key vectors of the head are placed in one space
+ * (`placing`), and then projected to two or three dimensions (`method`).
+ */
 export interface PlotOptions {
   stack: string;
   layer: number;
+  /**
+   * Placement of the vectors. If `scaling` is "norms", queries are divided and keys are multiplied
+   * by one factor, so that both have the same median length. If `translate`, keys are then moved so
+   * that their mean is the mean of the queries. If `lift`, keys get one more coordinate, so that
+   * the keys nearest to a query are those with the largest products with the query.
+   */
   placing: Placing;
+  /** Projection: principal components ("pca"), t-SNE or UMAP. */
   method: Method;
   dimensions: Dimensions;
+  /** Perplexity of t-SNE. Other methods ignore it. */
   perplexity: number;
+  /** Number of neighbours of a point for UMAP. Other methods ignore it. */
   neighbors: number;
+  /** Seed of t-SNE and UMAP. */
   seed: number;
 }
 
@@ -44,252 +74,343 @@ export interface HeadPlot extends PlotOptions {
   head: number;
 }
 
-/** Tokens of all queries or of all keys, with one entry per point in each list. */
+/** Tokens of all query points, or of all key points. Each list has one entry per point. */
 export interface PointTokens {
-  /** Index of the text in the corpus. */
+  /** Index of the text in `CorpusPoints.names`. */
   text: number[];
-  /** Position in the text. */
+  /** Position of the token in its text, from 0. */
   position: number[];
-  /** Index of the token in the vocabulary. */
+  /** Index of the token in `CorpusPoints.vocabulary`. */
   token: number[];
 }
 
-/** Values of one property of tokens (a column that the user passed), for the colours of points. */
+/**
+ * Values of a column, by which points can be coloured.
+ *
+ * A column is a property of texts or tokens that the user passed, such as the part of speech.
+ */
 export interface ColumnValues {
   name: string;
-  /** Names of the categories, null if the values are numbers. */
+  /** Names of the categories, or null if the values of the column are numbers. */
   categories: string[] | null;
   /**
-   * Value of each query (`queries`) and of each key (`keys`): a number, or the index of a category,
-   * or null if unknown.
+   * Value of each query point (`queries`) and of each key point (`keys`): a number, or an index
+   * into `categories`. null if the value is unknown.
    */
   queries: (number | null)[];
   keys: (number | null)[];
 }
 
-/** Sentence about an inexactness of the plots of some layers. */
+/** Sentence that explains why the plots of some layers do not determine their weights exactly. */
 export interface CorpusCaveat {
+  /** Numbers of the layers. */
   layers: number[];
+  /** The sentence. */
   words: string;
   /**
-   * "moving": the layer has a soft cap or a sink, so translating the keys changes its weights. The
-   * view shows this caveat only if keys are translated. "bias": the layer adds a position bias to
-   * its logits, which distances do not contain.
+   * Reason. "moving": the layer has a soft cap or a sink, so moving the keys near the queries
+   * (`translate` of `PlotOptions.placing`) changes the weights. The view shows this caveat only for
+   * plots with moved keys. "bias": the layer adds a position bias to its logits, and the distances
+   * between points do not contain this bias.
    */
   kind?: "moving" | "bias";
 }
 
 /** Tokens that are the patches of one image, row by row from the top left. */
 export interface CorpusGrid {
-  /** Index of the text that contains the image. */
+  /** Index of the text in `CorpusPoints.names`. The input of this text contains the image. */
   text: number;
-  /** Whether the patches are tokens of the queries, of the keys, or of both. */
+  /** Whether the patches are query tokens, key tokens, or both. */
   side: "both" | "queries" | "keys";
-  /** Index of the image among the images of the text. */
+  /** Index of the image among the images of the text, from 0. */
   image: number;
   /** Position of the first patch among the tokens of the text. */
   start: number;
-  /** Numbers of rows and columns of patches. */
+  /** Number of rows (`rows`) and of columns (`columns`) of patches. */
   rows: number;
   columns: number;
 }
 
-/** Description of the points of a stack. */
+/**
+ * Description of the points of a stack, and of the texts and tokens that they belong to.
+ *
+ * Points are numbered from 0: first all queries, then all keys.
+ */
 export interface CorpusPoints {
+  /** Number of points that are queries (`num_queries`), and that are keys (`num_keys`). */
   num_queries: number;
   num_keys: number;
-  /** Number of queries and keys of all texts that were read. */
+  /** Number of queries and keys of all texts in `names`, including those that are not points. */
   total_points: number;
-  /** Number of texts from which the texts with points were chosen, including skipped texts. */
+  /** Number of texts from which the texts in `names` were chosen, including skipped texts. */
   total_texts: number;
-  /** Whether all tokens are points in each text that has points. */
+  /**
+   * Whether all tokens are points in each text that has points. False if a single text exceeds the
+   * limit of points, so that only a random sample of its tokens are points.
+   */
   whole: boolean;
-  /** Number of texts that could not be read because they are empty or too long. */
+  /** Number of texts that could not be read, because they are empty or too long for the model. */
   num_skipped?: number;
   /** Whether some texts or tokens have no points because the limit of points was reached. */
   stopped?: boolean;
+  /** Seed of the random choice of points. */
   seed: number;
-  /** Title of each text. */
+  /** Title of each text that was read. */
   names: string[];
-  /** Number of query tokens of each text, 0 if the text has no points. */
+  /** Number of query tokens of each text in `names`, or 0 if the text has no points. */
   text_tokens: number[];
+  /** Distinct tokens, as the view displays them. */
   vocabulary: string[];
   /**
-   * Number of occurrences of each vocabulary entry in all texts that were read. Queries are
-   * counted, and keys, too, if they are other tokens.
+   * Number of tokens that are equal to each entry of `vocabulary`, in all texts in `names`. Query
+   * tokens are counted, and also key tokens unless they are the same tokens.
    */
   frequency: number[];
   /**
-   * Indices of the vocabulary entries that are punctuation (`punctuation`), and of those that are
+   * Indices into `vocabulary` of the tokens that are punctuation (`punctuation`), and of the
    * special tokens (`special`).
    */
   punctuation: number[];
   special: number[];
-  /** Tokens of the queries. */
+  /** Tokens of the query points. */
   queries: PointTokens;
-  /** null if keys have the same tokens as queries. */
+  /** Tokens of the key points. null if queries and keys are the same tokens. */
   keys: PointTokens | null;
   columns: ColumnValues[];
   caveats: CorpusCaveat[];
-  /** Number of images of all texts. */
+  /** Total number of images in the texts in `names`. */
   images: number;
+  /** Patches of the images in the texts that have points. Omitted if there are no images. */
   grids?: CorpusGrid[];
 }
 
-/** Attention sink of a head: its learned logit, and the weight that it takes from a row. */
+/**
+ * Attention sink of a head: a learned logit that takes a share of the weight of each query.
+ *
+ * `weight` is this share for one query.
+ */
 export interface SinkOfRow {
   logit: number;
   weight: number;
 }
 
-/** Properties of the weights of one query on all keys, independent of the requested keys. */
+/**
+ * Properties of the weights of one query of a head on all keys, not only on requested keys.
+ *
+ * A logit is `scale * q . k`, bounded by the soft cap, plus the bias.
+ */
 export interface RowHeader {
   scale: number;
+  /**
+   * Soft cap c, which replaces a scaled product x by `c tanh(x / c)`. null if the layer has no soft
+   * cap.
+   */
   softcap: number | null;
   has_bias: boolean;
+  /** Sink of the head, or null if it has no sink. */
   sink: SinkOfRow | null;
   /**
-   * Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed and
-   * the head has no sink.
+   * Logarithm of the sum of exp(logit) over all allowed keys and the sink. null if no key is
+   * allowed and the head has no sink.
    */
   log_sum_exp: number | null;
+  /** Index of the head in the layer (`head`), and number of heads of the layer (`num_heads`). */
   head: number;
   num_heads: number;
-  /** Index of the key head that this head uses. Several heads can share a key head. */
+  /**
+   * Index of the key head whose keys this head uses (`key_head`), and number of key heads of the
+   * layer (`num_key_heads`). With grouped-query attention, several heads share a key head.
+   */
   key_head: number;
   num_key_heads: number;
   /** Number of keys that the mask allows for this query. */
   num_allowed: number;
-  /** Positions and weights of the strongest keys among all keys. */
+  /**
+   * Position and weight of up to five keys with the largest weights, the largest first. Keys with
+   * weight 0 are left out.
+   */
   strongest: [number, number][];
   /**
-   * Largest absolute error of a weight (`error`) and of a logit (`logit_error`). Both are 0 in live
-   * views. In exported pages, they can be larger, because vectors can be rounded.
+   * Largest absolute error of a weight (`error`) and of a logit (`logit_error`) in the layer. In a
+   * live view, both are 0. In an exported page, they can be larger, because queries and keys can be
+   * rounded.
    */
   error: number;
   logit_error: number;
   /**
-   * Number of queries per head for which the errors were measured. Omitted if they were measured
-   * for all queries.
+   * Number of queries per head for which the errors were measured. Omitted if all queries were
+   * used, or if nothing was rounded.
    */
   measured?: number;
 }
 
-/** Progress of a pending reply. */
+/**
+ * Progress of a computation whose reply is not finished.
+ *
+ * A computation can consist of several tasks.
+ */
 export interface ReplyProgress {
-  /** Name of the current task. */
+  /** Name of the current task, such as "maps". */
   doing: string;
-  /** Finished share of the current task, from 0 to 1. */
+  /** Completed share of the current task, from 0 to 1. */
   progress: number;
-  /** Estimated remaining time of the current task, or null if it cannot be estimated yet. */
+  /**
+   * Estimated remaining time of the current task in seconds. null if it cannot be estimated yet.
+   */
   seconds_left: number | null;
 }
 
-/** Header with the progress of a computation, which continues if the request is sent again. */
+/**
+ * Header of a reply that has only the progress of a computation, which takes long.
+ *
+ * The kernel pauses the computation. It continues when the same request is sent again.
+ */
 export interface PendingHeader {
   pending: ReplyProgress;
 }
 
-/** Role of a head, with the result of its test. */
+/**
+ * Role of a head, with the result of its statistical test.
+ *
+ * A head has a role if its score exceeds the baseline of the role significantly. If the role has
+ * two baselines, all numbers refer to the one whose test has the larger p value.
+ */
 export interface AtlasRole {
-  /** Index into `AtlasStack.roles`. */
+  /** Index of the role in `AtlasStack.roles`. */
   role: number;
-  /** Mean of the head's score over texts, and its standard error. */
+  /**
+   * Mean over texts of the score (`score`), and its standard error. The score of a text is the
+   * share of the head's attention on the keys of the role, averaged over the queries that have such
+   * a key.
+   */
   score: number;
   standard_error: number;
-  /** Mean of the baseline over texts, and mean of the score minus the baseline. */
+  /**
+   * Mean over texts of the baseline (`baseline`), and of the score minus the baseline
+   * (`difference`). The baseline is the expected score by chance.
+   */
   baseline: number;
   difference: number;
   /** Bounds of the confidence interval of `difference`, with confidence 1 - `AtlasStack.level`. */
   low: number;
   high: number;
-  /** P value of the difference, corrected for the number of heads and roles. */
+  /**
+   * P value of the test whether `difference` exceeds `AtlasStack.margin`, corrected for the number
+   * of heads and roles.
+   */
   p: number;
   /** Number of texts in which the score is defined. */
   texts: number;
 }
 
-/** Statistics and roles of all heads of a stack, as nested lists. */
+/**
+ * Statistics and roles of all heads of a stack.
+ *
+ * The statistics are in the order of `AtlasStack.statistics`, and the layers in the order of
+ * `AtlasStack.layers`.
+ */
 export interface AtlasTable {
   /**
-   * `means[statistic][layer][head]` is the mean over texts, or null if it is undefined.
-   * `standard_errors` has the standard errors of these means in the same order.
+   * `means[statistic][layer][head]` is the mean of a statistic over texts, or null if it is defined
+   * in no text. `standard_errors` has the standard errors of these means in the same form, or null
+   * if the statistic is defined in fewer than two texts.
    */
   means: (number | null)[][][];
   standard_errors: (number | null)[][][];
-  /** Means of the baselines in the same order. A statistic without a baseline has an empty list. */
+  /**
+   * `baselines[statistic][layer][head]` is the mean over texts of the baseline, or null if it is
+   * defined in no text. For a statistic without a baseline, `baselines[statistic]` is an empty
+   * list.
+   */
   baselines: (number | null)[][][];
-  /** Number of texts in each mean, in the same order. */
+  /** `texts[statistic][layer][head]` is the number of texts in which the statistic is defined. */
   texts: number[][][];
   /**
-   * `roles[layer][head]` has the roles of a head, the strongest first. It is an empty list for a
-   * head without a role.
+   * `roles[layer][head]` has the roles of a head, the main role first. Empty for a head without a
+   * role.
    */
   roles: AtlasRole[][][];
 }
 
 /**
- * Tokens near edges, either for queries or for keys.
+ * Tokens near the queries, or near the keys, of the edges of a stack.
  *
- * Each attribute has one list per text, in the order of `AtlasTexts.numbers`.
+ * Each list has one entry per text, in the order of `AtlasTexts.numbers`. `classes` has such a list
+ * for each system of classes, in the order of `AtlasStack.classes`.
  */
 export interface AtlasTokens {
-  /** Positions of the tokens in the text, ascending. */
+  /** `positions[text]` has the positions of the tokens in the text, ascending. */
   positions: number[][];
-  /** Texts of the tokens, as indices into `AtlasTexts.vocabulary`. */
+  /** `tokens[text]` has the same tokens as indices into `AtlasTexts.vocabulary`. */
   tokens: number[][];
-  /** `classes[system][text]` has the class of each token, or -1 for a token without a class. */
+  /**
+   * `classes[system][text]` has the class of each of these tokens, as an index into
+   * `AtlasClasses.values`, or -1 for a token without a class.
+   */
   classes: number[][][];
 }
 
-/** Tokens near the queries and near the keys of all edges of a stack. */
+/** Tokens near the edges of a stack: each query and key, and up to 6 tokens before and after it. */
 export interface AtlasTexts {
-  /** Numbers of the texts in the corpus, ascending. */
+  /** Index in the corpus of each text that has an edge, ascending. */
   numbers: number[];
-  /** Texts of all tokens, each only once. */
+  /** Distinct tokens, as the view displays them. */
   vocabulary: string[];
-  /** Tokens of the query texts. */
+  /** Tokens near the queries of edges. If `keys` is null, also the tokens near their keys. */
   queries: AtlasTokens;
-  /** Tokens of the key texts. null if queries and keys are the same tokens. */
+  /** Tokens near the keys of edges. null if queries and keys are the same tokens. */
   keys: AtlasTokens | null;
 }
 
-/** Edges of all heads of a layer. Entry i of each list belongs to edge i. */
+/**
+ * Edges of all heads of a layer. Entry i of each list belongs to edge i.
+ *
+ * The edges are sorted by head.
+ */
 export interface AtlasEdgeColumns {
-  /** Numbers of the heads, ascending. */
+  /** Index of the head in the layer. */
   head: number[];
-  /** Attention weights. */
+  /** Attention weight, rounded to four significant digits. */
   weight: number[];
-  /** Numbers of the texts in the corpus. */
+  /** Index of the text in the corpus. */
   text: number[];
-  /** Positions of query and key in the text. */
+  /** Position of the query (`query`) and of the key (`key`) in the text. */
   query: number[];
   key: number[];
 }
 
-/** Edges of all heads of a layer. */
+/** Edges of all heads of a layer: the strongest edges, and a random sample. */
 export interface AtlasEdges {
-  /** Edges with the largest weights in the corpus. Within a head, the weights descend. */
+  /**
+   * Edges of each head with the largest weights in the corpus, in descending order of weight within
+   * a head.
+   */
   strongest: AtlasEdgeColumns;
   /**
-   * Edges of a random sample. Each edge has a query drawn uniformly from the corpus, and a key
-   * drawn with a probability proportional to its weight. A share of these edges estimates the same
-   * share of the head's attention.
+   * Random sample of the edges of each head. Each query is drawn uniformly from the corpus, and its
+   * key with a probability proportional to the weight. Therefore the share of a head's sampled
+   * edges that have a property, such as a key that is the first token, estimates the share of the
+   * head's attention on such pairs.
    */
   sampled: AtlasEdgeColumns;
 }
 
 /**
- * Request for one part of the exported page of the view.
+ * Request for one part of the exported page of a view, which is an HTML file.
  *
- * `part` is the index of the part, from 0. The page shows the view with the state `state`.
+ * `part` is the index of the part, from 0. `state` has the current settings of the view, with which
+ * the page opens.
  */
 export interface PageRequest {
   part: number;
   state: object;
 }
 
-/** Header of a reply that has one part of a long content. */
+/**
+ * Header of a reply whose buffer has one part of a content.
+ *
+ * A content that is too large for one reply is divided into parts, which are requested separately.
+ */
 export interface PartHeader {
   /** Number of parts of the content. */
   parts: number;
@@ -304,50 +425,64 @@ export interface PageHeader extends PartHeader {
 /**
  * Request for the description of the record.
  *
- * The description of a short text is the header of the reply. The description of a long text is
- * compressed and divided into parts. The buffer of the reply then has the part with the index
- * `part`, from 0.
+ * For a short text, the header of the reply is the `Description`. For a long text, the description
+ * is JSON, compressed with zlib and divided into parts. The header is then a `PartHeader`, and the
+ * buffer has the part with the index `part`, from 0.
  */
 export interface DescribeRequest {
   part?: number;
 }
 
-/** Height and width of an image in pixels. */
+/**
+ * Height and width of an image in pixels.
+ *
+ * In a reply, the buffer has the red, green and blue byte of each pixel, row by row from the top
+ * left.
+ */
 export interface ImageHeader {
   height: number;
   width: number;
 }
 
-/** Properties of one stack of attention layers, without its tokens. */
+/** Properties of a stack, without its tokens. */
 export interface StackNumbers {
   name: string;
-  /** Numbers of the layers in the model. */
+  /** Numbers of the layers that the stack contains. */
   layers: number[];
   /** Number of heads of each layer, in the order of `layers`. */
   heads_per_layer: number[];
-  /** Whether the weights of each query sum to 1. */
+  /**
+   * Whether the weights of each query sum to 1 (together with the weight of the sink, if the head
+   * has one).
+   */
   normalized: boolean;
-  /** Whether numbers may be negative. Omitted if False. */
+  /**
+   * Whether the numbers of the stack may be negative, as for differences of weights. Omitted if
+   * they may not.
+   */
   signed?: boolean;
-  /** Name of the quantity that the stack contains, such as "difference". Omitted for weights. */
+  /**
+   * Name of the numbers that the stack contains, such as "difference". Omitted if they are
+   * attention weights.
+   */
   measure?: string;
   /**
-   * Largest possible weight, which is 1 if `normalized`. Otherwise it is the largest weight or, for
-   * many weights, an upper bound. If `signed`, it is an absolute value.
+   * Largest possible weight: 1 if `normalized`. Otherwise it is the largest weight of the stack, or
+   * an upper bound of it if the stack has many weights. If `signed`, it refers to absolute values.
    */
   maximum: number;
-  /** Whether the masks of all layers are known to forbid attention to later keys. */
+  /** Whether it is known that no query attends to a later key in any layer. */
   causal: boolean;
-  /** Whether the stack has queries and keys, and not only weights. */
+  /** Whether the queries and keys of the stack are known, and not only its weights. */
   vectors: boolean;
   /**
-   * Names of the measures, such as "previous token" or "entropy", by which heads can be ordered.
+   * Names of the measures, such as "previous token" or "entropy", for which the heads have scores.
    */
   patterns: string[];
   /**
    * Number of sampled queries from which the scores of heads are estimated, if computing the
-   * weights of all queries would take too long. In this case, thumbnails of heads also show only
-   * sampled queries. Omitted if all queries are used.
+   * weights of all queries would take too long. Maps of all queries then also use only some of
+   * them. Omitted if all queries are used.
    */
   sampled?: number;
 }
@@ -372,71 +507,83 @@ export interface Prediction {
   row: number | null;
 }
 
-/** Displayed tokens of the queries or keys of a stack. */
+/** Tokens of the queries, or of the keys, of a stack, as views display them. */
 export interface TokenList {
-  /** Text of each token. */
+  /** Text of each token. Visible characters stand for white space. */
   text: string[];
   /** Positions of the special tokens. */
   special: number[];
   /**
-   * Text to which each token belongs: 0 for a single text or the first text of a pair, 1 for the
-   * second text of a pair, null for a special token.
+   * Text to which each token belongs. 0 is a single text or the first text of a pair, and 1 is the
+   * second text of a pair. null for a token of neither text, such as a special token.
    */
   sequence: (number | null)[];
-  /** Rows and columns of the patches of each image among the tokens. Omitted without images. */
+  /**
+   * Image patches among the tokens: for each image, the position of its first patch, and the
+   * numbers of rows and columns of patches. Omitted without images.
+   */
   grids?: PatchGrid[];
   /**
-   * Tokens that the model generated, or tokens of a target text that was given to the model, in
-   * order. Omitted if there are none.
+   * Tokens that the model generated, or tokens of a target text that the user passed, in order.
+   * Each has the position of the query that predicted it. Omitted if there are none.
    */
   predictions?: Prediction[];
 }
 
 export type PageForm = "all" | "vectors" | "strongest";
 
-/** Form of the weights that are embedded in an exported page, and their share of all weights. */
+/**
+ * Storage of the weights in an exported page, with the share that is stored and the error.
+ *
+ * The values hold for all stacks of the page together.
+ */
 export interface EmbeddedShare {
   /**
-   * "all": the page has every weight. "vectors": the page computes the weights from queries and
-   * keys. "strongest": the page has only the largest weights of each query.
+   * Form in which the page stores weights. "all": every weight. "vectors": queries and keys, from
+   * which the page computes every weight. "strongest": only the largest weights of each query.
    */
   form: PageForm;
   /**
-   * Sum of the embedded weights divided by the sum of all weights. For signed numbers, the sums are
-   * of absolute values.
+   * Sum of the stored weights divided by the sum of all weights. It is less than 1 only if `form`
+   * is "strongest". For signed numbers, both are sums of absolute values.
    */
   covered: number;
   /**
-   * Upper bound of the absolute difference between a weight of the page and the weight of the
-   * exported record.
+   * Largest absolute difference between a weight of the page and the weight of the exported record.
+   * If `form` is "vectors", it is measured, for large records only on a sample of the queries.
+   * Otherwise it is an upper bound.
    */
   error: number;
 }
 
-/** Properties and tokens of one stack of attention layers, such as "self" or "cross". */
+/** Properties and tokens of a stack. */
 export interface StackDescription extends StackNumbers {
   query_tokens: TokenList;
-  /** Key tokens, or null if they are the same tokens as the queries. */
+  /** Tokens of the keys. null if they are the same tokens as the queries. */
   key_tokens: TokenList | null;
-  /** Form and share of the weights in an exported page. Omitted in live views. */
+  /** Storage of the weights in an exported page. Omitted in live views. */
   embedded?: EmbeddedShare;
 }
 
-/** Description of a record. */
+/** Description of a record: its model, stacks and tokens, but not its weights. */
 export interface Description {
   model: string;
   /**
    * Model name without characters that file names cannot have. Omitted if the model has no name.
    */
   file?: string;
-  /** Sentences about the record for readers of the view. */
+  /** Sentences about the record that the view shows. */
   notes: string[];
-  /** Sizes of the images in the model's input. Omitted without images. */
+  /** Height and width of each image in the model's input. Omitted without images. */
   images?: ImageHeader[];
   stacks: StackDescription[];
 }
 
-/** Request for the weights of some heads, rows (queries) and columns (keys) of a layer. */
+/**
+ * Request for the weights of some heads of a layer, for a range of queries and of keys.
+ *
+ * `rows` is the range of queries, and `columns` is the range of keys.
+ */
 export interface BlockRequest {
   stack: string;
   layer: number;
@@ -449,48 +596,60 @@ export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflate
 
 /** Header of a reply with encoded weights in its buffer. */
 export interface EncodedHeader {
-  /** Number of heads, of rows (queries) and of columns (keys). The buffer is in row-major order. */
+  /**
+   * Number of matrices, of their rows and of their columns. A matrix belongs to one head, or to the
+   * mean of several heads. The buffer is in row-major order.
+   */
   shape: [number, number, number];
-  /** Encoding of the buffer (see `Encoded`). */
+  /**
+   * Bytes of a weight w, with m for `maximum`. "uint8-sqrt": one byte, `round(255 sqrt(w / m))`.
+   * "int8-sqrt": one signed byte, `sign(w) round(127 sqrt(abs(w) / m))`. "float32": four bytes.
+   * "float32-deflated": the same four bytes in another order, compressed with zlib. The first bytes
+   * of all weights are followed by the second bytes of all weights, and so on.
+   */
   encoding: Encoding;
   /**
-   * Upper bound of the weights, which the largest code represents. The bound is usually 1 for
-   * normalized weights. For signed numbers, the smallest code represents `-maximum`.
+   * Upper bound of the weights, or of their absolute values if they are signed. It is usually 1 for
+   * normalized weights.
    */
   maximum: number;
-  /** Upper bound of the absolute error of a weight. */
+  /** Largest absolute error of a decoded weight, or an upper bound of it. */
   error: number;
 }
 
 /**
- * Request for maps of heads with at most `size` rows and columns of cells.
+ * Request for maps of heads with at most `size` rows and `size` columns of cells.
  *
- * Each cell of a map covers successive queries and keys and has their largest weight. For signed
- * numbers, it has the number with the largest absolute value, including its sign. For long texts,
- * only some queries are used (`MapsHeader.sampled`).
+ * Each cell covers successive queries and keys and shows their largest weight. For signed numbers,
+ * it shows the number with the largest absolute value, with its sign. For long texts, each row of
+ * cells shows only one of its queries (`MapsHeader.sampled`).
  */
 export interface MapsRequest {
   stack: string;
   layer: number;
   size: number;
-  /** Numbers of the heads. By default all heads. */
+  /** Indices of the heads in the layer. By default all heads. */
   heads?: number[];
-  /** Half-open ranges of queries and of keys. By default all queries and all keys. */
+  /**
+   * Range of queries (`rows`) and of keys (`columns`) that the maps show. By default all queries
+   * and all keys.
+   */
   rows?: Range;
   columns?: Range;
 }
 
-/** Header of a reply with maps of heads in its buffer. */
+/** Header of a reply with maps of heads in its buffer. The map of each head is one matrix. */
 export interface MapsHeader extends EncodedHeader {
-  /** "max", because each cell of a map has the largest of its weights. */
+  /** Always "max", because each cell of a map shows the largest of its weights. */
   pooled: string;
   /**
-   * Largest cell of each map: its index in the flattened map (row-major), and its exact value.
-   * Signed numbers are compared by absolute value.
+   * Largest cell of each map: its index in the map in row-major order, and its weight before the
+   * encoding. Signed numbers are compared by absolute value. Omitted in an exported page.
    */
   largest?: [number, number][];
   /**
-   * Positions of the sampled queries, one for each row of a map. Omitted if all queries were used.
+   * Position of the query that each row of cells shows, if only some queries are used. Omitted if
+   * all queries are used.
    */
   sampled?: number[];
 }
@@ -500,49 +659,65 @@ export type Combine = "separate" | "mean" | "max";
 export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
 /**
- * Request for the keys with the largest weights of some queries.
+ * Request for the strongest keys of some queries: the keys with the largest weights.
  *
- * Signed numbers are compared by absolute value. Their weights are returned with their signs, but
- * the sums of weights are sums of absolute values.
+ * Signed numbers are compared by absolute value. The reply has them with their signs, but its sums
+ * are sums of absolute values.
  */
 export interface StrongestRequest {
   stack: string;
   layer: number;
   heads: number[];
-  /** Half-open range of queries. */
+  /** Range of queries. */
   rows: Range;
-  /** Number of keys per query. */
+  /** Maximum number of keys per query. */
   k: number;
   /**
-   * "separate" returns the keys of each head. "mean" and "max" first combine the weights of all
-   * heads to one matrix.
+   * Use of several heads. "separate": find the strongest keys of each head. "mean" and "max": find
+   * the strongest keys of one matrix, which has the mean or the maximum of the weights of all
+   * heads.
    */
   combine: Combine;
-  /** Keys to leave out: "special" for special tokens, "first" for the first token, or positions. */
+  /**
+   * Keys to leave out: "special" for special tokens, "first" for the first token, or the position
+   * of a key.
+   */
   leave_out: (string | number)[];
   /**
-   * Keys to include if the input is a pair of texts a and b. "a-b" and "b-b" include only keys in
-   * text b, "a-a" and "b-a" only keys in text a. "all" includes all keys.
+   * Keys to include if the input is a pair of texts a and b: the keys in text a for "a-a" and
+   * "b-a", the keys in text b for "a-b" and "b-b", or all keys. The letter before the hyphen is the
+   * text of the queries. It does not change the reply, because `rows` selects the queries.
    */
   pair: Pair;
 }
 
-/** Header of a reply with strongest keys in its buffer. */
+/**
+ * Header of a reply with the strongest keys of queries in its buffer.
+ *
+ * The buffer has three arrays, one after the other. The first has the positions of the strongest
+ * keys of each query, int32, (matrices, queries, k), the strongest first, with -1 if fewer than k
+ * keys have weight. The second has the weights of these keys, float32. The third has three sums of
+ * weights for each query, float32, (matrices, queries, 3): over the included keys, over the keys in
+ * `leave_out`, and over the other keys, which `pair` excludes (see `StrongestRequest`).
+ */
 export interface StrongestHeader {
-  /** Number of matrices, of rows (queries), and of strongest keys per row. See `Strongest`. */
+  /**
+   * Number of matrices (one per head, or one if the heads are combined), number of queries, and k,
+   * the number of keys per query.
+   */
   shape: [number, number, number];
 }
 
 export type Pooled = "mean" | "max";
 
 /**
- * Request for a tile of a head's matrix of weights, or of the mean of several heads.
+ * Request for a tile of the matrix of a head, or of the mean matrix of several heads.
  *
- * A tile has 256 by 256 cells (`attnviz.server.tiles.TILE`). At the zoom level l, a cell covers 2^l
- * by 2^l weights. Tile (row, column) begins at query `row * 256 * 2^l` and key `column * 256 *
- * 2^l`. The last tile of a row or column can be smaller. A cell shows the mean or maximum of its
- * weights. For signed numbers, positive and negative numbers are pooled separately, and a cell
- * shows the result with the larger absolute value.
+ * At the zoom level l, the matrix is divided into cells of 2^l queries by 2^l keys. A tile has 256
+ * by 256 of these cells, or fewer at the end of the matrix. It begins at query `row*256*2^l` and
+ * key `column*256*2^l`. A cell shows the mean or the maximum of its weights. For signed numbers,
+ * positive and negative numbers are pooled separately, and a cell shows the result with the larger
+ * absolute value.
  */
 export interface TileRequest {
   stack: string;
@@ -554,10 +729,11 @@ export interface TileRequest {
   pooled: Pooled;
 }
 
-/** Header of a reply with the cells of a tile in its buffer. */
+/** Header of a reply with the cells of a tile in its buffer, as one matrix. */
 export interface TileHeader extends EncodedHeader {
   /**
-   * Sampling interval n, if one of n successive queries was used. Omitted if all queries were used.
+   * Sampling interval n, if only one of every n successive queries is used because the tile has too
+   * many weights. Omitted if all queries are used.
    */
   sampling_interval?: number;
 }
@@ -565,7 +741,8 @@ export interface TileHeader extends EncodedHeader {
 /**
  * Request for the score of each head of a stack for a measure, such as "previous token".
  *
- * `pattern` is the name of the measure. For long texts, scores are estimated from sampled queries.
+ * `pattern` is the name of the measure, from `StackNumbers.patterns`. For long texts, scores are
+ * estimated from sampled queries (`StackNumbers.sampled`).
  */
 export interface ScoresRequest {
   stack: string;
@@ -574,54 +751,63 @@ export interface ScoresRequest {
 
 /** Header of a reply with the score of each head for one measure. */
 export interface ScoresHeader {
-  /** Scores of the heads, as one list for each layer. null if a score is undefined. */
+  /**
+   * `scores[i][head]` is the score of a head in the layer `StackNumbers.layers[i]`. null if the
+   * score is undefined or infinite.
+   */
   scores: (number | null)[][];
 }
 
-/** Request for the vectors of a query and some keys of a head, with their logits and weights. */
+/** Request for a query vector and some key vectors of a head, with their logits and weights. */
 export interface VectorsRequest {
   stack: string;
   layer: number;
   head: number;
   /** Position of the query. */
   token: number;
-  /** Half-open range of keys. */
+  /** Range of keys. */
   keys: Range;
 }
 
 /**
- * Header of a reply with a query and the requested keys in its buffer.
+ * Header of a reply with a query vector and the requested key vectors in its buffer.
  *
- * The buffer has the query vector (head_dim,), the key vectors (keys, head_dim), and then four
- * arrays (keys,): the bias, whether the mask allows the key (0 or 1), the logit (minus infinity if
- * not allowed) and the weight.
+ * The buffer has float32 arrays, one after the other: the query vector, (head_dim,), the key
+ * vectors, (keys, head_dim), and four arrays with one number per key: the bias, 1 if the mask
+ * allows the key or else 0, the logit (minus infinity if the key is not allowed), and the weight.
  */
 export interface VectorsHeader extends RowHeader {
-  /** Sum of the weights of the requested keys. */
+  /** Sum of the weights of the query on the requested keys. */
   weight_in_range: number;
 }
 
-/** Request for an image of the record. An image that is too large for a reply is reduced. */
+/**
+ * Request for an image in the model's input, by its index in `Description.images`.
+ *
+ * An image that is too large for one reply is scaled down.
+ */
 export interface ImageRequest {
   index: number;
 }
 
-/** Request to run the model with changes, and to measure their effect on the answer. */
+/** Request to run the model with changed attention, and to measure the effect on the answer. */
 export interface InterveneRequest {
   /**
-   * JSON forms of the changes, which are made together (see
-   * `attnviz.interventions.changes.change_to_json`). If empty, the model runs without changes.
+   * Changes of the attention, all made in the same run. Each is an object whose `kind` is the name
+   * of a Python class, such as "Ablate", and whose other fields are the arguments of this class. If
+   * the list is empty, the reply describes the unchanged run.
    */
   changes: object[];
   /**
-   * Answer to measure: one token for its logit, or two tokens for the difference of their logits.
-   * An empty list means the default of `attnviz.intervene`. null means the `answer` of the view,
-   * which can be a function.
+   * Answer to measure. Two tokens (or classes), by text or id: the logit of the first minus the
+   * logit of the second. One token: its logit minus that of the most likely other token. An empty
+   * list: the default answer of `attnviz.intervene` in Python. If omitted, the answer that the user
+   * chose in Python, which can be a function.
    */
   measured?: (number | string)[];
 }
 
-/** One of the most probable tokens or classes of the output. */
+/** Token or class that the model predicts: its displayed text, and its id in the model. */
 export interface AnswerToken {
   text: string;
   id: number;
@@ -630,41 +816,56 @@ export interface AnswerToken {
 /**
  * Header of a reply with the effect of changes on the answer.
  *
- * The answer is the number that is measured, for example the logit of a token. The noise is the
- * change of the answer if the attention is recomputed without a change. Smaller effects are not
- * significant.
+ * The answer is the number that is measured, for example the logit of one token minus the logit of
+ * another. The noise is the change of the answer that rounding errors alone cause, measured by
+ * computing the attention again without a change. An effect that is not larger than the noise is
+ * not significant.
  */
 export interface OutcomeHeader {
   /**
-   * Sentence with the answer before and after the changes, and the noise. Without changes, it
-   * describes the unchanged run.
+   * Sentence for the reader with the answer before and after the changes, and the noise. If the
+   * request has no changes, the sentence describes the unchanged run.
    */
   sentence: string;
-  /** Name of the answer. */
+  /** Description of the answer, such as the two tokens whose logits are compared. */
   measure: string;
-  /** Most probable tokens or classes before and after the changes. */
+  /**
+   * Most probable tokens or classes, in descending order, of the unchanged run
+   * (`candidates_before`) and of the changed run (`candidates_after`).
+   */
   candidates_before: AnswerToken[];
   candidates_after: AnswerToken[];
 }
 
 /**
- * Request for a description of the stacks of the run with `changes`.
+ * Request for the stacks of the run with `changes`, and their differences.
  *
- * `changes` has the same form as in `InterveneRequest`.
+ * `changes` has the same form as in `InterveneRequest`, but must not be empty. The reply has no
+ * weights. They are requested separately, by the names of the stacks.
  */
 export interface ChangedRequest {
   changes: object[];
 }
 
-/** Stack of a run with changed attention, and its difference from the unchanged run. */
+/**
+ * Stack of a run with changed attention, and its difference from the unchanged run.
+ *
+ * The names of `after` and `difference` can be used in other requests, for example for weights.
+ */
 export interface ChangedStack {
-  /** Name of the same stack in the unchanged run. */
+  /** Name of this stack in the record, which is the unchanged run. */
   stack: string;
-  /** Stack of the changed run. */
+  /** Properties of the stack in the changed run. */
   after: StackNumbers;
-  /** Weights of the changed run minus weights of the unchanged run. */
+  /**
+   * Properties of the stack of differences: weights of the changed run minus weights of the
+   * unchanged run.
+   */
   difference: StackNumbers;
-  /** Predicted tokens of the changed run, as in `TokenList`. */
+  /**
+   * Predictions of the changed run for the tokens in `TokenList.predictions`. Empty if there are
+   * none.
+   */
   predictions: Prediction[];
 }
 
@@ -674,9 +875,10 @@ export interface ChangedHeader {
 }
 
 /**
- * Request for the contribution of a key to a query, and the effects of cutting this pair.
+ * Request for the contribution of a key to a query, and for the effects of cutting this edge.
  *
- * A cut removes the attention of the query to the key.
+ * The model does not run. The reply has only effects of earlier runs. `query` and `key` are
+ * positions.
  */
 export interface EdgeRequest {
   stack: string;
@@ -686,43 +888,52 @@ export interface EdgeRequest {
   key: number;
 }
 
-/** Effect of a cut on the answer. A cut removes the attention of one query to one key. */
+/** Effect on the answer of one run that cut a query-key pair, which removes its attention. */
 export interface Cut {
-  /** Description of the cut, with the answer before and after. */
+  /**
+   * Words that say where the pair was cut (in one head, or in several heads or layers), with the
+   * answer before and after.
+   */
   description: string;
-  /** Name of the answer that was measured, for example the logit of a token. */
+  /** Description of the measured answer, as in `OutcomeHeader`. */
   measure: string;
 }
 
 /**
- * Header of a reply about a query-key pair: its contribution, and the effects of its cuts.
+ * Header of a reply about an edge: the contribution of its key, and the effects of cutting it.
  *
- * A cut removes the attention of the query to the key.
+ * Cutting an edge removes the attention of the query to the key.
  */
 export interface EdgeHeader {
-  /** Whether the model has run ("ready") or not ("waits"). */
+  /**
+   * Whether the model has run for this view ("ready"), or has not run yet ("waits"). While it is
+   * "waits", the other values are not known.
+   */
   model: "waits" | "ready";
   /**
-   * Contribution of the key to the output of the query. It is the norm of weight times value vector
-   * times output projection, divided by the sum of these norms over all keys. null if it is not
-   * known.
+   * Contribution of the key to the output of the head for this query: the norm of weight times
+   * value vector times output projection, divided by the sum of these norms over all keys. null if
+   * it is not known.
    */
   share: number | null;
-  /** Reason why `share` is null. "" if `share` is known, or if the model has not run. */
+  /** Reason, in words, why `share` is null. "" if `share` is known, or if `model` is "waits". */
   share_problem: string;
-  /** Effects of the cuts of this pair in earlier runs. */
+  /** Effects of earlier runs that cut only this edge, possibly in several heads or layers. */
   cuts: Cut[];
-  /** Largest noise of these effects, as text. "" if the pair was not cut. */
+  /**
+   * Largest noise of the effects in `cuts` (see `OutcomeHeader`), as text. "" if `cuts` is empty.
+   */
   noise: string;
 }
 
-/** Request for the description of the corpus, without its tokens. */
+/** Request for the description of the corpus: a `Description` whose stacks have no tokens. */
 export type DescribeCorpusRequest = Record<string, never>;
 
 /**
- * Request for the description of the points of a stack.
+ * Request for one part of the description of the points of a stack.
  *
- * The reply is `CorpusPoints` as JSON, compressed with deflate, in parts.
+ * All parts together are `CorpusPoints` as JSON, compressed with zlib. `part` is the index of the
+ * part, from 0.
  */
 export interface PointsRequest {
   stack: string;
@@ -730,10 +941,11 @@ export interface PointsRequest {
 }
 
 /**
- * Request for small plots of all heads of some layers, by principal components.
+ * Request for one part of small plots, by principal components, of all heads of some layers.
  *
- * For each head, the reply has one byte per drawn point for x, from 0 to 255 over a square, and
- * then one byte per drawn point for y, which points up.
+ * For each head, the buffer has the x coordinates of the drawn points, with one byte per point, and
+ * then their y coordinates. The bytes 0 and 255 are opposite sides of the smallest square that
+ * contains all points of the head. The y axis points up. `part` is the index of the part, from 0.
  */
 export interface OverviewRequest {
   stack: string;
@@ -742,7 +954,7 @@ export interface OverviewRequest {
   part?: number;
 }
 
-/** Attention head with a small plot. `problem` is the reason why the plot shows nothing. */
+/** Head with a small plot. `problem` is the reason why the plot cannot be drawn, or null. */
 export interface OverviewHead {
   layer: number;
   head: number;
@@ -751,17 +963,23 @@ export interface OverviewHead {
 
 /** Header of a reply with small plots. */
 export interface OverviewHeader {
-  /** Every `stride`-th point is drawn: the points 0, `stride`, 2 `stride`, ... */
+  /** Every `stride`-th point is drawn: the points with the numbers 0, `stride`, 2 `stride`, ... */
   stride: number;
-  /** Number of points that are drawn. */
+  /** Number of drawn points. */
   points: number;
+  /** Heads whose plots are in the buffer, in the same order. */
   heads: OverviewHead[];
 }
 
 /**
- * Request for the current plot of one head, as 16-bit codes.
+ * Request for one part of the current plot of one head.
  *
- * The reply has the high bytes of the codes of all points, axis by axis, and then the low bytes.
+ * A coordinate is a 16-bit code. The codes 0 and 65,535 are opposite sides of the square or cube in
+ * `PlotHeader`. The buffer has the high bytes of the codes, first of the x coordinates of all
+ * points, then of the y coordinates, and so on. The low bytes follow in the same order.
+ *
+ * Until t-SNE or UMAP has a first result, the plot shows the principal components. `part` is the
+ * index of the part, from 0.
  */
 export interface PlotRequest {
   stack: string;
@@ -775,8 +993,9 @@ export interface PlotRequest {
   head: number;
   part?: number;
   /**
-   * What to do before the reply: nothing, start t-SNE or UMAP again if it was cancelled or has
-   * failed, or stop it if it is running.
+   * What to do with t-SNE or UMAP before the reply. "show": start it unless it was started before.
+   * "restart": also start it again if it was cancelled or has failed. "cancel": stop it if it is
+   * running.
    */
   action?: "show" | "restart" | "cancel";
 }
@@ -790,31 +1009,31 @@ export interface Work {
   words: string;
 }
 
-/** Header of a reply with a plot. */
+/** Header of a reply with the plot of one head. */
 export interface PlotHeader {
   dimensions: Dimensions;
   /** Number of points. */
   count: number;
   /**
-   * Square or cube that contains the points: `low` is the corner with the smallest coordinates, and
-   * `size` is the length of a side.
+   * Square or cube that contains all points: `low` has the smallest coordinate of the square or
+   * cube along each axis, and `size` is the length of its sides.
    */
   low: number[];
   size: number;
   /**
-   * Share of the variance along each axis. null if the axes are not principal components, or if the
-   * coordinates are NaN.
+   * Share of the variance of the points along each axis. null if the axes are not principal
+   * components, or if coordinates are NaN.
    */
   explained: number[] | null;
-  /** Factor by which queries were divided and keys were multiplied. */
+  /** Factor that divided the queries and multiplied the keys (see `PlotOptions.placing`). */
   factor: number;
-  /** Reason why the plot shows nothing, in words, null if it shows something. */
+  /** Reason, in words, why the plot cannot be drawn. null if it can be drawn. */
   problem: string | null;
-  /** Progress of t-SNE or UMAP, null for PCA. */
+  /** State of the computation of t-SNE or UMAP. null for principal components. */
   work: Work | null;
 }
 
-/** Request for the trust figures of some heads of a layer. */
+/** Request for the trust figures of some heads: how well their plots predict attention. */
 export interface TrustRequest {
   stack: string;
   layer: number;
@@ -830,40 +1049,47 @@ export interface TrustRequest {
 /**
  * Trust figures of a head: how well distances on its plot predict attention.
  *
- * `attnviz.embedding.trust.HeadTrust` defines the figures.
+ * Only keys of the same text that the mask allows count as keys of a query.
  */
 export interface HeadTrustFigures {
   head: number;
   /**
    * Correlation between the distance of a query and a key on the plot and their product `q . k`,
-   * averaged over queries.
+   * averaged over queries, from -1 (the best) to 1. null if it is undefined for all queries.
    */
   plot: number | null;
   /**
-   * Share of a query's ten strongest keys that are among its ten nearest keys on the plot, averaged
-   * over queries.
+   * Share of a query's ten strongest keys (with the largest products `q . k`) that are also among
+   * its ten nearest keys on the plot, averaged over the queries with more than ten keys. null if
+   * there are no such queries.
    */
   recall: number | null;
-  /** Expected recall for random positions. */
+  /** Expected value of `recall` if the points had random positions. null if `recall` is null. */
   recall_baseline: number | null;
-  /** Number of measured queries (`num_queries`), and of all queries (`num_total`). */
+  /**
+   * Number of queries for which the figures were measured (`num_queries`), and of all queries
+   * (`num_total`).
+   */
   num_queries: number;
   num_total: number;
 }
 
 /**
- * Trust figures of some heads, in the order of the request.
+ * Header of a reply with the trust figures of some heads, in the order of the request.
  *
- * An entry is null if the head has no plot by the requested method yet, or none that can be drawn.
+ * An entry is null if the head has no plot by the requested method yet, or if its plot cannot be
+ * drawn.
  */
 export interface TrustHeader {
   heads: (HeadTrustFigures | null)[];
 }
 
 /**
- * Request for the norms of the model's queries and keys of a head.
+ * Request for one part of the lengths (Euclidean norms) of the query and key vectors of a head.
  *
- * The reply has 16-bit codes, little-endian, first of all queries and then of all keys.
+ * The buffer has one code per point (see `NormsHeader`), first for all queries and then for all
+ * keys. The vectors are those of the model, before their placement on a plot. `part` is the index
+ * of the part, from 0.
  */
 export interface NormsRequest {
   stack: string;
@@ -873,9 +1099,10 @@ export interface NormsRequest {
 }
 
 /**
- * Header of a reply with norms. Code 0 stands for `low`, the smallest, and `top` for `high`.
+ * Header of a reply with the lengths of vectors (Euclidean norms), as integer codes.
  *
- * Codes have one byte if `top` is 255, and two bytes if it is 65,535.
+ * Code 0 stands for the smallest norm, `low`, and code `top` for the largest norm, `high`. A code
+ * has one byte if `top` is 255, and two bytes if `top` is 65,535.
  */
 export interface NormsHeader {
   low: number;
@@ -884,10 +1111,11 @@ export interface NormsHeader {
 }
 
 /**
- * Request for mean weights by query and key position, in at most `size` bins per axis.
+ * Request for the mean weights of a head by query position and key position, over many texts.
  *
- * The reply is float32, one row per bin of query positions and one column per bin of key positions.
- * NaN if the mask allows no pair of the two bins.
+ * Positions are grouped into at most `size` bins per axis. The buffer is float32, (bins of queries,
+ * bins of keys). An entry is the mean over all query-key pairs of two bins that the mask allows, or
+ * NaN if it allows no such pair.
  */
 export interface AggregateRequest {
   stack: string;
@@ -896,31 +1124,33 @@ export interface AggregateRequest {
   size: number;
 }
 
-/** Header of a reply with mean weights by position. */
+/** Header of a reply with mean weights by query position and key position. */
 export interface AggregateHeader {
+  /** Number of bins of query positions (`rows`), and of key positions (`columns`). */
   rows: number;
   columns: number;
   /**
-   * Start position of each bin of queries (`query_edges`) and of keys (`key_edges`). The last entry
-   * is the end of the last bin (exclusive).
+   * First position of each bin of queries (`query_edges`) and of keys (`key_edges`). One more entry
+   * has the end of the last bin (exclusive).
    */
   query_edges: number[];
   key_edges: number[];
-  /** Number of texts in the mean (`texts`), and of all texts with points (`of_texts`). */
+  /** Number of texts in the means (`texts`), and of all texts that have points (`of_texts`). */
   texts: number;
   of_texts: number;
   /**
-   * Number of queries in the mean (`queries`), and of all queries in the texts of the mean
-   * (`of_queries`). The first number is smaller if queries of long texts are sampled.
+   * Number of queries in the means (`queries`), and of all queries in the texts of the means
+   * (`of_queries`). `queries` is smaller if only some queries of long texts are used.
    */
   queries: number;
   of_queries: number;
 }
 
 /**
- * Request for the attention lines of a point.
+ * Request for the attention lines of a point, of which there are at most 64.
  *
- * They end at the strongest keys of a query, or at the queries with the largest weight on a key.
+ * The lines of a query end at its strongest keys. The lines of a key end at the queries with the
+ * largest weights on it. Both ends of a line are points of the same text.
  */
 export interface LinesRequest {
   stack: string;
@@ -929,63 +1159,70 @@ export interface LinesRequest {
   point: number;
 }
 
-/** Attention lines from a query to its strongest keys, or from a key to its strongest queries. */
+/** Header of a reply with the attention lines of a point. */
 export interface LinesHeader {
   /**
-   * Number of the point at the other end of each line (`points`), and the weight of the line
+   * Number of the point at the other end of each line (`points`), and weight of the line
    * (`weights`), in descending order of weights.
    */
   points: number[];
   weights: number[];
   /**
-   * Share of the total weight that the lines show. For a query, the total is the weight on all keys
-   * of its text. For a key, it is the weight from the sampled queries of its text.
+   * Sum of `weights` as a share of a total weight. For a query, the total is its weight on all keys
+   * of its text. For a key, the total is the weight on it from those queries of its text that were
+   * searched: all, or for a long text a sample. 0 if the total is 0.
    */
   covered: number;
-  /** Number of points in the same text that the mask allows as the other end of a line. */
+  /**
+   * Number of points in the same text that could be at the other end of a line, because the mask
+   * allows the pair.
+   */
   num_total: number;
 }
 
-/** Request for the description of an atlas, an `AtlasDescription`. */
+/** Request for the description of an atlas. The header of the reply is an `AtlasDescription`. */
 export type DescribeAtlasRequest = Record<string, never>;
 
-/** Description of a statistic. */
+/** Statistic that is computed for each head, such as the score of "induction" or the entropy. */
 export interface AtlasStatistic {
   name: string;
-  /** Unit: "share" (from 0 to 1) or "nats". */
+  /** Unit: "share" (a number from 0 to 1) or "nats". */
   unit: string;
   /** Definition in one sentence. */
   definition: string;
   /**
-   * Whether the statistic has a baseline, such as its value for uniform attention
-   * (`docs/heads.md`).
+   * Whether the statistic has a baseline: its expected value by chance, for example if the weights
+   * of each query were shuffled among its keys (`docs/heads.md`).
    */
   baseline: boolean;
 }
 
-/** Name of a role for which all heads are tested, and its definition in one sentence. */
+/** Role, such as "induction", for which all heads are tested. `definition` is a sentence. */
 export interface AtlasRoleKind {
   name: string;
   definition: string;
 }
 
 /**
- * System of classes of tokens, such as "kind" or a column with the part of speech.
+ * System of classes of tokens. It assigns at most one class to each token.
  *
- * `values` has the names of the classes. A class is identified by its index in this list.
+ * The system "kind" has built-in kinds of tokens. The other systems are columns that the user
+ * passed, such as the part of speech. `values` has the names of the classes. Other replies refer to
+ * a class by its index in `values`.
  */
 export interface AtlasClasses {
   name: string;
   values: string[];
 }
 
-/** Description of the statistics of one stack. */
+/** Description of a stack of an atlas: its heads, and the statistics of these heads. */
 export interface AtlasStack {
   name: string;
+  /** Numbers of the layers. */
   layers: number[];
-  /** Number of heads of each layer. */
+  /** Number of heads of each layer, in the order of `layers`. */
   heads_per_layer: number[];
-  /** Whether the attention is causal: queries do not attend to later keys. */
+  /** Whether the attention is causal: no query attends to later keys. */
   causal: boolean;
   /** Whether queries and keys are the same tokens. */
   same_tokens: boolean;
@@ -993,71 +1230,82 @@ export interface AtlasStack {
   statistics: AtlasStatistic[];
   /** Roles for which the heads are tested. `AtlasRole.role` is an index into this list. */
   roles: AtlasRoleKind[];
-  /** A head has a role only if its score exceeds the baseline by more than this number. */
+  /**
+   * A head has a role only if its score exceeds the baseline significantly by more than this
+   * number.
+   */
   margin: number;
-  /** False discovery rate of the tests over all heads and roles. */
+  /** Maximum expected share of false roles among the roles of all heads (false discovery rate). */
   level: number;
   /**
-   * Labels of the bins of the mean weights by offset. An offset is the position of the key minus
-   * the position of the query. The labels are "-64" to "64", "first" (the first key of the text)
-   * and "rest" (all other keys).
+   * Labels of the offsets for which the mean weights of each head are known. An offset is the
+   * position of the key minus the position of the query. The labels are "-64" to "64", "first" (the
+   * first key of the text) and "rest" (all other keys). In cross-attention, only "first" and "rest"
+   * have mean weights.
    */
   offsets: string[];
-  /** Systems of classes of tokens: first the kind of token, then the columns of the corpus. */
+  /** Systems of classes: first the system "kind", then the columns that the user passed. */
   classes: AtlasClasses[];
   /**
-   * Maximum number of strongest edges and of sampled edges that a head has. On a page, only the
-   * edges on the page count.
+   * Maximum number of strongest edges (`strongest`) and of sampled edges (`sampled`) that a head of
+   * this stack has. In an exported page, only edges that are on the page are counted.
    */
   strongest: number;
   sampled: number;
-  /** Maximum number of edges of a head in the complete statistics. A page may have fewer edges. */
+  /**
+   * `strongest` and `sampled` of the complete statistics, which can have more edges than an
+   * exported page.
+   */
   strongest_in_all: number;
   sampled_in_all: number;
 }
 
-/** Description of the statistics of an atlas. */
+/** Description of an atlas: its corpus and its stacks. */
 export interface AtlasDescription {
   model: string;
-  /** Number of texts that the model has read, and number of their tokens. */
+  /** Number of texts that the model has read (`texts`), and of their tokens (`tokens`). */
   texts: number;
   tokens: number;
-  /** Number of texts that were left out because they are empty or too long for the model. */
+  /** Number of texts that were not read, because they are empty or too long for the model. */
   num_skipped: number;
+  /** Sentences about the statistics that the view shows. */
   notes: string[];
   stacks: AtlasStack[];
 }
 
 /**
- * Request for one part of the statistics and roles of a stack.
+ * Request for one part of the statistics and roles of all heads of a stack.
  *
- * All parts together are an `AtlasTable` as JSON, compressed with zlib.
+ * All parts together are an `AtlasTable` as JSON, compressed with zlib. `part` is the index of the
+ * part, from 0.
  */
 export interface StatisticsRequest {
   stack: string;
   part?: number;
 }
 
-/** Request for the mean weights by offset of all heads of a layer. */
+/** Request for the mean weights of all heads of a layer by offset (see `AtlasStack.offsets`). */
 export interface OffsetsRequest {
   stack: string;
   layer: number;
 }
 
 /**
- * Header of a reply with mean weights by offset, for all heads of a layer.
+ * Header of a reply with the mean weights by offset of all heads of a layer.
  *
- * The data of the reply is float32, (heads, bins). The bins have the labels `AtlasStack.offsets`.
- * An entry is NaN if no query-key pair of the corpus has the offset.
+ * The buffer is float32, (heads, bins). `bins` is the number of labels in `AtlasStack.offsets`. For
+ * an offset, an entry is the mean weight of all query-key pairs with this offset, except pairs with
+ * the first key. For "first" and "rest", an entry is the total weight on these keys, averaged over
+ * queries. An entry is NaN if the corpus has no such pair.
  */
 export interface OffsetsHeader {
   bins: number;
 }
 
 /**
- * Request for the mean weights of a head by class of query and class of key.
+ * Request for the mean weights of a head by the class of the query and the class of the key.
  *
- * `system` is the name of the system of token classes.
+ * `system` is the name of a system of classes in `AtlasStack.classes`.
  */
 export interface ClassesRequest {
   stack: string;
@@ -1067,19 +1315,22 @@ export interface ClassesRequest {
 }
 
 /**
- * Header of a reply with the mean weights of a head by class of query and class of key.
+ * Header of a reply with the mean weights of a head between classes of tokens.
  *
- * The data of the reply is float32, (classes, classes). Rows are classes of queries, and columns
- * are classes of keys. A row is NaN if no query of the corpus has its class.
+ * The buffer is float32, (classes, classes). Row a, column b is the total weight on all keys of
+ * class b, averaged over the queries of class a. A row is NaN if no query of the corpus has its
+ * class.
  */
 export interface ClassesHeader {
   classes: number;
 }
 
 /**
- * Request for one part of the tokens near the edges of a stack.
+ * Request for one part of the tokens near the strongest and sampled edges of a stack.
  *
- * All parts together are an `AtlasTexts` as JSON, compressed with zlib.
+ * These are the queries and keys of the edges, and up to 6 tokens before and after each of them
+ * (`attnviz.corpus.edges.WINDOW`). All parts together are an `AtlasTexts` as JSON, compressed with
+ * zlib. `part` is the index of the part, from 0.
  */
 export interface TextsRequest {
   stack: string;
@@ -1087,9 +1338,10 @@ export interface TextsRequest {
 }
 
 /**
- * Request for one part of the edges of a layer.
+ * Request for one part of the strongest and sampled edges of all heads of a layer.
  *
- * All parts together are an `AtlasEdges` as JSON, compressed with zlib.
+ * All parts together are an `AtlasEdges` as JSON, compressed with zlib. `part` is the index of the
+ * part, from 0.
  */
 export interface EdgesRequest {
   stack: string;
@@ -1097,7 +1349,7 @@ export interface EdgesRequest {
   part?: number;
 }
 
-/** Requests for a record. */
+/** Arguments of the requests about a record, by the name of the request. */
 export interface RecordRequests {
   page: PageRequest;
   describe: DescribeRequest;
@@ -1113,7 +1365,7 @@ export interface RecordRequests {
   edge: EdgeRequest;
 }
 
-/** Requests for a corpus. */
+/** Arguments of the requests about a corpus, by the name of the request. */
 export interface CorpusRequests {
   page: PageRequest;
   describe: DescribeCorpusRequest;
@@ -1126,7 +1378,7 @@ export interface CorpusRequests {
   lines: LinesRequest;
 }
 
-/** Requests for an atlas. */
+/** Arguments of the requests about an atlas, by the name of the request. */
 export interface AtlasRequests {
   page: PageRequest;
   describe: DescribeAtlasRequest;

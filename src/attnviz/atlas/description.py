@@ -11,17 +11,17 @@ from typing import TypedDict
 
 
 class AtlasStatistic(TypedDict):
-    """Description of a statistic.
+    """Statistic that is computed for each head, such as the score of "induction" or the entropy.
 
     Attributes
     ----------
     unit : str
-        Unit: "share" (from 0 to 1) or "nats".
+        Unit: "share" (a number from 0 to 1) or "nats".
     definition : str
         Definition in one sentence.
     baseline : bool
-        Whether the statistic has a baseline, such as its value for uniform attention
-        (``docs/heads.md``).
+        Whether the statistic has a baseline: its expected value by chance, for example if the
+        weights of each query were shuffled among its keys (``docs/heads.md``).
     """
 
     name: str
@@ -31,16 +31,18 @@ class AtlasStatistic(TypedDict):
 
 
 class AtlasRoleKind(TypedDict):
-    """Name of a role for which all heads are tested, and its definition in one sentence."""
+    """Role, such as "induction", for which all heads are tested. `definition` is a sentence."""
 
     name: str
     definition: str
 
 
 class AtlasClasses(TypedDict):
-    """System of classes of tokens, such as "kind" or a column with the part of speech.
+    """System of classes of tokens. It assigns at most one class to each token.
 
-    `values` has the names of the classes. A class is identified by its index in this list.
+    The system "kind" has built-in kinds of tokens. The other systems are columns that the user
+    passed, such as the part of speech. `values` has the names of the classes. Other replies refer
+    to a class by its index in `values`.
     """
 
     name: str
@@ -48,14 +50,16 @@ class AtlasClasses(TypedDict):
 
 
 class AtlasStack(TypedDict):
-    """Description of the statistics of one stack.
+    """Description of a stack of an atlas: its heads, and the statistics of these heads.
 
     Attributes
     ----------
+    layers : list of int
+        Numbers of the layers.
     heads_per_layer : list of int
-        Number of heads of each layer.
+        Number of heads of each layer, in the order of `layers`.
     causal : bool
-        Whether the attention is causal: queries do not attend to later keys.
+        Whether the attention is causal: no query attends to later keys.
     same_tokens : bool
         Whether queries and keys are the same tokens.
     statistics : list of AtlasStatistic
@@ -63,20 +67,23 @@ class AtlasStack(TypedDict):
     roles : list of AtlasRoleKind
         Roles for which the heads are tested. `AtlasRole.role` is an index into this list.
     margin : float
-        A head has a role only if its score exceeds the baseline by more than this number.
+        A head has a role only if its score exceeds the baseline significantly by more than this
+        number.
     level : float
-        False discovery rate of the tests over all heads and roles.
+        Maximum expected share of false roles among the roles of all heads (false discovery rate).
     offsets : list of str
-        Labels of the bins of the mean weights by offset. An offset is the position of the key minus
-        the position of the query. The labels are "-64" to "64", "first" (the first key of the text)
-        and "rest" (all other keys).
+        Labels of the offsets for which the mean weights of each head are known. An offset is the
+        position of the key minus the position of the query. The labels are "-64" to "64", "first"
+        (the first key of the text) and "rest" (all other keys). In cross-attention, only "first"
+        and "rest" have mean weights.
     classes : list of AtlasClasses
-        Systems of classes of tokens: first the kind of token, then the columns of the corpus.
+        Systems of classes: first the system "kind", then the columns that the user passed.
     strongest, sampled : int
-        Maximum number of strongest edges and of sampled edges that a head has. On a page, only the
-        edges on the page count.
+        Maximum number of strongest edges (`strongest`) and of sampled edges (`sampled`) that a head
+        of this stack has. In an exported page, only edges that are on the page are counted.
     strongest_in_all, sampled_in_all : int
-        Maximum number of edges of a head in the complete statistics. A page may have fewer edges.
+        `strongest` and `sampled` of the complete statistics, which can have more edges than an
+        exported page.
     """
 
     name: str
@@ -97,14 +104,16 @@ class AtlasStack(TypedDict):
 
 
 class AtlasDescription(TypedDict):
-    """Description of the statistics of an atlas.
+    """Description of an atlas: its corpus and its stacks.
 
     Attributes
     ----------
     texts, tokens : int
-        Number of texts that the model has read, and number of their tokens.
+        Number of texts that the model has read (`texts`), and of their tokens (`tokens`).
     num_skipped : int
-        Number of texts that were left out because they are empty or too long for the model.
+        Number of texts that were not read, because they are empty or too long for the model.
+    notes : list of str
+        Sentences about the statistics that the view shows.
     """
 
     model: str
@@ -116,20 +125,27 @@ class AtlasDescription(TypedDict):
 
 
 class AtlasRole(TypedDict):
-    """Role of a head, with the result of its test.
+    """Role of a head, with the result of its statistical test.
+
+    A head has a role if its score exceeds the baseline of the role significantly. If the role has
+    two baselines, all numbers refer to the one whose test has the larger p value.
 
     Attributes
     ----------
     role : int
-        Index into `AtlasStack.roles`.
+        Index of the role in `AtlasStack.roles`.
     score, standard_error : float
-        Mean of the head's score over texts, and its standard error.
+        Mean over texts of the score (`score`), and its standard error. The score of a text is the
+        share of the head's attention on the keys of the role, averaged over the queries that have
+        such a key.
     baseline, difference : float
-        Mean of the baseline over texts, and mean of the score minus the baseline.
+        Mean over texts of the baseline (`baseline`), and of the score minus the baseline
+        (`difference`). The baseline is the expected score by chance.
     low, high : float
         Bounds of the confidence interval of `difference`, with confidence 1 - `AtlasStack.level`.
     p : float
-        P value of the difference, corrected for the number of heads and roles.
+        P value of the test whether `difference` exceeds `AtlasStack.margin`, corrected for the
+        number of heads and roles.
     texts : int
         Number of texts in which the score is defined.
     """
@@ -146,20 +162,26 @@ class AtlasRole(TypedDict):
 
 
 class AtlasTable(TypedDict):
-    """Statistics and roles of all heads of a stack, as nested lists.
+    """Statistics and roles of all heads of a stack.
+
+    The statistics are in the order of `AtlasStack.statistics`, and the layers in the order of
+    `AtlasStack.layers`.
 
     Attributes
     ----------
     means, standard_errors : list
-        ``means[statistic][layer][head]`` is the mean over texts, or null if it is undefined.
-        `standard_errors` has the standard errors of these means in the same order.
+        ``means[statistic][layer][head]`` is the mean of a statistic over texts, or None if it is
+        defined in no text. `standard_errors` has the standard errors of these means in the same
+        form, or None if the statistic is defined in fewer than two texts.
     baselines : list
-        Means of the baselines in the same order. A statistic without a baseline has an empty list.
+        ``baselines[statistic][layer][head]`` is the mean over texts of the baseline, or None if it
+        is defined in no text. For a statistic without a baseline, ``baselines[statistic]`` is an
+        empty list.
     texts : list
-        Number of texts in each mean, in the same order.
+        ``texts[statistic][layer][head]`` is the number of texts in which the statistic is defined.
     roles : list
-        ``roles[layer][head]`` has the roles of a head, the strongest first. It is an empty list for
-        a head without a role.
+        ``roles[layer][head]`` has the roles of a head, the main role first. Empty for a head
+        without a role.
     """
 
     means: list[list[list[float | None]]]
@@ -170,38 +192,43 @@ class AtlasTable(TypedDict):
 
 
 class OffsetsHeader(TypedDict):
-    """Header of a reply with mean weights by offset, for all heads of a layer.
+    """Header of a reply with the mean weights by offset of all heads of a layer.
 
-    The data of the reply is float32, (heads, bins). The bins have the labels `AtlasStack.offsets`.
-    An entry is NaN if no query-key pair of the corpus has the offset.
+    The buffer is float32, (heads, bins). `bins` is the number of labels in `AtlasStack.offsets`.
+    For an offset, an entry is the mean weight of all query-key pairs with this offset, except pairs
+    with the first key. For "first" and "rest", an entry is the total weight on these keys, averaged
+    over queries. An entry is NaN if the corpus has no such pair.
     """
 
     bins: int
 
 
 class ClassesHeader(TypedDict):
-    """Header of a reply with the mean weights of a head by class of query and class of key.
+    """Header of a reply with the mean weights of a head between classes of tokens.
 
-    The data of the reply is float32, (classes, classes). Rows are classes of queries, and columns
-    are classes of keys. A row is NaN if no query of the corpus has its class.
+    The buffer is float32, (classes, classes). Row a, column b is the total weight on all keys of
+    class b, averaged over the queries of class a. A row is NaN if no query of the corpus has its
+    class.
     """
 
     classes: int
 
 
 class AtlasTokens(TypedDict):
-    """Tokens near edges, either for queries or for keys.
+    """Tokens near the queries, or near the keys, of the edges of a stack.
 
-    Each attribute has one list per text, in the order of `AtlasTexts.numbers`.
+    Each list has one entry per text, in the order of `AtlasTexts.numbers`. `classes` has such a
+    list for each system of classes, in the order of `AtlasStack.classes`.
 
     Attributes
     ----------
     positions : list of list of int
-        Positions of the tokens in the text, ascending.
+        ``positions[text]`` has the positions of the tokens in the text, ascending.
     tokens : list of list of int
-        Texts of the tokens, as indices into `AtlasTexts.vocabulary`.
+        ``tokens[text]`` has the same tokens as indices into `AtlasTexts.vocabulary`.
     classes : list of list of list of int
-        ``classes[system][text]`` has the class of each token, or -1 for a token without a class.
+        ``classes[system][text]`` has the class of each of these tokens, as an index into
+        `AtlasClasses.values`, or -1 for a token without a class.
     """
 
     positions: list[list[int]]
@@ -210,18 +237,18 @@ class AtlasTokens(TypedDict):
 
 
 class AtlasTexts(TypedDict):
-    """Tokens near the queries and near the keys of all edges of a stack.
+    """Tokens near the edges of a stack: each query and key, and up to 6 tokens before and after it.
 
     Attributes
     ----------
     numbers : list of int
-        Numbers of the texts in the corpus, ascending.
+        Index in the corpus of each text that has an edge, ascending.
     vocabulary : list of str
-        Texts of all tokens, each only once.
+        Distinct tokens, as the view displays them.
     queries : AtlasTokens
-        Tokens of the query texts.
+        Tokens near the queries of edges. If `keys` is None, also the tokens near their keys.
     keys : AtlasTokens or None
-        Tokens of the key texts. null if queries and keys are the same tokens.
+        Tokens near the keys of edges. None if queries and keys are the same tokens.
     """
 
     numbers: list[int]
@@ -233,16 +260,18 @@ class AtlasTexts(TypedDict):
 class AtlasEdgeColumns(TypedDict):
     """Edges of all heads of a layer. Entry i of each list belongs to edge i.
 
+    The edges are sorted by head.
+
     Attributes
     ----------
     head : list of int
-        Numbers of the heads, ascending.
+        Index of the head in the layer.
     weight : list of float
-        Attention weights.
+        Attention weight, rounded to four significant digits.
     text : list of int
-        Numbers of the texts in the corpus.
+        Index of the text in the corpus.
     query, key : list of int
-        Positions of query and key in the text.
+        Position of the query (`query`) and of the key (`key`) in the text.
     """
 
     head: list[int]
@@ -253,16 +282,18 @@ class AtlasEdgeColumns(TypedDict):
 
 
 class AtlasEdges(TypedDict):
-    """Edges of all heads of a layer.
+    """Edges of all heads of a layer: the strongest edges, and a random sample.
 
     Attributes
     ----------
     strongest : AtlasEdgeColumns
-        Edges with the largest weights in the corpus. Within a head, the weights descend.
+        Edges of each head with the largest weights in the corpus, in descending order of weight
+        within a head.
     sampled : AtlasEdgeColumns
-        Edges of a random sample. Each edge has a query drawn uniformly from the corpus, and a key
-        drawn with a probability proportional to its weight. A share of these edges estimates the
-        same share of the head's attention.
+        Random sample of the edges of each head. Each query is drawn uniformly from the corpus, and
+        its key with a probability proportional to the weight. Therefore the share of a head's
+        sampled edges that have a property, such as a key that is the first token, estimates the
+        share of the head's attention on such pairs.
     """
 
     strongest: AtlasEdgeColumns

@@ -71,7 +71,7 @@ class AtlasServer(BaseServer):
 @ATLAS_REQUESTS.add("describe", AtlasDescription)
 @dataclass(frozen=True)
 class DescribeAtlasRequest:
-    """Request for the description of an atlas, an `AtlasDescription`."""
+    """Request for the description of an atlas. The header of the reply is an `AtlasDescription`."""
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the description of the atlas."""
@@ -81,9 +81,10 @@ class DescribeAtlasRequest:
 @ATLAS_REQUESTS.add("statistics", PartHeader)
 @dataclass(frozen=True)
 class StatisticsRequest:
-    """Request for one part of the statistics and roles of a stack.
+    """Request for one part of the statistics and roles of all heads of a stack.
 
-    All parts together are an `AtlasTable` as JSON, compressed with zlib.
+    All parts together are an `AtlasTable` as JSON, compressed with zlib. `part` is the index of the
+    part, from 0.
     """
 
     stack: str
@@ -97,7 +98,7 @@ class StatisticsRequest:
 @ATLAS_REQUESTS.add("offsets", OffsetsHeader)
 @dataclass(frozen=True)
 class OffsetsRequest:
-    """Request for the mean weights by offset of all heads of a layer."""
+    """Request for the mean weights of all heads of a layer by offset (see `AtlasStack.offsets`)."""
 
     stack: str
     layer: int
@@ -111,9 +112,9 @@ class OffsetsRequest:
 @ATLAS_REQUESTS.add("classes", ClassesHeader)
 @dataclass(frozen=True)
 class ClassesRequest:
-    """Request for the mean weights of a head by class of query and class of key.
+    """Request for the mean weights of a head by the class of the query and the class of the key.
 
-    `system` is the name of the system of token classes.
+    `system` is the name of a system of classes in `AtlasStack.classes`.
     """
 
     stack: str
@@ -134,9 +135,11 @@ class ClassesRequest:
 @ATLAS_REQUESTS.add("texts", PartHeader)
 @dataclass(frozen=True)
 class TextsRequest:
-    """Request for one part of the tokens near the edges of a stack.
+    """Request for one part of the tokens near the strongest and sampled edges of a stack.
 
-    All parts together are an `AtlasTexts` as JSON, compressed with zlib.
+    These are the queries and keys of the edges, and up to 6 tokens before and after each of them
+    (`attnviz.corpus.edges.WINDOW`). All parts together are an `AtlasTexts` as JSON, compressed with
+    zlib. `part` is the index of the part, from 0.
     """
 
     stack: str
@@ -150,9 +153,10 @@ class TextsRequest:
 @ATLAS_REQUESTS.add("edges", PartHeader)
 @dataclass(frozen=True)
 class EdgesRequest:
-    """Request for one part of the edges of a layer.
+    """Request for one part of the strongest and sampled edges of all heads of a layer.
 
-    All parts together are an `AtlasEdges` as JSON, compressed with zlib.
+    All parts together are an `AtlasEdges` as JSON, compressed with zlib. `part` is the index of the
+    part, from 0.
     """
 
     stack: str

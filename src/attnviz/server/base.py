@@ -91,9 +91,10 @@ class PageHeader(PartHeader):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Request for one part of the exported page of the view.
+    """Request for one part of the exported page of a view, which is an HTML file.
 
-    `part` is the index of the part, from 0. The page shows the view with the state `state`.
+    `part` is the index of the part, from 0. `state` has the current settings of the view, with
+    which the page opens.
     """
 
     part: int

@@ -45,14 +45,18 @@ class EncodedHeader(TypedDict):
     Attributes
     ----------
     shape : list of int
-        Number of heads, of rows (queries) and of columns (keys). The buffer is in row-major order.
+        Number of matrices, of their rows and of their columns. A matrix belongs to one head, or to
+        the mean of several heads. The buffer is in row-major order.
     encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
-        Encoding of the buffer (see `Encoded`).
+        Bytes of a weight w, with m for `maximum`. "uint8-sqrt": one byte, ``round(255 sqrt(w /
+        m))``. "int8-sqrt": one signed byte, ``sign(w) round(127 sqrt(abs(w) / m))``. "float32":
+        four bytes. "float32-deflated": the same four bytes in another order, compressed with zlib.
+        The first bytes of all weights are followed by the second bytes of all weights, and so on.
     maximum : float
-        Upper bound of the weights, which the largest code represents. The bound is usually 1 for
-        normalized weights. For signed numbers, the smallest code represents ``-maximum``.
+        Upper bound of the weights, or of their absolute values if they are signed. It is usually 1
+        for normalized weights.
     error : float
-        Upper bound of the absolute error of a weight.
+        Largest absolute error of a decoded weight, or an upper bound of it.
     """
 
     shape: tuple[int, int, int]

@@ -26,22 +26,23 @@ PageForm = Literal["all", "vectors", "strongest"]
 
 
 class TokenList(TypedDict):
-    """Displayed tokens of the queries or keys of a stack.
+    """Tokens of the queries, or of the keys, of a stack, as views display them.
 
     Attributes
     ----------
     text : list of str
-        Text of each token.
+        Text of each token. Visible characters stand for white space.
     special : list of int
         Positions of the special tokens.
     sequence : list of (int or None)
-        Text to which each token belongs: 0 for a single text or the first text of a pair, 1 for the
-        second text of a pair, null for a special token.
+        Text to which each token belongs. 0 is a single text or the first text of a pair, and 1 is
+        the second text of a pair. None for a token of neither text, such as a special token.
     grids : list of PatchGrid
-        Rows and columns of the patches of each image among the tokens. Omitted without images.
+        Image patches among the tokens: for each image, the position of its first patch, and the
+        numbers of rows and columns of patches. Omitted without images.
     predictions : list of Prediction
-        Tokens that the model generated, or tokens of a target text that was given to the model, in
-        order. Omitted if there are none.
+        Tokens that the model generated, or tokens of a target text that the user passed, in order.
+        Each has the position of the query that predicted it. Omitted if there are none.
     """
 
     text: list[str]
@@ -52,19 +53,23 @@ class TokenList(TypedDict):
 
 
 class EmbeddedShare(TypedDict):
-    """Form of the weights that are embedded in an exported page, and their share of all weights.
+    """Storage of the weights in an exported page, with the share that is stored and the error.
+
+    The values hold for all stacks of the page together.
 
     Attributes
     ----------
     form : {"all", "vectors", "strongest"}
-        "all": the page has every weight. "vectors": the page computes the weights from queries and
-        keys. "strongest": the page has only the largest weights of each query.
+        Form in which the page stores weights. "all": every weight. "vectors": queries and keys,
+        from which the page computes every weight. "strongest": only the largest weights of each
+        query.
     covered : float
-        Sum of the embedded weights divided by the sum of all weights. For signed numbers, the sums
-        are of absolute values.
+        Sum of the stored weights divided by the sum of all weights. It is less than 1 only if
+        `form` is "strongest". For signed numbers, both are sums of absolute values.
     error : float
-        Upper bound of the absolute difference between a weight of the page and the weight of the
-        exported record.
+        Largest absolute difference between a weight of the page and the weight of the exported
+        record. If `form` is "vectors", it is measured, for large records only on a sample of the
+        queries. Otherwise it is an upper bound.
     """
 
     form: PageForm
@@ -73,33 +78,38 @@ class EmbeddedShare(TypedDict):
 
 
 class StackNumbers(TypedDict):
-    """Properties of one stack of attention layers, without its tokens.
+    """Properties of a stack, without its tokens.
 
     Attributes
     ----------
     layers : list of int
-        Numbers of the layers in the model.
+        Numbers of the layers that the stack contains.
     heads_per_layer : list of int
         Number of heads of each layer, in the order of `layers`.
     normalized : bool
-        Whether the weights of each query sum to 1.
+        Whether the weights of each query sum to 1 (together with the weight of the sink, if the
+        head has one).
     signed : bool
-        Whether numbers may be negative. Omitted if False.
+        Whether the numbers of the stack may be negative, as for differences of weights. Omitted if
+        they may not.
     measure : str
-        Name of the quantity that the stack contains, such as "difference". Omitted for weights.
+        Name of the numbers that the stack contains, such as "difference". Omitted if they are
+        attention weights.
     maximum : float
-        Largest possible weight, which is 1 if `normalized`. Otherwise it is the largest weight or,
-        for many weights, an upper bound. If `signed`, it is an absolute value.
+        Largest possible weight: 1 if `normalized`. Otherwise it is the largest weight of the stack,
+        or an upper bound of it if the stack has many weights. If `signed`, it refers to absolute
+        values.
     causal : bool
-        Whether the masks of all layers are known to forbid attention to later keys.
+        Whether it is known that no query attends to a later key in any layer.
     vectors : bool
-        Whether the stack has queries and keys, and not only weights.
+        Whether the queries and keys of the stack are known, and not only its weights.
     patterns : list of str
-        Names of the measures, such as "previous token" or "entropy", by which heads can be ordered.
+        Names of the measures, such as "previous token" or "entropy", for which the heads have
+        scores.
     sampled : int
         Number of sampled queries from which the scores of heads are estimated, if computing the
-        weights of all queries would take too long. In this case, thumbnails of heads also show only
-        sampled queries. Omitted if all queries are used.
+        weights of all queries would take too long. Maps of all queries then also use only some of
+        them. Omitted if all queries are used.
     """
 
     name: str
@@ -116,14 +126,14 @@ class StackNumbers(TypedDict):
 
 
 class StackDescription(StackNumbers):
-    """Properties and tokens of one stack of attention layers, such as "self" or "cross".
+    """Properties and tokens of a stack.
 
     Attributes
     ----------
     key_tokens : TokenList or None
-        Key tokens, or null if they are the same tokens as the queries.
+        Tokens of the keys. None if they are the same tokens as the queries.
     embedded : EmbeddedShare
-        Form and share of the weights in an exported page. Omitted in live views.
+        Storage of the weights in an exported page. Omitted in live views.
     """
 
     query_tokens: TokenList
@@ -132,16 +142,16 @@ class StackDescription(StackNumbers):
 
 
 class Description(TypedDict):
-    """Description of a record.
+    """Description of a record: its model, stacks and tokens, but not its weights.
 
     Attributes
     ----------
     file : str
         Model name without characters that file names cannot have. Omitted if the model has no name.
     notes : list of str
-        Sentences about the record for readers of the view.
+        Sentences about the record that the view shows.
     images : list of ImageHeader
-        Sizes of the images in the model's input. Omitted without images.
+        Height and width of each image in the model's input. Omitted without images.
     """
 
     model: str

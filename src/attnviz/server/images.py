@@ -14,7 +14,11 @@ from numpy.typing import NDArray
 
 
 class ImageHeader(TypedDict):
-    """Height and width of an image in pixels."""
+    """Height and width of an image in pixels.
+
+    In a reply, the buffer has the red, green and blue byte of each pixel, row by row from the top
+    left.
+    """
 
     height: int
     width: int

@@ -29,16 +29,18 @@ _MAX_OTHER_REQUESTS = 64
 
 
 class ReplyProgress(TypedDict):
-    """Progress of a pending reply.
+    """Progress of a computation whose reply is not finished.
+
+    A computation can consist of several tasks.
 
     Attributes
     ----------
     doing : str
-        Name of the current task.
+        Name of the current task, such as "maps".
     progress : float
-        Finished share of the current task, from 0 to 1.
+        Completed share of the current task, from 0 to 1.
     seconds_left : float or None
-        Estimated remaining time of the current task, or None if it cannot be estimated yet.
+        Estimated remaining time of the current task in seconds. None if it cannot be estimated yet.
     """
 
     doing: str
@@ -47,7 +49,10 @@ class ReplyProgress(TypedDict):
 
 
 class PendingHeader(TypedDict):
-    """Header with the progress of a computation, which continues if the request is sent again."""
+    """Header of a reply that has only the progress of a computation, which takes long.
+
+    The kernel pauses the computation. It continues when the same request is sent again.
+    """
 
     pending: ReplyProgress
 

@@ -39,7 +39,9 @@ class Reply:
 
 
 class PartHeader(TypedDict):
-    """Header of a reply that has one part of a long content.
+    """Header of a reply whose buffer has one part of a content.
+
+    A content that is too large for one reply is divided into parts, which are requested separately.
 
     Attributes
     ----------

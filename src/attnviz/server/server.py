@@ -127,9 +127,9 @@ _SCORE_BYTES = 22
 class DescribeRequest:
     """Request for the description of the record.
 
-    The description of a short text is the header of the reply. The description of a long text is
-    compressed and divided into parts. The buffer of the reply then has the part with the index
-    `part`, from 0.
+    For a short text, the header of the reply is the `Description`. For a long text, the description
+    is JSON, compressed with zlib and divided into parts. The header is then a `PartHeader`, and the
+    buffer has the part with the index `part`, from 0.
     """
 
     part: int = 0
@@ -147,7 +147,10 @@ class DescribeRequest:
 @RECORD_REQUESTS.add("block", EncodedHeader)
 @dataclass(frozen=True)
 class BlockRequest:
-    """Request for the weights of some heads, rows (queries) and columns (keys) of a layer."""
+    """Request for the weights of some heads of a layer, for a range of queries and of keys.
+
+    `rows` is the range of queries, and `columns` is the range of keys.
+    """
 
     stack: str
     layer: int
@@ -171,18 +174,18 @@ class BlockRequest:
 
 
 class MapsHeader(EncodedHeader):
-    """Header of a reply with maps of heads in its buffer.
+    """Header of a reply with maps of heads in its buffer. The map of each head is one matrix.
 
     Attributes
     ----------
     pooled : str
-        "max", because each cell of a map has the largest of its weights.
+        Always "max", because each cell of a map shows the largest of its weights.
     largest : list
-        Largest cell of each map: its index in the flattened map (row-major), and its exact value.
-        Signed numbers are compared by absolute value.
+        Largest cell of each map: its index in the map in row-major order, and its weight before the
+        encoding. Signed numbers are compared by absolute value. Omitted in an exported page.
     sampled : list of int
-        Positions of the sampled queries, one for each row of a map. Omitted if all queries were
-        used.
+        Position of the query that each row of cells shows, if only some queries are used. Omitted
+        if all queries are used.
     """
 
     pooled: str
@@ -193,18 +196,19 @@ class MapsHeader(EncodedHeader):
 @RECORD_REQUESTS.add("maps", MapsHeader)
 @dataclass(frozen=True)
 class MapsRequest:
-    """Request for maps of heads with at most `size` rows and columns of cells.
+    """Request for maps of heads with at most `size` rows and `size` columns of cells.
 
-    Each cell of a map covers successive queries and keys and has their largest weight. For signed
-    numbers, it has the number with the largest absolute value, including its sign. For long texts,
-    only some queries are used (`MapsHeader.sampled`).
+    Each cell covers successive queries and keys and shows their largest weight. For signed numbers,
+    it shows the number with the largest absolute value, with its sign. For long texts, each row of
+    cells shows only one of its queries (`MapsHeader.sampled`).
 
     Attributes
     ----------
     heads : list of int, optional
-        Numbers of the heads. By default all heads.
+        Indices of the heads in the layer. By default all heads.
     rows, columns : range, optional
-        Half-open ranges of queries and of keys. By default all queries and all keys.
+        Range of queries (`rows`) and of keys (`columns`) that the maps show. By default all queries
+        and all keys.
     """
 
     stack: str
@@ -232,25 +236,28 @@ class MapsRequest:
 @RECORD_REQUESTS.add("strongest", StrongestHeader)
 @dataclass(frozen=True)
 class StrongestRequest:
-    """Request for the keys with the largest weights of some queries.
+    """Request for the strongest keys of some queries: the keys with the largest weights.
 
-    Signed numbers are compared by absolute value. Their weights are returned with their signs, but
-    the sums of weights are sums of absolute values.
+    Signed numbers are compared by absolute value. The reply has them with their signs, but its sums
+    are sums of absolute values.
 
     Attributes
     ----------
     rows : range
-        Half-open range of queries.
+        Range of queries.
     k : int
-        Number of keys per query.
+        Maximum number of keys per query.
     combine : {"separate", "mean", "max"}
-        "separate" returns the keys of each head. "mean" and "max" first combine the weights of all
-        heads to one matrix.
+        Use of several heads. "separate": find the strongest keys of each head. "mean" and "max":
+        find the strongest keys of one matrix, which has the mean or the maximum of the weights of
+        all heads.
     leave_out : list
-        Keys to leave out: "special" for special tokens, "first" for the first token, or positions.
+        Keys to leave out: "special" for special tokens, "first" for the first token, or the
+        position of a key.
     pair : {"all", "a-a", "a-b", "b-a", "b-b"}
-        Keys to include if the input is a pair of texts a and b. "a-b" and "b-b" include only keys
-        in text b, "a-a" and "b-a" only keys in text a. "all" includes all keys.
+        Keys to include if the input is a pair of texts a and b: the keys in text a for "a-a" and
+        "b-a", the keys in text b for "a-b" and "b-b", or all keys. The letter before the hyphen is
+        the text of the queries. It does not change the reply, because `rows` selects the queries.
     """
 
     stack: str
@@ -281,13 +288,13 @@ class StrongestRequest:
 @RECORD_REQUESTS.add("tile", TileHeader)
 @dataclass(frozen=True)
 class TileRequest:
-    """Request for a tile of a head's matrix of weights, or of the mean of several heads.
+    """Request for a tile of the matrix of a head, or of the mean matrix of several heads.
 
-    A tile has 256 by 256 cells (`attnviz.server.tiles.TILE`). At the zoom level l, a cell covers
-    2^l by 2^l weights. Tile (row, column) begins at query ``row * 256 * 2^l`` and key ``column *
-    256 * 2^l``. The last tile of a row or column can be smaller. A cell shows the mean or maximum
-    of its weights. For signed numbers, positive and negative numbers are pooled separately, and a
-    cell shows the result with the larger absolute value.
+    At the zoom level l, the matrix is divided into cells of 2^l queries by 2^l keys. A tile has 256
+    by 256 of these cells, or fewer at the end of the matrix. It begins at query ``row*256*2^l`` and
+    key ``column*256*2^l``. A cell shows the mean or the maximum of its weights. For signed numbers,
+    positive and negative numbers are pooled separately, and a cell shows the result with the larger
+    absolute value.
     """
 
     stack: str
@@ -320,7 +327,8 @@ class ScoresHeader(TypedDict):
     Attributes
     ----------
     scores : list of list of (float or None)
-        Scores of the heads, as one list for each layer. null if a score is undefined.
+        ``scores[i][head]`` is the score of a head in the layer `StackNumbers.layers[i]`. None if
+        the score is undefined or infinite.
     """
 
     scores: list[list[float | None]]
@@ -331,7 +339,8 @@ class ScoresHeader(TypedDict):
 class ScoresRequest:
     """Request for the score of each head of a stack for a measure, such as "previous token".
 
-    `pattern` is the name of the measure. For long texts, scores are estimated from sampled queries.
+    `pattern` is the name of the measure, from `StackNumbers.patterns`. For long texts, scores are
+    estimated from sampled queries (`StackNumbers.sampled`).
     """
 
     stack: str
@@ -351,14 +360,14 @@ class ScoresRequest:
 @RECORD_REQUESTS.add("vectors", VectorsHeader)
 @dataclass(frozen=True)
 class VectorsRequest:
-    """Request for the vectors of a query and some keys of a head, with their logits and weights.
+    """Request for a query vector and some key vectors of a head, with their logits and weights.
 
     Attributes
     ----------
     token : int
         Position of the query.
     keys : range
-        Half-open range of keys.
+        Range of keys.
     """
 
     stack: str
@@ -382,7 +391,10 @@ class VectorsRequest:
 @RECORD_REQUESTS.add("image", ImageHeader)
 @dataclass(frozen=True)
 class ImageRequest:
-    """Request for an image of the record. An image that is too large for a reply is reduced."""
+    """Request for an image in the model's input, by its index in `Description.images`.
+
+    An image that is too large for one reply is scaled down.
+    """
 
     index: int
 
@@ -395,7 +407,7 @@ class ImageRequest:
 
 
 class AnswerToken(TypedDict):
-    """One of the most probable tokens or classes of the output."""
+    """Token or class that the model predicts: its displayed text, and its id in the model."""
 
     text: str
     id: int
@@ -404,19 +416,21 @@ class AnswerToken(TypedDict):
 class OutcomeHeader(TypedDict):
     """Header of a reply with the effect of changes on the answer.
 
-    The answer is the number that is measured, for example the logit of a token. The noise is the
-    change of the answer if the attention is recomputed without a change. Smaller effects are not
-    significant.
+    The answer is the number that is measured, for example the logit of one token minus the logit of
+    another. The noise is the change of the answer that rounding errors alone cause, measured by
+    computing the attention again without a change. An effect that is not larger than the noise is
+    not significant.
 
     Attributes
     ----------
     sentence : str
-        Sentence with the answer before and after the changes, and the noise. Without changes, it
-        describes the unchanged run.
+        Sentence for the reader with the answer before and after the changes, and the noise. If the
+        request has no changes, the sentence describes the unchanged run.
     measure : str
-        Name of the answer.
+        Description of the answer, such as the two tokens whose logits are compared.
     candidates_before, candidates_after : list of AnswerToken
-        Most probable tokens or classes before and after the changes.
+        Most probable tokens or classes, in descending order, of the unchanged run
+        (`candidates_before`) and of the changed run (`candidates_after`).
     """
 
     sentence: str
@@ -428,16 +442,20 @@ class OutcomeHeader(TypedDict):
 class ChangedStack(TypedDict):
     """Stack of a run with changed attention, and its difference from the unchanged run.
 
+    The names of `after` and `difference` can be used in other requests, for example for weights.
+
     Attributes
     ----------
     stack : str
-        Name of the same stack in the unchanged run.
+        Name of this stack in the record, which is the unchanged run.
     after : StackNumbers
-        Stack of the changed run.
+        Properties of the stack in the changed run.
     difference : StackNumbers
-        Weights of the changed run minus weights of the unchanged run.
+        Properties of the stack of differences: weights of the changed run minus weights of the
+        unchanged run.
     predictions : list of Prediction
-        Predicted tokens of the changed run, as in `TokenList`.
+        Predictions of the changed run for the tokens in `TokenList.predictions`. Empty if there are
+        none.
     """
 
     stack: str
@@ -453,14 +471,15 @@ class ChangedHeader(TypedDict):
 
 
 class Cut(TypedDict):
-    """Effect of a cut on the answer. A cut removes the attention of one query to one key.
+    """Effect on the answer of one run that cut a query-key pair, which removes its attention.
 
     Attributes
     ----------
     description : str
-        Description of the cut, with the answer before and after.
+        Words that say where the pair was cut (in one head, or in several heads or layers), with the
+        answer before and after.
     measure : str
-        Name of the answer that was measured, for example the logit of a token.
+        Description of the measured answer, as in `OutcomeHeader`.
     """
 
     description: str
@@ -468,24 +487,26 @@ class Cut(TypedDict):
 
 
 class EdgeHeader(TypedDict):
-    """Header of a reply about a query-key pair: its contribution, and the effects of its cuts.
+    """Header of a reply about an edge: the contribution of its key, and the effects of cutting it.
 
-    A cut removes the attention of the query to the key.
+    Cutting an edge removes the attention of the query to the key.
 
     Attributes
     ----------
     model : {"waits", "ready"}
-        Whether the model has run ("ready") or not ("waits").
+        Whether the model has run for this view ("ready"), or has not run yet ("waits"). While it is
+        "waits", the other values are not known.
     share : float or None
-        Contribution of the key to the output of the query. It is the norm of weight times value
-        vector times output projection, divided by the sum of these norms over all keys. null if it
-        is not known.
+        Contribution of the key to the output of the head for this query: the norm of weight times
+        value vector times output projection, divided by the sum of these norms over all keys. None
+        if it is not known.
     share_problem : str
-        Reason why `share` is null. "" if `share` is known, or if the model has not run.
+        Reason, in words, why `share` is None. "" if `share` is known, or if `model` is "waits".
     cuts : list of Cut
-        Effects of the cuts of this pair in earlier runs.
+        Effects of earlier runs that cut only this edge, possibly in several heads or layers.
     noise : str
-        Largest noise of these effects, as text. "" if the pair was not cut.
+        Largest noise of the effects in `cuts` (see `OutcomeHeader`), as text. "" if `cuts` is
+        empty.
     """
 
     model: Literal["waits", "ready"]
@@ -527,17 +548,19 @@ class Interventions(Protocol):
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
 @dataclass(frozen=True)
 class InterveneRequest:
-    """Request to run the model with changes, and to measure their effect on the answer.
+    """Request to run the model with changed attention, and to measure the effect on the answer.
 
     Attributes
     ----------
     changes : list of objects
-        JSON forms of the changes, which are made together (see
-        `attnviz.interventions.changes.change_to_json`). If empty, the model runs without changes.
+        Changes of the attention, all made in the same run. Each is an object whose `kind` is the
+        name of a Python class, such as "Ablate", and whose other fields are the arguments of this
+        class. If the list is empty, the reply describes the unchanged run.
     measured : list of (int or str), or None
-        Answer to measure: one token for its logit, or two tokens for the difference of their
-        logits. An empty list means the default of `attnviz.intervene`. null means the `answer` of
-        the view, which can be a function.
+        Answer to measure. Two tokens (or classes), by text or id: the logit of the first minus the
+        logit of the second. One token: its logit minus that of the most likely other token. An
+        empty list: the default answer of `attnviz.intervene` in Python. If omitted, the answer that
+        the user chose in Python, which can be a function.
     """
 
     changes: tuple[Mapping[str, Any], ...]
@@ -550,9 +573,10 @@ class InterveneRequest:
 @RECORD_REQUESTS.add("changed", ChangedHeader)
 @dataclass(frozen=True)
 class ChangedRequest:
-    """Request for a description of the stacks of the run with `changes`.
+    """Request for the stacks of the run with `changes`, and their differences.
 
-    `changes` has the same form as in `InterveneRequest`.
+    `changes` has the same form as in `InterveneRequest`, but must not be empty. The reply has no
+    weights. They are requested separately, by the names of the stacks.
     """
 
     changes: tuple[Mapping[str, Any], ...]
@@ -565,9 +589,10 @@ class ChangedRequest:
 @RECORD_REQUESTS.add("edge", EdgeHeader)
 @dataclass(frozen=True)
 class EdgeRequest:
-    """Request for the contribution of a key to a query, and the effects of cutting this pair.
+    """Request for the contribution of a key to a query, and for the effects of cutting this edge.
 
-    A cut removes the attention of the query to the key.
+    The model does not run. The reply has only effects of earlier runs. `query` and `key` are
+    positions.
     """
 
     stack: str

@@ -35,12 +35,19 @@ _MAX_WEIGHTS = 1 << 22
 
 
 class StrongestHeader(TypedDict):
-    """Header of a reply with strongest keys in its buffer.
+    """Header of a reply with the strongest keys of queries in its buffer.
+
+    The buffer has three arrays, one after the other. The first has the positions of the strongest
+    keys of each query, int32, (matrices, queries, k), the strongest first, with -1 if fewer than k
+    keys have weight. The second has the weights of these keys, float32. The third has three sums of
+    weights for each query, float32, (matrices, queries, 3): over the included keys, over the keys
+    in `leave_out`, and over the other keys, which `pair` excludes (see `StrongestRequest`).
 
     Attributes
     ----------
     shape : list of int
-        Number of matrices, of rows (queries), and of strongest keys per row. See `Strongest`.
+        Number of matrices (one per head, or one if the heads are combined), number of queries, and
+        k, the number of keys per query.
     """
 
     shape: tuple[int, int, int]

@@ -48,13 +48,13 @@ Pooled = Literal["mean", "max"]
 
 
 class TileHeader(EncodedHeader):
-    """Header of a reply with the cells of a tile in its buffer.
+    """Header of a reply with the cells of a tile in its buffer, as one matrix.
 
     Attributes
     ----------
     sampling_interval : int
-        Sampling interval n, if one of n successive queries was used. Omitted if all queries were
-        used.
+        Sampling interval n, if only one of every n successive queries is used because the tile has
+        too many weights. Omitted if all queries are used.
     """
 
     sampling_interval: NotRequired[int]

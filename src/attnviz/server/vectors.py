@@ -25,32 +25,47 @@ _FLOAT_BYTES = 4
 
 
 class SinkOfRow(TypedDict):
-    """Attention sink of a head: its learned logit, and the weight that it takes from a row."""
+    """Attention sink of a head: a learned logit that takes a share of the weight of each query.
+
+    `weight` is this share for one query.
+    """
 
     logit: float
     weight: float
 
 
 class RowHeader(TypedDict):
-    """Properties of the weights of one query on all keys, independent of the requested keys.
+    """Properties of the weights of one query of a head on all keys, not only on requested keys.
+
+    A logit is ``scale * q . k``, bounded by the soft cap, plus the bias.
 
     Attributes
     ----------
+    softcap : float or None
+        Soft cap c, which replaces a scaled product x by ``c tanh(x / c)``. None if the layer has no
+        soft cap.
+    sink : SinkOfRow or None
+        Sink of the head, or None if it has no sink.
     log_sum_exp : float or None
-        Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed
-        and the head has no sink.
-    key_head : int
-        Index of the key head that this head uses. Several heads can share a key head.
+        Logarithm of the sum of exp(logit) over all allowed keys and the sink. None if no key is
+        allowed and the head has no sink.
+    head, num_heads : int
+        Index of the head in the layer (`head`), and number of heads of the layer (`num_heads`).
+    key_head, num_key_heads : int
+        Index of the key head whose keys this head uses (`key_head`), and number of key heads of the
+        layer (`num_key_heads`). With grouped-query attention, several heads share a key head.
     num_allowed : int
         Number of keys that the mask allows for this query.
     strongest : list
-        Positions and weights of the strongest keys among all keys.
+        Position and weight of up to five keys with the largest weights, the largest first. Keys
+        with weight 0 are left out.
     error, logit_error : float
-        Largest absolute error of a weight (`error`) and of a logit (`logit_error`). Both are 0 in
-        live views. In exported pages, they can be larger, because vectors can be rounded.
+        Largest absolute error of a weight (`error`) and of a logit (`logit_error`) in the layer. In
+        a live view, both are 0. In an exported page, they can be larger, because queries and keys
+        can be rounded.
     measured : int
-        Number of queries per head for which the errors were measured. Omitted if they were measured
-        for all queries.
+        Number of queries per head for which the errors were measured. Omitted if all queries were
+        used, or if nothing was rounded.
     """
 
     scale: float
@@ -70,16 +85,16 @@ class RowHeader(TypedDict):
 
 
 class VectorsHeader(RowHeader):
-    """Header of a reply with a query and the requested keys in its buffer.
+    """Header of a reply with a query vector and the requested key vectors in its buffer.
 
-    The buffer has the query vector (head_dim,), the key vectors (keys, head_dim), and then four
-    arrays (keys,): the bias, whether the mask allows the key (0 or 1), the logit (minus infinity if
-    not allowed) and the weight.
+    The buffer has float32 arrays, one after the other: the query vector, (head_dim,), the key
+    vectors, (keys, head_dim), and four arrays with one number per key: the bias, 1 if the mask
+    allows the key or else 0, the logit (minus infinity if the key is not allowed), and the weight.
 
     Attributes
     ----------
     weight_in_range : float
-        Sum of the weights of the requested keys.
+        Sum of the weights of the query on the requested keys.
     """
 
     weight_in_range: float

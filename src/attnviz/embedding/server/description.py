@@ -31,16 +31,16 @@ _NO_TOKENS: TokenList = {"text": [], "special": [], "sequence": []}
 
 
 class PointTokens(TypedDict):
-    """Tokens of all queries or of all keys, with one entry per point in each list.
+    """Tokens of all query points, or of all key points. Each list has one entry per point.
 
     Attributes
     ----------
     text : list of int
-        Index of the text in the corpus.
+        Index of the text in `CorpusPoints.names`.
     position : list of int
-        Position in the text.
+        Position of the token in its text, from 0.
     token : list of int
-        Index of the token in the vocabulary.
+        Index of the token in `CorpusPoints.vocabulary`.
     """
 
     text: list[int]
@@ -49,15 +49,17 @@ class PointTokens(TypedDict):
 
 
 class ColumnValues(TypedDict):
-    """Values of one property of tokens (a column that the user passed), for the colours of points.
+    """Values of a column, by which points can be coloured.
+
+    A column is a property of texts or tokens that the user passed, such as the part of speech.
 
     Attributes
     ----------
     categories : list of str or None
-        Names of the categories, null if the values are numbers.
+        Names of the categories, or None if the values of the column are numbers.
     queries, keys : list of (float or None)
-        Value of each query (`queries`) and of each key (`keys`): a number, or the index of a
-        category, or null if unknown.
+        Value of each query point (`queries`) and of each key point (`keys`): a number, or an index
+        into `categories`. None if the value is unknown.
     """
 
     name: str
@@ -67,14 +69,19 @@ class ColumnValues(TypedDict):
 
 
 class CorpusCaveat(TypedDict):
-    """Sentence about an inexactness of the plots of some layers.
+    """Sentence that explains why the plots of some layers do not determine their weights exactly.
 
     Attributes
     ----------
+    layers : list of int
+        Numbers of the layers.
+    words : str
+        The sentence.
     kind : {"moving", "bias"}
-        "moving": the layer has a soft cap or a sink, so translating the keys changes its weights.
-        The view shows this caveat only if keys are translated. "bias": the layer adds a position
-        bias to its logits, which distances do not contain.
+        Reason. "moving": the layer has a soft cap or a sink, so moving the keys near the queries
+        (`translate` of `PlotOptions.placing`) changes the weights. The view shows this caveat only
+        for plots with moved keys. "bias": the layer adds a position bias to its logits, and the
+        distances between points do not contain this bias.
     """
 
     layers: list[int]
@@ -88,15 +95,15 @@ class CorpusGrid(TypedDict):
     Attributes
     ----------
     text : int
-        Index of the text that contains the image.
+        Index of the text in `CorpusPoints.names`. The input of this text contains the image.
     side : {"both", "queries", "keys"}
-        Whether the patches are tokens of the queries, of the keys, or of both.
+        Whether the patches are query tokens, key tokens, or both.
     image : int
-        Index of the image among the images of the text.
+        Index of the image among the images of the text, from 0.
     start : int
         Position of the first patch among the tokens of the text.
     rows, columns : int
-        Numbers of rows and columns of patches.
+        Number of rows (`rows`) and of columns (`columns`) of patches.
     """
 
     text: int
@@ -108,36 +115,47 @@ class CorpusGrid(TypedDict):
 
 
 class CorpusPoints(TypedDict):
-    """Description of the points of a stack.
+    """Description of the points of a stack, and of the texts and tokens that they belong to.
+
+    Points are numbered from 0: first all queries, then all keys.
 
     Attributes
     ----------
+    num_queries, num_keys : int
+        Number of points that are queries (`num_queries`), and that are keys (`num_keys`).
     total_points : int
-        Number of queries and keys of all texts that were read.
+        Number of queries and keys of all texts in `names`, including those that are not points.
     total_texts : int
-        Number of texts from which the texts with points were chosen, including skipped texts.
+        Number of texts from which the texts in `names` were chosen, including skipped texts.
     whole : bool
-        Whether all tokens are points in each text that has points.
+        Whether all tokens are points in each text that has points. False if a single text exceeds
+        the limit of points, so that only a random sample of its tokens are points.
     num_skipped : int
-        Number of texts that could not be read because they are empty or too long.
+        Number of texts that could not be read, because they are empty or too long for the model.
     stopped : bool
         Whether some texts or tokens have no points because the limit of points was reached.
+    seed : int
+        Seed of the random choice of points.
     names : list of str
-        Title of each text.
+        Title of each text that was read.
     text_tokens : list of int
-        Number of query tokens of each text, 0 if the text has no points.
+        Number of query tokens of each text in `names`, or 0 if the text has no points.
+    vocabulary : list of str
+        Distinct tokens, as the view displays them.
     frequency : list of int
-        Number of occurrences of each vocabulary entry in all texts that were read. Queries are
-        counted, and keys, too, if they are other tokens.
+        Number of tokens that are equal to each entry of `vocabulary`, in all texts in `names`.
+        Query tokens are counted, and also key tokens unless they are the same tokens.
     punctuation, special : list of int
-        Indices of the vocabulary entries that are punctuation (`punctuation`), and of those that
-        are special tokens (`special`).
+        Indices into `vocabulary` of the tokens that are punctuation (`punctuation`), and of the
+        special tokens (`special`).
     queries : PointTokens
-        Tokens of the queries.
+        Tokens of the query points.
     keys : PointTokens or None
-        null if keys have the same tokens as queries.
+        Tokens of the key points. None if queries and keys are the same tokens.
     images : int
-        Number of images of all texts.
+        Total number of images in the texts in `names`.
+    grids : list of CorpusGrid
+        Patches of the images in the texts that have points. Omitted if there are no images.
     """
 
     num_queries: int

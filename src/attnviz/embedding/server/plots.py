@@ -55,7 +55,28 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Options of the plots of a layer's heads: placing and projection of the vectors."""
+    """Options of the plots of the heads of a layer.
+
+    Each head has its own plot. The query and key vectors of the head are placed in one space
+    (`placing`), and then projected to two or three dimensions (`method`).
+
+    Attributes
+    ----------
+    placing : Placing
+        Placement of the vectors. If `scaling` is "norms", queries are divided and keys are
+        multiplied by one factor, so that both have the same median length. If `translate`, keys are
+        then moved so that their mean is the mean of the queries. If `lift`, keys get one more
+        coordinate, so that the keys nearest to a query are those with the largest products with the
+        query.
+    method : Method
+        Projection: principal components ("pca"), t-SNE or UMAP.
+    perplexity : int
+        Perplexity of t-SNE. Other methods ignore it.
+    neighbors : int
+        Number of neighbours of a point for UMAP. Other methods ignore it.
+    seed : int
+        Seed of t-SNE and UMAP.
+    """
 
     stack: str
     layer: int
@@ -99,7 +120,7 @@ class HeadPlot(PlotOptions):
 
 
 class OverviewHead(TypedDict):
-    """Attention head with a small plot. `problem` is the reason why the plot shows nothing."""
+    """Head with a small plot. `problem` is the reason why the plot cannot be drawn, or None."""
 
     layer: int
     head: int
@@ -112,9 +133,11 @@ class OverviewHeader(TypedDict):
     Attributes
     ----------
     stride : int
-        Every `stride`-th point is drawn: the points 0, `stride`, 2 `stride`, ...
+        Every `stride`-th point is drawn: the points with the numbers 0, `stride`, 2 `stride`, ...
     points : int
-        Number of points that are drawn.
+        Number of drawn points.
+    heads : list of OverviewHead
+        Heads whose plots are in the buffer, in the same order.
     """
 
     stride: int
@@ -123,24 +146,24 @@ class OverviewHeader(TypedDict):
 
 
 class PlotHeader(TypedDict):
-    """Header of a reply with a plot.
+    """Header of a reply with the plot of one head.
 
     Attributes
     ----------
     count : int
         Number of points.
     low, size : list of float, float
-        Square or cube that contains the points: `low` is the corner with the smallest coordinates,
-        and `size` is the length of a side.
+        Square or cube that contains all points: `low` has the smallest coordinate of the square or
+        cube along each axis, and `size` is the length of its sides.
     explained : list of float or None
-        Share of the variance along each axis. null if the axes are not principal components, or if
-        the coordinates are NaN.
+        Share of the variance of the points along each axis. None if the axes are not principal
+        components, or if coordinates are NaN.
     factor : float
-        Factor by which queries were divided and keys were multiplied.
+        Factor that divided the queries and multiplied the keys (see `PlotOptions.placing`).
     problem : str or None
-        Reason why the plot shows nothing, in words, null if it shows something.
+        Reason, in words, why the plot cannot be drawn. None if it can be drawn.
     work : Work or None
-        Progress of t-SNE or UMAP, null for PCA.
+        State of the computation of t-SNE or UMAP. None for principal components.
     """
 
     dimensions: Dimensions
@@ -154,9 +177,10 @@ class PlotHeader(TypedDict):
 
 
 class NormsHeader(TypedDict):
-    """Header of a reply with norms. Code 0 stands for `low`, the smallest, and `top` for `high`.
+    """Header of a reply with the lengths of vectors (Euclidean norms), as integer codes.
 
-    Codes have one byte if `top` is 255, and two bytes if it is 65,535.
+    Code 0 stands for the smallest norm, `low`, and code `top` for the largest norm, `high`. A code
+    has one byte if `top` is 255, and two bytes if `top` is 65,535.
     """
 
     low: float
@@ -167,20 +191,23 @@ class NormsHeader(TypedDict):
 class HeadTrustFigures(TypedDict):
     """Trust figures of a head: how well distances on its plot predict attention.
 
-    `attnviz.embedding.trust.HeadTrust` defines the figures.
+    Only keys of the same text that the mask allows count as keys of a query.
 
     Attributes
     ----------
     plot : float or None
-        Correlation between the distance of a query and a key on the plot and their product
-        ``q . k``, averaged over queries.
+        Correlation between the distance of a query and a key on the plot and their product ``q .
+        k``, averaged over queries, from -1 (the best) to 1. None if it is undefined for all
+        queries.
     recall : float or None
-        Share of a query's ten strongest keys that are among its ten nearest keys on the plot,
-        averaged over queries.
+        Share of a query's ten strongest keys (with the largest products ``q . k``) that are also
+        among its ten nearest keys on the plot, averaged over the queries with more than ten keys.
+        None if there are no such queries.
     recall_baseline : float or None
-        Expected recall for random positions.
+        Expected value of `recall` if the points had random positions. None if `recall` is None.
     num_queries, num_total : int
-        Number of measured queries (`num_queries`), and of all queries (`num_total`).
+        Number of queries for which the figures were measured (`num_queries`), and of all queries
+        (`num_total`).
     """
 
     head: int

@@ -89,7 +89,7 @@ class CorpusServer(BaseServer):
 @CORPUS_REQUESTS.add("describe", Description)
 @dataclass(frozen=True)
 class DescribeCorpusRequest:
-    """Request for the description of the corpus, without its tokens."""
+    """Request for the description of the corpus: a `Description` whose stacks have no tokens."""
 
     def answer(self, server: CorpusServer) -> Reply:
         """Describe the corpus."""
@@ -99,9 +99,10 @@ class DescribeCorpusRequest:
 @CORPUS_REQUESTS.add("points", PartHeader)
 @dataclass(frozen=True)
 class PointsRequest:
-    """Request for the description of the points of a stack.
+    """Request for one part of the description of the points of a stack.
 
-    The reply is `CorpusPoints` as JSON, compressed with deflate, in parts.
+    All parts together are `CorpusPoints` as JSON, compressed with zlib. `part` is the index of the
+    part, from 0.
     """
 
     stack: str
@@ -138,10 +139,11 @@ def _in_parts(
 @CORPUS_REQUESTS.add("overview", OverviewHeader, PartHeader)
 @dataclass(frozen=True)
 class OverviewRequest:
-    """Request for small plots of all heads of some layers, by principal components.
+    """Request for one part of small plots, by principal components, of all heads of some layers.
 
-    For each head, the reply has one byte per drawn point for x, from 0 to 255 over a square, and
-    then one byte per drawn point for y, which points up.
+    For each head, the buffer has the x coordinates of the drawn points, with one byte per point,
+    and then their y coordinates. The bytes 0 and 255 are opposite sides of the smallest square that
+    contains all points of the head. The y axis points up. `part` is the index of the part, from 0.
     """
 
     stack: str
@@ -159,15 +161,21 @@ class OverviewRequest:
 @CORPUS_REQUESTS.add("plot", PlotHeader, PartHeader)
 @dataclass(frozen=True)
 class PlotRequest(HeadPlot):
-    """Request for the current plot of one head, as 16-bit codes.
+    """Request for one part of the current plot of one head.
 
-    The reply has the high bytes of the codes of all points, axis by axis, and then the low bytes.
+    A coordinate is a 16-bit code. The codes 0 and 65,535 are opposite sides of the square or cube
+    in `PlotHeader`. The buffer has the high bytes of the codes, first of the x coordinates of all
+    points, then of the y coordinates, and so on. The low bytes follow in the same order.
+
+    Until t-SNE or UMAP has a first result, the plot shows the principal components. `part` is the
+    index of the part, from 0.
 
     Attributes
     ----------
     action : {"show", "restart", "cancel"}
-        What to do before the reply: nothing, start t-SNE or UMAP again if it was cancelled or has
-        failed, or stop it if it is running.
+        What to do with t-SNE or UMAP before the reply. "show": start it unless it was started
+        before. "restart": also start it again if it was cancelled or has failed. "cancel": stop it
+        if it is running.
     """
 
     part: int = 0
@@ -187,9 +195,10 @@ class PlotRequest(HeadPlot):
 
 
 class TrustHeader(TypedDict):
-    """Trust figures of some heads, in the order of the request.
+    """Header of a reply with the trust figures of some heads, in the order of the request.
 
-    An entry is null if the head has no plot by the requested method yet, or none that can be drawn.
+    An entry is None if the head has no plot by the requested method yet, or if its plot cannot be
+    drawn.
     """
 
     heads: list[HeadTrustFigures | None]
@@ -198,7 +207,7 @@ class TrustHeader(TypedDict):
 @CORPUS_REQUESTS.add("trust", TrustHeader)
 @dataclass(frozen=True, kw_only=True)
 class TrustRequest(PlotOptions):
-    """Request for the trust figures of some heads of a layer."""
+    """Request for the trust figures of some heads: how well their plots predict attention."""
 
     heads: tuple[int, ...]
 
@@ -210,9 +219,11 @@ class TrustRequest(PlotOptions):
 @CORPUS_REQUESTS.add("norms", NormsHeader, PartHeader)
 @dataclass(frozen=True)
 class NormsRequest:
-    """Request for the norms of the model's queries and keys of a head.
+    """Request for one part of the lengths (Euclidean norms) of the query and key vectors of a head.
 
-    The reply has 16-bit codes, little-endian, first of all queries and then of all keys.
+    The buffer has one code per point (see `NormsHeader`), first for all queries and then for all
+    keys. The vectors are those of the model, before their placement on a plot. `part` is the index
+    of the part, from 0.
     """
 
     stack: str
@@ -233,10 +244,11 @@ class NormsRequest:
 @CORPUS_REQUESTS.add("aggregate", AggregateHeader)
 @dataclass(frozen=True)
 class AggregateRequest:
-    """Request for mean weights by query and key position, in at most `size` bins per axis.
+    """Request for the mean weights of a head by query position and key position, over many texts.
 
-    The reply is float32, one row per bin of query positions and one column per bin of key
-    positions. NaN if the mask allows no pair of the two bins.
+    Positions are grouped into at most `size` bins per axis. The buffer is float32, (bins of
+    queries, bins of keys). An entry is the mean over all query-key pairs of two bins that the mask
+    allows, or NaN if it allows no such pair.
     """
 
     stack: str
@@ -257,9 +269,10 @@ class AggregateRequest:
 @CORPUS_REQUESTS.add("lines", LinesHeader)
 @dataclass(frozen=True)
 class LinesRequest:
-    """Request for the attention lines of a point.
+    """Request for the attention lines of a point, of which there are at most 64.
 
-    They end at the strongest keys of a query, or at the queries with the largest weight on a key.
+    The lines of a query end at its strongest keys. The lines of a key end at the queries with the
+    largest weights on it. Both ends of a line are points of the same text.
     """
 
     stack: str

@@ -31,18 +31,20 @@ Floats = NDArray[np.float32]
 
 
 class AggregateHeader(TypedDict):
-    """Header of a reply with mean weights by position.
+    """Header of a reply with mean weights by query position and key position.
 
     Attributes
     ----------
+    rows, columns : int
+        Number of bins of query positions (`rows`), and of key positions (`columns`).
     query_edges, key_edges : list of int
-        Start position of each bin of queries (`query_edges`) and of keys (`key_edges`). The last
-        entry is the end of the last bin (exclusive).
+        First position of each bin of queries (`query_edges`) and of keys (`key_edges`). One more
+        entry has the end of the last bin (exclusive).
     texts, of_texts : int
-        Number of texts in the mean (`texts`), and of all texts with points (`of_texts`).
+        Number of texts in the means (`texts`), and of all texts that have points (`of_texts`).
     queries, of_queries : int
-        Number of queries in the mean (`queries`), and of all queries in the texts of the mean
-        (`of_queries`). The first number is smaller if queries of long texts are sampled.
+        Number of queries in the means (`queries`), and of all queries in the texts of the means
+        (`of_queries`). `queries` is smaller if only some queries of long texts are used.
     """
 
     rows: int
@@ -56,18 +58,20 @@ class AggregateHeader(TypedDict):
 
 
 class LinesHeader(TypedDict):
-    """Attention lines from a query to its strongest keys, or from a key to its strongest queries.
+    """Header of a reply with the attention lines of a point.
 
     Attributes
     ----------
     points, weights : list
-        Number of the point at the other end of each line (`points`), and the weight of the line
+        Number of the point at the other end of each line (`points`), and weight of the line
         (`weights`), in descending order of weights.
     covered : float
-        Share of the total weight that the lines show. For a query, the total is the weight on all
-        keys of its text. For a key, it is the weight from the sampled queries of its text.
+        Sum of `weights` as a share of a total weight. For a query, the total is its weight on all
+        keys of its text. For a key, the total is the weight on it from those queries of its text
+        that were searched: all, or for a long text a sample. 0 if the total is 0.
     num_total : int
-        Number of points in the same text that the mask allows as the other end of a line.
+        Number of points in the same text that could be at the other end of a line, because the mask
+        allows the pair.
     """
 
     points: list[int]
