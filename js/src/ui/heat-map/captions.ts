@@ -66,7 +66,7 @@ export function subtitleOf(viewport: Viewport, grid: Grid | undefined): string {
   return parts.join(" · ");
 }
 
-/** Heat map, as far as its captions depend on it. */
+/** Parts of a heat map that determine its captions. */
 export type Captioned = Pick<HeatMap, "grid" | "pins" | "lines" | "effects" | "scale" | "end"> & {
   layout: { viewport: Viewport };
 };
@@ -150,13 +150,13 @@ export function sentence(heatMap: Captioned): string {
   return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`;
 }
 
-/** Name a pinned token, with the prediction of a query. */
+/** Quote a pinned token. For a query, add the token that it predicted, if any. */
 function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
   const predicting = side === "query" ? predictingInWords(viewport, token) : "";
   return quotedAt(viewport.axes[side].tokens.text, token) + predicting;
 }
 
-/** Return the largest weights of a pinned token, with the tokens of the other side. */
+/** Return the `count` largest weights of a pinned query (or key), each with its key (or query). */
 function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
   const { text } = viewport.axes[otherSide(side)].tokens;
   return topKeys(values, count, () => true).map((i) => ({
@@ -166,8 +166,9 @@ function strongestInLine(viewport: Viewport, side: Side, { values, window }: Lin
 }
 
 /**
- * Describe the weight between the pinned tokens, or the strongest weight of the only pinned token.
- * Without pins, or until their weights are loaded, describe the strongest cell.
+ * If a query and a key are pinned, describe the weight between them. If only one token is pinned,
+ * describe its largest weight. Without pins, or until their weights are loaded, describe the
+ * strongest cell.
  */
 function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { viewport } = layout;
@@ -204,8 +205,9 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
 }
 
 /**
- * If the strongest cell is between resting tokens (such as "[CLS]"), return the strongest cell
- * between other tokens. Otherwise return null.
+ * If the query and the key of the strongest cell are resting tokens, return the strongest cell
+ * whose query and key are not. Otherwise, return null. Heads attend to resting tokens, such as
+ * "[CLS]", when no other key fits.
  */
 function apartFromResting(
   viewport: Viewport,
@@ -223,7 +225,10 @@ function apartFromResting(
 
 const MAX_IN_SUMMARY = 5;
 
-/** Describe the stack, layer, heads and pins, and the five largest weights, for screen readers. */
+/**
+ * Describe the stack, layer, heads and pins for screen readers, and the five largest weights: those
+ * of the pinned query or key if they are loaded, otherwise those of all cells.
+ */
 export function summary({ layout, grid, pins, lines, effects }: Captioned): string {
   const { viewport } = layout;
   const pinned = SIDES.flatMap((side) => {
@@ -251,7 +256,7 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
   ].join(" ");
 }
 
-/** Return whether all tokens of an axis are visible. */
+/** Return whether all tokens of the queries or keys are visible. */
 function isComplete({ window, tokens }: Axis): boolean {
   return sizeOf(window) === tokens.text.length;
 }
@@ -331,7 +336,8 @@ function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
  * Return the detail caption: which tokens are visible, what a cell is, which weights the colours do
  * not show, and which tokens are pinned.
  *
- * @param live whether the caption is for the view. A figure has no controls.
+ * @param live whether the caption is for a view. A caption for an exported figure does not mention
+ *   the controls, which the figure lacks.
  */
 export function coverage(heatMap: Captioned, live: boolean): string {
   const { layout, grid, pins, lines, effects, scale, end } = heatMap;

@@ -47,7 +47,10 @@ export interface Layout {
   viewport: Viewport;
   width: number;
   height: number;
-  /** Position of the upper left corner of the cells, and size of all cells together, in pixels. */
+  /**
+   * `left` and `top` are the position of the upper left corner of the first cell. `cellsWidth` and
+   * `cellsHeight` are the size of all cells together. All are in pixels.
+   */
   left: number;
   top: number;
   cellsWidth: number;
@@ -61,8 +64,8 @@ export interface Layout {
   /** Space for bars of effects above the cells, in pixels, or 0 without effects. */
   effects: number;
   /**
-   * Height of the labels above the cells at the current zoom. `top` reserves the largest height of
-   * any zoom.
+   * Height of the key labels and the bars of effects above the cells at the current zoom. In a
+   * view, `top` reserves the largest height that they have at any zoom.
    */
   above: number;
   /** Height and width of the space in which the cells must fit. */
@@ -79,7 +82,10 @@ export interface LayoutInput {
   effects?: boolean;
   /** Whether the record has images, whose patches may be tokens. */
   images?: boolean;
-  /** Whether the layout is for a figure. A figure has a fixed width, one text size and no zoom. */
+  /**
+   * Whether the layout is for an exported figure with a given width or text size. Such a figure has
+   * one text size, and the reader cannot zoom it.
+   */
   printed?: boolean;
 }
 
@@ -118,8 +124,8 @@ const MAX_LABEL_AFTER_ZOOM = 64;
 const BELOW = 6;
 
 /**
- * Widths of a column, in pixels, at which labels need the most height. The maximum for each
- * direction of labels is at one of these widths.
+ * Column widths, in pixels, at which the height of key labels is computed to find its maximum over
+ * all zooms. For each direction of labels, the height is largest at one of these widths.
  */
 const LABEL_STEPS = [MIN_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, MAX_CELL];
 
@@ -135,8 +141,11 @@ const widths = new WeakMap<TokenList, Map<string, number>>();
 const MAX_MEASURED = 2000;
 
 /**
- * Return the width of the widest label among all queries or all keys, in pixels. The result is
- * cached. It does not change while panning.
+ * Return the width of the widest label, shortened to `limit`, among all queries or all keys, in
+ * pixels. Hidden tokens count, too, so that the layout does not change while panning. The result is
+ * cached.
+ *
+ * @param skipPatches whether to skip tokens that are patches of an image.
  */
 function widest(tokens: TokenList, size: number, limit: number, skipPatches: boolean): number {
   const key = `${size} ${limit} ${skipPatches}`;
@@ -203,13 +212,13 @@ export function layOut(input: LayoutInput): Layout {
   };
   const withLabels = placed(true);
   const { axes } = withLabels.viewport;
-  // A figure cannot be zoomed. If no label fits, it therefore needs no space for labels.
+  // The reader cannot zoom a printed figure. If no label fits, it needs no space for labels.
   const labelless = printed && SIDES.every((side) => fittingSize(tokenStep(axes[side])) === null);
   const { left, right, room, viewport } = labelless ? placed(false) : withLabels;
   const whole = viewportOf(selection, { ...state, ...WHOLE }, room, ratio);
   const stage = stageOf(whole, room);
   const cells = bySide((side) => viewport.axes[side].cells * viewport.axes[side].cell);
-  // Largest size of the cells at any zoom.
+  // Largest size of all cells together at any zoom.
   const mostCells = bySide((side) => {
     const axis = whole.axes[side];
     return Math.max(stage[side], axis.cells * axis.cell, cells[side]);
@@ -241,7 +250,7 @@ export function layOut(input: LayoutInput): Layout {
     return { slope: "upright", limit: uprightLimit, above };
   };
   const keyLabels = keyLabelsAt(tokenStep(viewport.axes.key));
-  // If zooming in enlarges the labels, reserve the largest height that they need at any zoom.
+  // If the reader can zoom in, reserve the largest height that the labels need at any zoom.
   const zooms = Math.max(whole.axes.query.cell, whole.axes.key.cell) < MAX_CELL;
   const steps = zooms ? LABEL_STEPS.filter((step) => step >= wholeStep) : [];
   const heights = [wholeStep, ...steps].map((step) => keyLabelsAt(step).above);

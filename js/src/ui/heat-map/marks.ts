@@ -62,14 +62,19 @@ export interface HeatMap {
   theme: ThemeName;
   grid: Grid;
   scale: ColorScale;
-  /** End of the colour scale, and whether some visible weights exceed it. */
+  /**
+   * `end` is the upper end of the colour scale. `beyond` is true if some visible weights exceed it
+   * in absolute value.
+   */
   end: number;
   beyond: boolean;
   /** Images of the record. Their patches may be tokens. */
   images: Images;
   /** Effects of the keys, which are drawn as bars above the cells. */
   effects: TokenEffects | null;
-  /** Pinned tokens, and their weights, or null until these are loaded. */
+  /**
+   * `pins` are the pinned tokens. `lines` are their weights, which are null until they are loaded.
+   */
   pins: Position;
   lines: BySide<Line | null>;
   /** Function that returns whether a token matches the search, or null without a search. */
@@ -88,7 +93,10 @@ const TICK_SIZE = 10.5;
 /** Smallest distance between token indices, in pixels. */
 const TICKS_APART: BySide<number> = { query: 26, key: 44 };
 
-/** Return the marks that do not depend on the pointer: the cells, their numbers and borders. */
+/**
+ * Return the marks that do not depend on the pointer: the cells with their numbers and their frame,
+ * and the borders between texts.
+ */
 export function backMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette, grid, theme, end, scale } = heatMap;
   const { left, top, cellsWidth, cellsHeight } = layout;
@@ -152,7 +160,10 @@ function numberMarks(heatMap: HeatMap, pixels: Uint8ClampedArray): Mark[] {
   return marks;
 }
 
-/** Return the visible tokens, except the first, at which another text starts. */
+/**
+ * Return the visible tokens at which a text starts that differs from the text of the tokens before.
+ * The first visible token is not included.
+ */
 export function borders({ tokens, window }: Pick<Axis, "tokens" | "window">): number[] {
   const out: number[] = [];
   let before: number | null = null;
@@ -165,7 +176,10 @@ export function borders({ tokens, window }: Pick<Axis, "tokens" | "window">): nu
   return out;
 }
 
-/** Return the position of the first row or column of cells, and the size of all, in pixels. */
+/**
+ * Return the position of the first row (or column) of cells, and the height (or width) of all cells
+ * together, in pixels.
+ */
 function spanOf({ left, top, cellsWidth, cellsHeight }: Layout, side: Side): [number, number] {
   return side === "query" ? [top, cellsHeight] : [left, cellsWidth];
 }
@@ -186,8 +200,8 @@ function borderMarks(heatMap: HeatMap): Mark[] {
 const NAME_SIZE = 11;
 
 /**
- * Return the word "answer" at the borders of a generated answer. The word is in blank cells above
- * the diagonal.
+ * Return labels "answer" at the borders between a prompt and its answer. A label is in the blank
+ * cells above the diagonal, so there are no labels without a causal mask.
  */
 function answerNames({ layout, palette }: HeatMap): Mark[] {
   const { left, top, cellsWidth, viewport } = layout;
@@ -412,8 +426,8 @@ function labelsEnd({ left, top, effects }: Layout, side: Side): number {
 const EFFECT_SIZE = 11;
 
 /**
- * Return the bars of effects above the columns. A column with several keys shows their largest
- * absolute effect.
+ * Return the bars of effects above the columns. A column with several keys shows the effect that
+ * has the largest absolute value.
  */
 function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
   const room = layout.effects;
@@ -470,7 +484,7 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const quantity = quantityOf(viewport.stack);
   const signs = signsOf(heatMap);
   const end = barEnd(viewport.stack.maximum, viewport.keys.text.length);
-  // Position along the cells, and away from them in the direction of the bars.
+  // The bars begin at `away`, and are placed along the cells from `first` to `last`.
   const [first, length] = spanOf(layout, otherSide(side));
   const last = first + length;
   const [start, thickness] = spanOf(layout, side);

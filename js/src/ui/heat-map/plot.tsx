@@ -56,8 +56,8 @@ const WHEEL_STEP = 40;
 const PINCH_STEP = 1.2;
 
 /**
- * Name the tokens of a row or column: the text of a single token followed by `indexed(index)`, or
- * "queries 8–15".
+ * Name the tokens of a row or column. A single token is its text and `indexed(index)`. Several
+ * tokens are a range such as "queries 8–15".
  */
 function tokensInWords(
   { axes }: Viewport,

@@ -7,9 +7,14 @@ import { RECORD_DEFAULTS, type RecordState } from "../view/record";
 /** Traits of a heat map, with their names in Python. */
 export interface HeatMapState extends RecordState {
   color_scale: ColorScale;
-  /** Value of a cell with several weights: their mean or their maximum. */
+  /**
+   * Value of a cell with several weights: their mean or their maximum. Signed numbers have the
+   * number with the largest absolute value in place of the maximum.
+   */
   pooled: Pooled;
-  /** Visible queries and keys, or null if all are visible. */
+  /**
+   * Range of the visible queries, and range of the visible keys. null shows all that `pair` allows.
+   */
   query_window: Range | null;
   key_window: Range | null;
 }

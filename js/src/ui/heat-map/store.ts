@@ -39,11 +39,11 @@ import {
 } from "./viewport";
 
 /**
- * Pixel ratio for figures of fixed width. Cells end at multiples of 1 / 16 pixel, because a figure
- * is not limited to whole pixels.
+ * Device pixels per pixel that the layout of a printed figure assumes. The figure is not limited to
+ * whole pixels, so its small cells are rounded down only to 1 / 16 pixel.
  */
 const PRINT_RATIO = 16;
-/** Maximum height of the heat map, in pixels. */
+/** Maximum height of all cells together, in pixels: in a view, and in a pane of another view. */
 const MAX_HEIGHT = 640;
 const MAX_HEIGHT_EMBEDDED = 520;
 /**
@@ -54,7 +54,8 @@ const WHOLE_LINE_VALUES = 50_000;
 
 /**
  * Share of the non-zero cells whose absolute values are at most the end of the colour scale. It
- * applies to pooled means and to signed numbers with automatic scaling.
+ * applies if the end is chosen automatically, and if cells show means of several weights or signed
+ * numbers.
  */
 const COVERED_SHARE = 0.995;
 
@@ -149,8 +150,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const largest = computed(() => Math.abs(largestOf(shown.value?.grid.values ?? [])));
   /** Return whether the plot shows signed numbers on a scale that no other plot shares. */
   const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
-  // A few large values are typical of pooled means and of signed numbers. A scale up to the largest
-  // value would make all others pale, so ignore the largest ones.
+  // Among means of several weights, and among signed numbers, a few values are typically much
+  // larger than the others. A scale up to these values would make all others pale, so ignore them.
   const ownLargest = computed(() => {
     const now = shown.value;
     const drawn = now?.layout.viewport;
@@ -202,7 +203,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     const hasImages = context.image?.complete.value ?? true;
     if (!now?.grid.fine || !requested || !hasImages) return false;
     if (now.layout.viewport !== requested) return false;
-    // A heat map with bars is complete only after their weights are loaded.
+    // A heat map with bars of pinned tokens is complete only after the weights of these tokens are
+    // loaded.
     const isLoaded = (side: Side): boolean =>
       now.layout.bars[side] === 0 || lines[side].value !== null || !lineable(requested, side);
     return isLoaded("query") && isLoaded("key");
@@ -226,7 +228,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   return {
     /** Viewport of the current state, which may not be drawn yet. */
     viewport,
-    /** Drawn heat map without pins and pointer. It stays until tiles of `viewport` arrive. */
+    /**
+     * Drawn heat map without pins and pointer. An earlier heat map stays until tiles of `viewport`
+     * arrive.
+     */
     base,
     /** Drawn heat map with pins, and without pointer and keyboard cursor. */
     pinned,
@@ -259,7 +264,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     }),
     /** Show all tokens. */
     fit: () => assign(state, WHOLE),
-    /** Move windows by a number of queries and a number of keys, up to the ends of the text. */
+    /**
+     * Move the windows by a number of queries and a number of keys, but not beyond the ends of the
+     * text. `from` are the windows before the move (default: the current ones).
+     */
     pan: (by: BySide<number>, from?: BySide<Range>) => {
       const axes = viewport.peek()?.axes;
       if (!axes) return;
@@ -278,8 +286,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       cursor.value = bySide((candidate) => (shownSides.includes(candidate) ? token : null));
     },
     /**
-     * Pin a query, a key or both. If the pins are already in the cells of these tokens, remove
-     * them.
+     * Pin a query, a key or both. If each of them is in the same cell as the token that is already
+     * pinned, remove the pins instead.
      */
     pin: (tokens: Position) => {
       const now = viewport.peek();
@@ -330,7 +338,7 @@ export function createHeatMapImage(
     }),
     focus: computed(() => {
       const axes = store.base.value?.layout.viewport.axes;
-      // Cells of several tokens have no weights over the image.
+      // A row or column of several tokens is not one token, so it has no map over the image.
       const hovered = bySide((side) => {
         const cell = store.hovered.value?.[side] ?? null;
         const tokens = axes && cell !== null ? tokensOf(axes[side], cell) : null;

@@ -1,6 +1,8 @@
 /**
  * Loading of tiles, and the grid of cells that is computed from them. A tile is a square part of an
- * attention matrix. At level n, each of its cells covers 2^n × 2^n tokens.
+ * attention matrix, which is requested as a whole. At level n, each cell of a tile covers 2^n
+ * queries and 2^n keys. A cell of the grid is what the picture shows. It may cover several cells of
+ * a tile, or only a part of one.
  */
 
 import { TILE } from "../../client/page/tiles";
@@ -12,8 +14,7 @@ import { type Axis, type BySide, SIDES, type Side, tokensOf, type Viewport } fro
 
 /**
  * Rows and columns of a heat map may have different levels, but a tile has only one. Tiles have the
- * smaller of the two levels, unless it is below the larger level minus this number. Tiles then have
- * the larger level minus this number.
+ * smaller of the two levels, but at least the larger level minus this number.
  */
 const MAX_FINER_LEVELS = 3;
 
@@ -22,7 +23,7 @@ function tileSetOf({ stack, layer, heads, pooled }: Viewport) {
   return { stack: stack.name, layer, heads, pooled };
 }
 
-/** Return the visible tiles of the level that a viewport needs. */
+/** Return the tiles that cover a viewport, at the level that its rows and columns need. */
 export function tilesOf(viewport: Viewport): TileRequest[] {
   const set = tileSetOf(viewport);
   const levels = SIDES.map((side) => viewport.axes[side].level);
@@ -49,23 +50,24 @@ function wholeLevel({ queries, keys }: Viewport): number {
 const MAX_EXACT_WEIGHTS = 1 << 24;
 
 /**
- * Return whether the kernel computes the matrix from queries and keys and needs noticeable time for
- * all weights.
+ * Return whether the kernel must compute the matrix of all shown heads from queries and keys, and
+ * needs noticeable time for this.
  */
 export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
   return stack.vectors && queries.text.length * keys.text.length * heads.length > MAX_EXACT_WEIGHTS;
 }
 
 /**
- * Return the tiles to request for a viewport. For a large matrix, a tile of the whole matrix comes
- * first. It fills every part that the reader visits until finer tiles arrive.
+ * Return the tiles to request for a viewport, in this order. For a large matrix, the first tile
+ * covers the whole matrix. Wherever the reader pans or zooms, the picture shows this tile until
+ * finer tiles arrive.
  */
 export function wantedTiles(viewport: Viewport): TileRequest[] {
   const whole = { ...tileSetOf(viewport), level: wholeLevel(viewport), row: 0, column: 0 };
   return [...(isLarge(viewport) ? [whole] : []), ...tilesOf(viewport)];
 }
 
-/** Cells of the visible part of a matrix. */
+/** Cells of the picture of the visible part of a matrix. */
 export interface Grid {
   rows: number;
   columns: number;
@@ -73,10 +75,11 @@ export interface Grid {
   values: Float32Array;
   /** Largest possible weight. */
   maximum: number;
+  /** Largest absolute error of a value. */
   error: number;
   /**
-   * `missing` is the number of cells without a value. `fine` is true if all cells have values of
-   * the level that was requested.
+   * `missing` is the number of cells without a value. `fine` is true if all cells have values from
+   * tiles of the requested level, and false if coarser tiles replace some.
    */
   missing: number;
   fine: boolean;
@@ -86,8 +89,8 @@ export interface Grid {
    */
   largest?: number;
   /**
-   * Sampling interval: the tiles were computed from one query in `every`. Undefined if all queries
-   * were used.
+   * Largest sampling interval of the tiles: this tile was computed from one query in `every`.
+   * Undefined if all tiles were computed from all queries.
    */
   every?: number;
 }
@@ -100,7 +103,10 @@ const MAX_REQUESTS = 2;
 /** Delay in milliseconds in which arriving tiles are collected for one redraw. */
 const REDRAW_DELAY_MS = 30;
 
-/** Load tiles. Call `onArrival` when tiles arrive and at the end. */
+/**
+ * Load the tiles that are not cached yet. Call `onArrival` after tiles have arrived, and at the end
+ * or after an error.
+ */
 export async function loadTiles(
   source: Source,
   requests: readonly TileRequest[],
@@ -186,14 +192,17 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
   return grid;
 }
 
-/** Return the range of the visible cells of `span` tokens that begin with token `start`. */
+/**
+ * Return the range of the visible cells whose first tokens are among the `span` tokens from `start`
+ * on.
+ */
 function cellsBetween({ window, level }: Axis, start: number, span: number): Range {
   const cellAt = (token: number): number =>
     Math.ceil((Math.max(window[0], Math.min(window[1], token)) - window[0]) / 2 ** level);
   return [cellAt(start), cellAt(start + span)];
 }
 
-/** Compute some cells of the grid from the cells of a tile. */
+/** Compute the cells of the grid in the rows and columns `at` from the cells of a tile. */
 function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: Tile): void {
   const { piece } = tile;
   const values = piece.matrices[0] as Float32Array;
@@ -202,7 +211,7 @@ function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: T
     Math.floor((token - tile[side]) / tokensPerCell);
   const next = (token: number, stop: number): number =>
     Math.min(stop, (Math.floor(token / tokensPerCell) + 1) * tokensPerCell);
-  // Usually a cell of the grid equals a cell of the tile. Whole rows are then copied.
+  // If cells of the grid equal cells of the tile, as in most pictures, whole rows are copied.
   const isCopy = axes.query.level === tile.level && axes.key.level === tile.level;
   const isMaximum = pooled === "max";
   for (let row = at.query[0]; row < at.query[1]; row++) {

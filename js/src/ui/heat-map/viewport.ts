@@ -1,6 +1,7 @@
 /**
  * Visible part of a matrix, and the number of tokens per cell. A window is a range of visible
- * tokens. At level n, a cell covers 2^n queries or keys. All functions are pure.
+ * tokens. An extent is the range of all tokens that zooming and panning can show. At level n, a
+ * cell covers 2^n queries or keys. All functions are pure.
  */
 
 import type { Pooled, Range, TokenList } from "../../client/protocol";
@@ -23,7 +24,10 @@ export function otherSide(side: Side): Side {
   return side === "query" ? "key" : "query";
 }
 
-/** Query and key of a cell: token indices, or rows and columns of cells. A side may be null. */
+/**
+ * Query and key, either as indices of tokens or as the row and the column of a cell. Each of the
+ * two may be null.
+ */
 export type Position = BySide<number | null>;
 
 /** Visible queries or keys, and the cells into which they are divided. */
@@ -32,8 +36,8 @@ export interface Axis {
   /** Queries or keys that can be shown: all, or those of the chosen text of a pair. */
   extent: Range;
   /**
-   * Range of the visible tokens. It may be larger than the requested window, because it contains
-   * only whole cells.
+   * Range of the visible tokens. It may be larger than the requested window, because it is extended
+   * to whole cells.
    */
   window: Range;
   /** Level of the cells: a cell covers 2^level tokens. */
@@ -46,14 +50,14 @@ export interface Axis {
   cell: number;
 }
 
-/** Selection, and the part of its matrix that is visible. */
+/** Selected stack, layer, heads and pins, and the visible part of the matrix. */
 export interface Viewport extends Selection {
   pair: Pair;
   axes: BySide<Axis>;
   pooled: Pooled;
   /** Device pixels per CSS pixel. */
   ratio: number;
-  /** Whether a cell covers several weights at some zoom. */
+  /** Whether a cell covers several weights if the reader zooms out completely. */
   canPool: boolean;
 }
 
@@ -64,15 +68,15 @@ export function pinsOf({ token, key }: Selection): Position {
 /** Maximum size of a cell, in pixels. */
 export const MAX_CELL = 40;
 /**
- * Smallest height of a matrix with few queries, or width of one with few keys, in pixels. Cells are
- * enlarged up to `MAX_THIN_CELL` to reach this size.
+ * Smallest height of a matrix with few queries, or width of one with few keys, in pixels. To reach
+ * this size, cells are enlarged along this side, up to `MAX_THIN_CELL`.
  */
 const MIN_THICKNESS = 168;
 const MAX_THIN_CELL = 28;
 
 /**
- * Zoom steps from 1 pixel per token on. Smaller steps, with several tokens per pixel, are powers of
- * 2.
+ * Zoom steps of at least one pixel per token, in pixels per token. Smaller steps, at which a pixel
+ * shows several tokens, are powers of 2.
  */
 const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, MAX_CELL];
 
@@ -87,7 +91,10 @@ export function within(window: Range | null, extent: Range): Range {
   return start < stop ? [start, stop] : extent;
 }
 
-/** Return the smallest level at which a cell is at least one pixel large. */
+/**
+ * Return the smallest level at which a cell is at least one pixel large, for tokens of the size
+ * `tokenPixels`.
+ */
 function levelOf(tokenPixels: number): number {
   return tokenPixels >= 1 ? 0 : Math.ceil(-Math.log2(tokenPixels) - 1e-9);
 }
@@ -100,8 +107,8 @@ const SMALL_CELL = 4;
 const MIN_KEPT_SHARE = 0.95;
 
 /**
- * Return the size of a cell in pixels. Small cells have a whole number of device pixels, because
- * fractional sizes would cause moiré patterns.
+ * Return the size of a cell in pixels. A small cell has a whole number of device pixels unless it
+ * would shrink too much, because fractional sizes would cause moiré patterns.
  */
 function sharp(pixels: number, ratio: number): number {
   const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
@@ -124,7 +131,7 @@ function axisOf(
     // tried.
     if (cells > room && cells > 1) continue;
     const cell = sharp(Math.min(room, tokenPixels * sizeOf(requested)) / cells, ratio);
-    // At the border of two texts, a cell may cover tokens of both.
+    // At the border of two texts, a cell may cover tokens of both texts.
     const stop = Math.min(tokens.text.length, (first + cells) * tokensPerCell);
     return { tokens, extent, window: [first * tokensPerCell, stop], level, cells, cell };
   }
@@ -132,7 +139,7 @@ function axisOf(
 
 export type ViewportState = Pick<HeatMapState, "query_window" | "key_window" | "pair" | "pooled">;
 
-/** Windows in which all tokens are visible. */
+/** Traits with which all tokens are visible. */
 export const WHOLE = { query_window: null, key_window: null };
 
 /**
@@ -165,12 +172,15 @@ export function viewportOf(
   };
 }
 
-/** Return the height of a query and the width of a key, in pixels, at which all of them fit. */
+/**
+ * Return the height of a query and the width of a key, in pixels, at which all queries and keys of
+ * `ranges` fit into `room`. Neither is larger than `MAX_CELL`.
+ */
 function tokenPixels(ranges: BySide<Range>, room: BySide<number>): BySide<number> {
   const fitting = bySide((side) => room[side] / sizeOf(ranges[side]));
   const square = Math.min(fitting.query, fitting.key, MAX_CELL);
-  // A matrix of twenty queries and a thousand keys with square cells would be a thin line. Cells on
-  // the short side are therefore larger.
+  // With square cells, a matrix of twenty queries and a thousand keys would be very thin.
+  // Therefore, cells are enlarged along the side that has few tokens.
   return bySide((side) =>
     Math.max(square, Math.min(MIN_THICKNESS / sizeOf(ranges[side]), MAX_THIN_CELL, fitting[side])),
   );
@@ -196,8 +206,8 @@ function limitingSide(extents: BySide<Range>, room: BySide<number>): Side {
 }
 
 /**
- * Return the space for the cells at every zoom. It equals `maxRoom`, except that rounding down
- * small cells may shorten the side that limits the size of the cells.
+ * Return the space for the cells, which is the same at every zoom. It equals `maxRoom`, except that
+ * rounding down small cells may shorten the side that limits the size of the cells.
  */
 export function roomOf(
   selection: Selection,
@@ -242,19 +252,21 @@ export function cellOf(axis: Axis, token: number | null): number | null {
   return Math.floor((token - axis.window[0]) / 2 ** axis.level);
 }
 
-/** Return the size of a token, in pixels. */
+/** Return the height of a query or the width of a key, in pixels. */
 export function tokenStep(axis: Axis): number {
   return axis.cell / 2 ** axis.level;
 }
 
-/** Return the distance of the centre of a token from the corner of the cells, in pixels. */
+/**
+ * Return the distance of the centre of a token from the first cell's upper or left edge, in pixels.
+ */
 export function pixelOf(axis: Axis, token: number): number {
   return (token + 0.5 - axis.window[0]) * tokenStep(axis);
 }
 
 /**
  * Return a window of the size of `next`. The token that `now` shows at `pixel` is at the same pixel
- * in this window, unless the text ends before.
+ * in this window, unless the window would extend beyond the ends of the text.
  *
  * @param next axis with the size and level of the result. The start of its window is ignored.
  */
@@ -268,13 +280,14 @@ function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const lastCell = Math.ceil(size / tokensPerCell) - 1;
   const cellsBefore = Math.floor(Math.max(0, Math.min(lastCell, pixel / next.cell)));
   const start = (Math.floor(token / tokensPerCell) - cellsBefore) * tokensPerCell;
-  // The window starts at a whole cell. The last cell of a text may cover fewer tokens.
+  // The window starts at a whole cell. Round up, because the last cell of a text may cover fewer
+  // tokens than the others.
   const last = Math.ceil((extent[1] - size) / tokensPerCell) * tokensPerCell;
   const first = Math.max(extent[0], Math.min(last, start));
   return [first, Math.min(extent[1], first + size)];
 }
 
-/** Move a window by a number of tokens, and stop at the ends of the extent. */
+/** Move a window by a number of tokens, but not beyond the ends of the extent. */
 export function movedBy({ extent }: Pick<Axis, "extent">, window: Range, by: number): Range {
   const size = sizeOf(window);
   const start = Math.max(extent[0], Math.min(extent[1] - size, window[0] + by));
@@ -284,6 +297,7 @@ export function movedBy({ extent }: Pick<Axis, "extent">, window: Range, by: num
 /**
  * Return the windows after one zoom step. Return null if it is not possible to zoom further.
  *
+ * @param nearer whether to zoom in instead of out.
  * @param around distances from the upper left corner of the cells, in pixels, at which a token
  *   stays in place.
  */
@@ -336,14 +350,15 @@ function counts(
   step: number,
 ): BySide<number> {
   const fits = (side: Side, pixels: number): number => {
-    // Below one pixel per token, use whole cells. Each covers the tokens that share a pixel.
+    // Below one pixel per token, a cell is one pixel large and covers all tokens that share this
+    // pixel. Count the tokens of whole cells.
     if (pixels < 1) return Math.floor(stage[side]) * Math.round(1 / pixels);
     // With cells of the largest size, round up. Rounding down would leave empty space.
     const count = stage[side] / pixels;
     return Math.max(1, pixels < MAX_CELL ? Math.floor(count + 1e-6) : Math.ceil(count - 1e-6));
   };
-  // One side of the picture fills its space, and its cells fill this side exactly. Along the other
-  // side, as many cells as possible fit.
+  // Cells fill the picture exactly along the side that limits their size. Along the other side,
+  // show as many cells of this size as fit.
   const extents = extentsOf(viewport);
   const filled = limitingSide(extents, room);
   const along = fits(filled, step);
