@@ -21,7 +21,7 @@ const OPACITY_STEPS = 192;
 function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: number): void {
   const curvesByStep: number[][] = [];
   for (let i = 0; i < mark.count; i++) {
-    // The step is at least 1, so that weak curves are visible.
+    // The step is at least 1, so that faint curves are visible.
     const exact = Math.round((mark.opacity[i] as number) * OPACITY_STEPS);
     const step = Math.min(OPACITY_STEPS, Math.max(1, exact));
     curvesByStep[step] ??= [];
@@ -61,7 +61,7 @@ function paintText(context: CanvasRenderingContext2D, mark: TextMark): void {
   context.restore();
 }
 
-// Canvases by pixel array, kept because images are painted at every move of the pointer.
+// Cache of canvases by pixel array, because images are painted again at every move of the pointer.
 const canvases = new WeakMap<ImageMark["pixels"], HTMLCanvasElement>();
 
 /** Return a canvas with an image's pixels, or null without canvas support. */
@@ -88,15 +88,15 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
 }
 
 /**
- * Side of a cell in screen pixels from which cells are not averaged. The sizes of such large cells
- * may differ by one pixel, which is hardly visible.
+ * A side of a cell with at least this many screen pixels needs no averaging. Such sides may differ
+ * by one pixel, which is hardly visible.
  */
 const LARGE_CELL = 8;
 
 /**
- * Return the image, magnified so that smooth drawing gives each screen pixel the mean of the cells
- * under it. Return null if cells are large or have a whole number of screen pixels, or without
- * canvas support.
+ * Return a canvas with the image, magnified so that smooth drawing gives each screen pixel the mean
+ * of the cells under it. Return null if each side of a cell is large or a whole number of screen
+ * pixels, or without canvas support.
  */
 function averagedCanvas(
   context: CanvasRenderingContext2D,
@@ -136,7 +136,7 @@ function gradientOf(
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
     // The opacity of dots and curves is not set here. It is applied to each dot or curve, so that
-    // overlapping ones are more opaque.
+    // an area is more opaque where several of them overlap.
     const isMany = mark.kind === "dots" || mark.kind === "curves";
     context.globalAlpha = (isMany ? 1 : (mark.opacity ?? 1)) * dim;
     switch (mark.kind) {
@@ -178,7 +178,10 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
   context.globalAlpha = 1;
 }
 
-/** Clear a canvas of the given size in CSS pixels. Return null without canvas support. */
+/**
+ * Give a canvas a size in CSS pixels, with `scale` canvas pixels per CSS pixel, and clear it.
+ * Return its context, or null without canvas support.
+ */
 export function prepareCanvas(
   canvas: HTMLCanvasElement,
   width: number,
@@ -219,7 +222,9 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
 }
 
 let measureContext: CanvasRenderingContext2D | null | undefined;
-/** Widths by font and text, kept because a view measures the same tokens for each layer. */
+/**
+ * Cache of widths by font and text, because a view measures the same tokens again for each layer.
+ */
 const widthsByFont = new Map<string, Map<string, number>>();
 const MAX_CACHED_FONTS = 16;
 const MAX_CACHED_WIDTHS = 20_000;

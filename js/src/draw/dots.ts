@@ -3,36 +3,48 @@
  *
  * One canvas call per dot would take seconds for 200,000 dots. Instead each dot is copied from a
  * stamp. A stamp has, for each pixel near a dot, the share of the pixel that the dot covers. It is
- * computed once for each radius and for each position of the dot's centre within a pixel.
+ * computed once for each shape, radius and outline width, and for each of a few positions of the
+ * dot's centre within a pixel.
+ *
+ * In a three-dimensional plot, the depth of each dot is rounded to one of a few depth steps.
  */
 
 import type { DotsMark, DotsPainter } from "./marks";
 import { element, imageElement, opacityText, rounded } from "./svg";
 
-/** Number of steps of a pixel's covered share. Step `LEVELS` is completely covered. */
+/**
+ * Number of steps of a pixel's covered share, which is rounded to a step from 0 (not covered) to
+ * `LEVELS` (completely covered).
+ */
 const LEVELS = 64;
-/** Number of positions within a pixel that have a stamp, along each axis. */
+/**
+ * Number of positions along each axis to which a dot's centre is rounded within a pixel. Each
+ * combination of positions has a stamp.
+ */
 const PHASES = 4;
-/** Number of depth steps of a three-dimensional plot. Dots of a step have one size and opacity. */
+/** Number of depth steps. All dots of a step have the same radius and opacity. */
 const DEPTHS = 8;
 /** Half the side of a square with the area of a disc of radius 1. */
 const HALF_SIDE = /* @__PURE__ */ Math.sqrt(Math.PI) / 2;
 
-/** Return the radius and opacity of the dots of a mark at a depth step, or of all dots for null. */
+/**
+ * Return the radius and opacity of dots at a depth step, or those of the mark if `depth` is null.
+ */
 function styleAt({ radius, opacity }: DotsMark, depth: number | null) {
   if (depth === null) return { radius, opacity };
   const near = (depth + 0.5) / DEPTHS;
   return { radius: radius * (0.65 + 0.7 * near), opacity: opacity * (0.3 + 0.7 * near) };
 }
 
-/** Return the depth step of a dot, from 0 (most distant), or null without depths. */
+/** Return the depth step of a dot, from 0 (most distant), or null if the mark has no depths. */
 function depthOf({ near }: DotsMark, i: number): number | null {
   return near ? ((near[i] as number) * DEPTHS) >> 8 : null;
 }
 
 /**
- * Pixels of an area of a mark, red in the lowest byte and opacity in the highest byte. While dots
- * are painted, the colours are premultiplied.
+ * Image in which dots are painted. It shows an area of the mark. Each pixel has red in the lowest
+ * byte and opacity in the highest byte. While dots are painted, colours are premultiplied by
+ * opacity.
  */
 interface Raster {
   width: number;
@@ -50,7 +62,10 @@ function clamp(value: number): number {
   return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/** Return the share of a pixel that a dot covers. The pixel's centre is (dx, dy) from the dot. */
+/**
+ * Return the share of a pixel that a dot covers. (dx, dy) is the position of the pixel's centre
+ * relative to the dot's centre. All lengths are in raster pixels.
+ */
 function coverage(shape: number, radius: number, dx: number, dy: number): number {
   if (radius <= 0) return 0;
   if (shape === 1) {
@@ -59,18 +74,18 @@ function coverage(shape: number, radius: number, dx: number, dy: number): number
     return along(dx) * along(dy);
   }
   const inside = clamp(radius - Math.hypot(dx, dy) + 0.5);
-  // This formula gives too large a disc for a radius below half a pixel. Multiply by the disc's
-  // area.
+  // For a radius below half a pixel, this share is too large. Multiply it by the area of the disc.
   return radius < 0.5 ? inside * Math.PI * radius * radius : inside;
 }
 
 /**
- * Stamps of a shape and radius, one after the other for each position within a pixel. `levels` has
- * the covered share (0 to LEVELS) of side * side pixels for each stamp.
+ * Stamps of one shape, radius and outline width, for all positions of a dot's centre within a
+ * pixel. `levels` has these stamps one after the other. Each stamp has the covered share (0 to
+ * LEVELS) of side * side pixels.
  */
 interface Stamps {
   side: number;
-  /** Number of columns (and rows) of a stamp before the pixel with the dot's centre. */
+  /** Number of columns (and rows) of a stamp before the pixel that contains the dot's centre. */
   before: number;
   levels: Uint8Array;
 }
@@ -110,10 +125,12 @@ function stampsOf(shape: number, exactRadius: number, exactRing: number): Stamps
 }
 
 /**
- * Return premultiplied pixels for each colour and step of a pixel's covered share, with
- * `LEVELS + 1` entries per colour. `alphas` has the opacity of each step, from 0 to 256 * `opacity`.
+ * Return `words` and `alphas`. `words` has a premultiplied pixel for each colour and each step of
+ * the covered share, with `LEVELS + 1` pixels per colour. `alphas` has the opacity of each step,
+ * from 0 to 256 * `opacity`.
  *
- * Values are rounded down, so that painting over a pixel many times never overflows a byte.
+ * The bytes of `words` are rounded down, so that painting over a pixel many times never overflows a
+ * byte.
  */
 function sourcePixels(colors: readonly string[], opacity: number) {
   const steps = Array.from({ length: LEVELS + 1 }, (_, step) => step);
@@ -131,7 +148,7 @@ function sourcePixels(colors: readonly string[], opacity: number) {
   return { words: Uint32Array.from(words), alphas: Uint16Array.from(alphas) };
 }
 
-/** Paint the dots of one depth step, or all dots if `depth` is null. */
+/** Paint the dots of one depth step, or all dots of a mark without depths if `depth` is null. */
 function paintDepth(raster: Raster, mark: DotsMark, depth: number | null): void {
   const { width, height, pixels, left, top, scale } = raster;
   const { x, y, color, shape } = mark;
@@ -165,7 +182,8 @@ function paintDepth(raster: Raster, mark: DotsMark, depth: number | null): void 
         if (level === 0 || column < 0 || column >= width) continue;
         const remaining = 256 - (alphas[level] as number);
         const below = pixels[pixelIndex] as number;
-        // Paint the dot over the pixel. Each operation handles two of the four bytes.
+        // Paint the dot over the pixel. `even` and `odd` each have two of the four bytes of the
+        // pixel that lies below.
         const even = ((Math.imul(below & 0xff00ff, remaining) + 0x800080) >>> 8) & 0xff00ff;
         const odd = (Math.imul((below >>> 8) & 0xff00ff, remaining) + 0x800080) & 0xff00ff00;
         pixels[pixelIndex] = (words[base + level] as number) + (even | odd);
@@ -176,7 +194,7 @@ function paintDepth(raster: Raster, mark: DotsMark, depth: number | null): void 
 
 const OPAQUE = 0xff000000;
 
-/** Divide the colours of pixels by their opacity, because a canvas needs them not premultiplied. */
+/** Divide the colours of pixels by their opacity, because `ImageData` is not premultiplied. */
 function unpremultiply(pixels: Uint32Array): void {
   for (let i = 0; i < pixels.length; i++) {
     const pixel = pixels[i] as number;
@@ -199,7 +217,9 @@ function paintInto(mark: DotsMark, raster: Omit<Raster, "pixels">) {
   return new Uint8ClampedArray(pixels.buffer);
 }
 
-/** Paint dots to an image of the mark's area, with `scale` image pixels per pixel of the mark. */
+/**
+ * Paint dots in an image of the mark's area, with `scale` image pixels per unit of its coordinates.
+ */
 export function dotPixels(mark: DotsMark, scale: number) {
   const { x: left, y: top, ...size } = mark.area;
   const width = Math.max(1, Math.ceil(size.width * scale));
@@ -209,12 +229,13 @@ export function dotPixels(mark: DotsMark, scale: number) {
 }
 
 /**
- * Number of paths over which the dots of one colour, shape and depth step are distributed. Each SVG
- * path paints overlapping dots only once, so a single path would not show the density of dots.
+ * Number of paths over which the dots of one colour, shape and depth step are distributed. If dots
+ * of one SVG path overlap, the path paints the overlap only once. A single path would therefore not
+ * show where dots are dense.
  */
 const NUM_PATHS = 12;
 
-/** Return the dots in the area of a mark as SVG paths. */
+/** Return the dots whose centres are in the mark's area as SVG paths. */
 export function dotPaths(mark: DotsMark): string {
   const { area, ring = 0 } = mark;
   const paths = new Map<number, { index: number; parts: string[] }>();
@@ -235,7 +256,8 @@ export function dotPaths(mark: DotsMark): string {
   }
   const ordered = [...paths].sort(([a], [b]) => a - b);
   const elements = ordered.map(([, { index, parts }]) => {
-    // All dots of a path have the style of its first dot.
+    // All dots of a path have the same depth step, colour and shape, so the first dot gives the
+    // style.
     const style = styleAt(mark, depthOf(mark, index));
     const isSquare = mark.shape[index] === 1;
     return element("path", {
@@ -250,8 +272,8 @@ export function dotPaths(mark: DotsMark): string {
 }
 
 /**
- * Return the path of a dot. If `radius` is 0, it is a line of length 0, whose large caps look like
- * a disc or square. Otherwise it is the outline of the dot.
+ * Return the path data of a dot. If `radius` is 0, this is a line of length 0. Its caps, which are
+ * as wide as the dot, make it a disc or a square. Otherwise it is the outline of the dot.
  */
 function dotPath(x: number, y: number, shape: number, radius: number): string {
   const start = `M${rounded(x)} ${rounded(y)}`;
@@ -262,7 +284,10 @@ function dotPath(x: number, y: number, shape: number, radius: number): string {
   return `M${rounded(x - radius)} ${rounded(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }
 
-/** Canvas that copies dots to the screen. It is reused, because dragging paints many times. */
+/**
+ * Canvas from which dots are copied to the visible canvas. It is reused, because dots are painted
+ * many times while the reader drags the plot.
+ */
 let buffer: HTMLCanvasElement | null = null;
 
 /** Paint dots aligned with the pixels of the screen, so that they are not blurred. */
@@ -286,7 +311,9 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   context.restore();
 }
 
-/** Return dots as SVG: as one image if `asPixels`, else as paths. */
+/**
+ * Return dots as SVG: as one image if `asPixels` is true and a canvas is supported, else as paths.
+ */
 function writeDots(mark: DotsMark, asPixels: boolean): string {
   // Image pixels per pixel of the SVG. A figure may have many small plots, so their images have
   // fewer pixels.

@@ -4,23 +4,27 @@ import { isFontInstalled } from "./fonts";
 import { FONTS } from "./marks";
 
 /**
- * Options of a figure. Lengths are in CSS pixels of the figure. If an option is undefined, the
- * figure is drawn as on the screen.
+ * Options of a figure. Lengths are in CSS pixels of the exported figure. If an option is undefined,
+ * the figure is exported as the view shows it.
  */
 export interface FigureRequest {
   /** Width of the whole figure. */
   width?: number | undefined;
   /** Size of the smallest text. */
   fontSize?: number | undefined;
-  /** Font families of ordinary text and of tokens. */
+  /** Font families, first of ordinary text, then of tokens. */
   fonts?: readonly [string, string] | undefined;
-  /** Title above the figure. "" means no title, and undefined the model's name. */
+  /** Title above the figure. "" means no title, and undefined the name of the model. */
   title?: string | undefined;
   caption: boolean;
   legend: boolean;
   /** "transparent" or "#rrggbb". */
   background?: string | undefined;
-  /** Colours of the selected heads in order, "#rrggbb". */
+  /**
+   * Colours "#rrggbb" in place of the palette's head colours: the first is for the head that was
+   * chosen first, and so on. Everything else in a head colour, such as pinned tokens, uses them,
+   * too.
+   */
   colors?: readonly string[] | undefined;
 }
 
@@ -29,7 +33,10 @@ export class FigureError extends Error {
   override name = "FigureError";
 }
 
-/** Text size of a printed figure in layout pixels. `figureScale` converts them to CSS pixels. */
+/**
+ * Text size of a printed figure in layout pixels. `figureScale` converts layout pixels to CSS
+ * pixels.
+ */
 export const PRINT_FONT_SIZE = 10;
 /** Text size in CSS pixels (8 points) of a figure for which only a width is requested. */
 const DEFAULT_FONT_SIZE = (8 * 96) / 72;
@@ -45,7 +52,8 @@ export function figureScale(request: FigureRequest | undefined): number {
 }
 
 /**
- * Return the options that a script has set in this page, if any, and use their fonts from now on.
+ * Return the options that a script has set in this page, or undefined. If they contain fonts, all
+ * texts are drawn in these fonts from now on.
  */
 export function figureRequest(): FigureRequest | undefined {
   const request = (globalThis as { attnvizFigure?: FigureRequest }).attnvizFigure;

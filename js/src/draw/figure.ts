@@ -22,7 +22,9 @@ export interface Figure {
   title: string;
 }
 
-/** Colours of a figure: main texts, less important texts, lines and background. */
+/**
+ * Colours of a figure: `ink` for main texts, `muted` for less important texts, `rule` for lines.
+ */
 interface FigureColors {
   ink: string;
   muted: string;
@@ -30,7 +32,7 @@ interface FigureColors {
   background: string;
 }
 
-/** The texts around a picture. */
+/** The texts around a picture. `sentence` describes what the picture shows. */
 export interface Captions {
   title: string;
   subtitle: string;
@@ -59,8 +61,10 @@ export interface FigureParts {
 }
 
 /**
- * Text sizes and distances around a picture, in layout pixels. `leading` is the distance between
- * lines, in addition to the text size.
+ * Text sizes and distances around a picture, in layout pixels. `pad` is the margin at the left and
+ * right, `top` the distance from the upper edge to the centre of the first line, `leading` the
+ * distance between lines in addition to the text size, `gap` the distance from the picture to the
+ * line above the captions, and `end` the margin at the bottom.
  */
 const ON_SCREEN = {
   sizes: { title: 16, subtitle: 12.5, sentence: 13, coverage: 12 },
@@ -77,12 +81,20 @@ const IN_PRINT: typeof ON_SCREEN = {
   },
   ...{ pad: 3, top: 9, leading: 3.5, gap: 8, end: 3 },
 };
-/** Minimum width of a figure for the screen. In less width, captions would have too many lines. */
+/**
+ * Minimum width of a figure for the screen, without margins. In less width, captions would have too
+ * many lines.
+ */
 const MIN_SCREEN_WIDTH = 480;
-/** Minimum width of captions beside a colour scale. In less space, the scale is below them. */
+/**
+ * Minimum width of captions beside a colour scale. In less space, the scale is below the captions.
+ */
 const MIN_CAPTION_WIDTH = 330;
 
-/** Return the width of the picture in layout pixels, or null if no width is requested. */
+/**
+ * Return the width that a printed figure has for its picture, in layout pixels, or null if no width
+ * is requested.
+ */
 export function pictureWidth(request: FigureRequest | undefined): number | null {
   if (!request?.width) return null;
   return Math.floor(request.width / figureScale(request) - 2 * IN_PRINT.pad);
@@ -165,9 +177,9 @@ export function namedColors(
   return inRows(boxes, width, 6);
 }
 
-/** Width of a colour scale in pixels. */
+/** Width of a colour scale in layout pixels. */
 const RAMP_WIDTH = 196;
-/** Number of intervals between the colours of a ramp. */
+/** Number of intervals between the computed colours of a colour scale. */
 const RAMP_STEPS = 24;
 
 /** Colour scale of a legend. `rampBox` draws it in a figure, and `ColorLegend` in a view. */
@@ -200,7 +212,7 @@ export function rampBox(palette: FigureColors, { color, labels, quantity }: Lege
   };
 }
 
-/** Return the smallest box around all visible marks, or null if all are invisible. */
+/** Return the edges of the smallest box around all visible marks, or null if all are invisible. */
 function extentOf(marks: readonly Mark[]) {
   const sides = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
   const add = (x: number, y: number): void => {
@@ -237,7 +249,7 @@ function extentOf(marks: readonly Mark[]) {
 
 /**
  * Remove the blank areas of a picture. In a figure for the screen, these are the areas at the left
- * and right. In print, these are the areas above and below, which a view has for tooltips.
+ * and right. In print, these are the areas above and below, which a view keeps free for tooltips.
  */
 function withoutBlankAreas(picture: Picture, printed: boolean): Picture {
   const visible = extentOf([...picture.back, ...picture.front]);
@@ -254,7 +266,10 @@ function withoutBlankAreas(picture: Picture, printed: boolean): Picture {
   };
 }
 
-/** Set all texts of a printed figure to the same size. Its layout leaves space for this size. */
+/**
+ * Give all texts of `marks` the text size of printed figures. The layout of a printed figure leaves
+ * space for this size.
+ */
 function inOneSize(marks: Mark[]): Mark[] {
   return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_FONT_SIZE } : mark));
 }
@@ -290,7 +305,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
     : Math.max(MIN_SCREEN_WIDTH, picture.width);
   if (picture.width > Math.ceil(innerWidth)) throw tooNarrowError(request, picture.width + 2 * pad);
 
-  // Other programs draw the same text slightly wider, so 3% of the width stays free.
+  // Other programs may draw the same text slightly wider, so 3% of the width stays free.
   const fitting = (width: number): number => 0.97 * width;
   const widthOf = (text: string, size: number, bold = false): number =>
     measureText(text, fontOf({ size, font: "text", bold }));

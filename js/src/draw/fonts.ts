@@ -4,18 +4,20 @@ import { measureText } from "./canvas";
 import { FONTS, type TextFont } from "./marks";
 
 const GENERIC = ["serif", "sans-serif", "monospace", "cursive", "fantasy"];
-/** Names of families that only browsers can resolve. */
+/** Family names that only browsers understand. */
 const BROWSERS_OWN = /^(system-ui|ui-\w+|-apple-system)$/;
 const PROBE = "mmmmwwwwiiiillll1234,.;";
 
-/** Return whether a family is installed. Generic families always are. */
+/** Return whether a family is installed. Generic families, such as "serif", always are. */
 export function isFontInstalled(family: string): boolean {
   if (GENERIC.includes(family)) return true;
   const widthOf = (families: string): number => measureText(PROBE, `72px ${families}`);
   const fallbacks = ["monospace", "sans-serif", "serif"];
   const widths = fallbacks.map((fallback) => widthOf(`"${family}", ${fallback}`));
-  // With an installed family, the fallback has no effect, so all widths are equal. They are also
-  // equal if all fallbacks are the same font. Then each fallback alone has this width, too.
+  // An installed family makes the fallback irrelevant, so all widths are equal. For a missing
+  // family, they are equal only if all fallbacks are the same font, and then each fallback alone
+  // has this width. So a family counts as installed only if at least one fallback alone has another
+  // width.
   return (
     widths.every((width) => width === widths[0]) &&
     fallbacks.some((fallback) => widthOf(fallback) !== widths[0])
@@ -25,10 +27,11 @@ export function isFontInstalled(family: string): boolean {
 const cssByList = new Map<string, string>();
 
 /**
- * Return the font families that a file names: the first installed one, and a generic family.
+ * Return the CSS font families to write into a file: the first installed family of the list for
+ * `font`, and a generic family.
  *
- * Other programs use only the first name. If they do not know this name, such as "ui-monospace",
- * they use a proportional font instead.
+ * Other programs use only the first name in a file. If they do not know this name, such as
+ * "ui-monospace", they use a proportional font instead.
  */
 export function fileFonts(font: TextFont): string {
   const list = FONTS[font];

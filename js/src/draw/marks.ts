@@ -63,7 +63,9 @@ export interface TextMark {
   struck?: boolean;
 }
 
-/** An image of `columns` by `rows` cells, from one RGBA pixel per cell. */
+/**
+ * An image of `columns` by `rows` cells. `pixels` has red, green, blue and opacity of each cell.
+ */
 export interface ImageMark extends Area {
   kind: "image";
   pixels: Uint8ClampedArray<ArrayBuffer>;
@@ -71,14 +73,15 @@ export interface ImageMark extends Area {
   rows: number;
   /** Whether colours change gradually between cells. Otherwise cells have sharp edges. */
   smooth?: boolean;
-  /** Whether a screen pixel shows the mean of the small cells under it. */
+  /** Whether a screen pixel that covers several small cells shows the mean of these cells. */
   averaged?: boolean;
   opacity?: number;
   /** Whether the image is a photo or drawing, which an SVG contains as pixels, not as shapes. */
   picture?: boolean;
   /**
-   * Colour "#rrggbb" of the background under the image, which the image does not paint. If an SVG
-   * has the image as shapes, translucent cells are written as opaque cells of the blended colour.
+   * Colour "#rrggbb" of the background on which the image lies. The image itself does not paint the
+   * background. If an SVG has the image as shapes, translucent cells are written as opaque cells,
+   * with their colour blended with this colour.
    */
   ground?: string | undefined;
 }
@@ -108,7 +111,7 @@ export interface CurvesMark {
   width: Float32Array;
   /** Whether curves are dashed, as for negative numbers. */
   dashed?: boolean;
-  /** Return the data about what curve i stands for. */
+  /** Return the data about what curve `i` stands for. */
   meaning?: (i: number) => Meaning;
 }
 
@@ -118,25 +121,28 @@ export interface CurvesMark {
  */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
-  /** Return SVG elements: one image if `asPixels` (for many dots), otherwise one shape per dot. */
+  /** Return SVG elements: one image if `asPixels` is true (for many dots), otherwise paths. */
   write: (mark: DotsMark, asPixels: boolean) => string;
 }
 
-/** Many discs and squares of one radius. `hitTest` ignores them: views find the dot themselves. */
+/**
+ * Many discs and squares. All have one radius unless `near` is set. `hitTest` ignores dots. Views
+ * find the dot under the pointer themselves.
+ */
 export interface DotsMark {
   kind: "dots";
   painter: DotsPainter;
   count: number;
   x: Float32Array;
   y: Float32Array;
-  /** Index into `colors` of each dot. */
+  /** For each dot, the index of its colour in `colors`. */
   color: Uint8Array;
   colors: readonly string[];
-  /** 0 for a disc, 1 for a square. */
+  /** For each dot, 0 for a disc or 1 for a square. */
   shape: Uint8Array;
   radius: number;
   opacity: number;
-  /** Line width of the outline. If set, dots have an outline and no filling. */
+  /** Line width of the outline. If positive, dots have an outline and no filling. */
   ring?: number;
   /** Depth of each dot, from 0 (most distant) to 255 (nearest). Distant dots look small and faint. */
   near?: Uint8Array;
@@ -146,7 +152,7 @@ export interface DotsMark {
 
 export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark | DotsMark;
 
-/** A complete picture in two layers. The back layer can be dimmed. */
+/** A complete picture in two layers. The front layer covers the back layer, which can be dimmed. */
 export interface Scene {
   width: number;
   height: number;
@@ -155,7 +161,7 @@ export interface Scene {
   /** Opacity of everything in `back`. */
   backOpacity: number;
   front: Mark[];
-  /** Description that the file of a figure without visible captions contains. */
+  /** Description in the SVG file of a figure without visible captions. Views do not show it. */
   description?: string;
 }
 
@@ -169,7 +175,10 @@ export function sceneOf(
   return { width, height, background: null, back, backOpacity, front };
 }
 
-/** CSS lists of fonts: first fonts of the system, then fonts for Chinese, Japanese and Korean. */
+/**
+ * CSS lists of fonts: first fonts of the system, then fonts for Chinese, Japanese and Korean.
+ * Exported figures may replace the lists with fonts that the user chose.
+ */
 export const FONTS: Record<TextFont, string> = {
   text: 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", sans-serif',
   token:
@@ -183,7 +192,7 @@ export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): 
 
 type Curve = [number, number, number, number, number, number, number, number];
 
-/** Return x and y of a Bézier curve's start, its two control points and its end. */
+/** Return x and y of a Bézier curve's start, first and second control point, and end. */
 export function curveAt(mark: CurvesMark, i: number): Curve {
   const [x0, y0] = [mark.x0[i] as number, mark.y0[i] as number];
   const [x1, y1] = [mark.x1[i] as number, mark.y1[i] as number];
@@ -194,8 +203,10 @@ export function curveAt(mark: CurvesMark, i: number): Curve {
 }
 
 /**
- * Return how far a curve has moved along the columns, as a share (0 to 1) of the shift between its
- * two ends. `crossing` is the position between the columns, from 0 at the start to 1 at the end.
+ * Return the share (0 to 1) of its way along the columns that a curve has covered at a point
+ * between the columns. `crossing` is 0 at the start of the curve and 1 at its end. With vertical
+ * columns, the curve has y = y0 + shiftAfter(crossing) * (y1 - y0) at x = x0 + crossing * (x1 -
+ * x0).
  */
 export function shiftAfter(crossing: number): number {
   // Both control points are halfway between the columns, so crossing = 1.5 t (1 - t) + t³. This is
@@ -208,8 +219,8 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: numbe
   const vertical = mark.columns === "vertical";
   let best = -1;
   let bestScore = 0;
-  // All curves of a mark begin and end at the same two columns, so `shift` is the same for all
-  // curves.
+  // All curves of a mark begin at one of two columns and end at the other, so `shift` is the same
+  // for all curves.
   const [start, end] = vertical ? [mark.x0[0], mark.x1[0]] : [mark.y0[0], mark.y1[0]];
   if (start === undefined || end === undefined) return -1;
   const crossing = ((vertical ? x : y) - start) / (end - start);
@@ -264,7 +275,8 @@ const TURNS_DIRECTION = /[\u202a-\u202e\u2066-\u2069]/g;
 
 /**
  * Return a text that is safe to show in any file or page. Characters that XML forbids become
- * U+FFFD. Characters that would change the direction of the text around them become visible names.
+ * U+FFFD. Characters that would change the direction of the text after them become visible names,
+ * such as ‹U+202E›.
  */
 export function printable(text: string): string {
   return text
@@ -284,14 +296,14 @@ export function transposed<Shape extends object>(shape: Shape, swap: boolean): S
   return Object.fromEntries(entries) as Shape;
 }
 
-/** Fields of marks that are lengths or positions. A position moves along the named axis. */
+/** Fields of marks that are positions along an axis, "x" or "y", or lengths. */
 const GEOMETRY: Record<string, "x" | "y" | "length"> = {
   ...{ x: "x", x0: "x", x1: "x", y: "y", y0: "y", y1: "y" },
   ...{ width: "length", height: "length", size: "length" },
   ...{ radius: "length", ring: "length", strokeWidth: "length" },
 };
 
-/** Return a mark, or the area of a mark, enlarged by a factor and then moved by (dx, dy). */
+/** Return a mark, or the area of a mark, enlarged by `factor` and then moved by (dx, dy). */
 function transform<Shape extends object>(shape: Shape, factor: number, dx = 0, dy = 0): Shape {
   const distances = { x: dx, y: dy, length: 0 };
   const entries = Object.entries(shape).map(([field, value]) => {
@@ -312,7 +324,7 @@ export function translate(marks: readonly Mark[], dx: number, dy: number): Mark[
 /** Return a scene enlarged by a factor. */
 export function scaled(scene: Scene, factor: number): Scene {
   const enlarge = (mark: Mark): Mark =>
-    // An outline without a stated width is one pixel wide.
+    // An outline without a stated width is one pixel wide before it is enlarged.
     transform("stroke" in mark ? { strokeWidth: 1, ...mark } : mark, factor);
   const { width, height } = scene;
   return {

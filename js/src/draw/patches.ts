@@ -1,4 +1,7 @@
-/** Tokens that are patches of an image: their row and column, their names and their pixels. */
+/**
+ * Tokens that are patches of an image: their row and column, their names and their pixels. A grid
+ * is the rows and columns of an image's patches, which are successive tokens.
+ */
 
 import type { Description, PatchGrid, TokenList } from "../client/protocol";
 import type { RecordImage } from "../client/requests/images";
@@ -42,7 +45,7 @@ function withNames(tokens: TokenList, numImages: number): TokenList {
 }
 
 /**
- * Return a description in which patches are named by their row and column.
+ * Return a record's description in which patches are named by their row and column.
  *
  * Tokenizers give all patches of an image the same name, or only coordinates. In a sentence, such a
  * name does not show that the token is a patch.
@@ -65,7 +68,7 @@ export function aspectRatio(image: Pick<RecordImage, "width" | "height">, grid: 
 
 /**
  * Return a function that returns the aspect ratio of a token's patch, or null for a text token.
- * Return null if no token is a patch.
+ * Return null instead of a function if no token is a patch or the record has no images.
  */
 export function aspectRatios(tokens: TokenList, description: Description | null) {
   const images = description?.images;
@@ -77,7 +80,7 @@ export function aspectRatios(tokens: TokenList, description: Description | null)
   };
 }
 
-/** A part of an image, by its row and column in a grid. */
+/** A part of an image, by its row and column in a grid of parts. */
 type Cell = Pick<Patch, "row" | "column"> & { grid: Pick<PatchGrid, "rows" | "columns"> };
 
 /** Pixels of an image, with the number of their columns and rows. */
@@ -86,8 +89,8 @@ export type Pixels = Pick<ImageMark, "pixels" | "columns" | "rows">;
 /** Maximum number of pixels along each side of the picture of a patch. */
 const MAX_PATCH_SIDE = 40;
 
-// Pixels by image and kind. The pixels of a patch must always be the same array, because `canvasOf`
-// caches canvases by array.
+// Cached pixels by image and by the shown part or colouring of the image. A patch must always have
+// the same array of pixels, because `canvasOf` caches canvases by array.
 const cache = new WeakMap<RecordImage, Map<string, Pixels>>();
 
 function cached(image: RecordImage, key: string, make: () => Pixels): Pixels {
@@ -98,7 +101,10 @@ function cached(image: RecordImage, key: string, make: () => Pixels): Pixels {
   return pixels;
 }
 
-/** Return the range [start, stop) of part `index` of `count` nearly equal parts of some pixels. */
+/**
+ * Divide `pixels` pixels into `count` nearly equal parts, and return the range [start, stop) of
+ * part `index`. Each part has at least one pixel.
+ */
 function span(index: number, count: number, pixels: number): [number, number] {
   const start = Math.min(pixels - 1, Math.round((index * pixels) / count));
   return [start, Math.max(start + 1, Math.round(((index + 1) * pixels) / count))];
@@ -106,7 +112,7 @@ function span(index: number, count: number, pixels: number): [number, number] {
 
 type Span = ReturnType<typeof span>;
 
-/** Return the mean of a colour (0 to 2) over columns and rows of an image. */
+/** Return the mean of a colour (0 red, 1 green, 2 blue) over columns and rows of an image. */
 function mean(image: RecordImage, [left, right]: Span, [top, bottom]: Span, color: number) {
   let sum = 0;
   for (let y = top; y < bottom; y++)
@@ -139,12 +145,15 @@ const LUMA = [0.2126, 0.7152, 0.0722];
 /** Share of the contrast that remains in a grey image behind weights. */
 const GREY_CONTRAST = 0.45;
 
-/** Return an image in grey with little contrast to a colour, so that only weights are coloured. */
+/**
+ * Return an image in grey, blended with a background colour so that it has little contrast. Only
+ * the weights painted over it are coloured.
+ */
 export function greyOf(image: RecordImage, ground: readonly [number, number, number]): Pixels {
   return cached(image, `grey ${ground}`, () => {
     const pixels = new Uint8ClampedArray(image.pixels.length).fill(255);
     for (let offset = 0; offset < pixels.length; offset += 4) {
-      // Luma (Rec. 709).
+      // Grey value of the pixel (luma, Rec. 709).
       const grey = LUMA.reduce((sum, share, i) => sum + share * (image.pixels[offset + i] ?? 0), 0);
       for (let color = 0; color < 3; color++)
         pixels[offset + color] =
@@ -156,8 +165,8 @@ export function greyOf(image: RecordImage, ground: readonly [number, number, num
 
 /** Return a mark that shows the pixels of an image in a box. */
 export function pictureMark(image: Pixels, box: Area): ImageMark {
-  // If an image is enlarged three times or more, draw sharp pixels, because the model received
-  // exactly these pixels.
+  // If an image is enlarged three times or more, draw sharp pixels, so that readers see the pixels
+  // that the model received.
   const smooth = box.width < 3 * image.columns;
   return { kind: "image", ...box, ...image, smooth, picture: true };
 }

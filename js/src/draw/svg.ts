@@ -1,4 +1,7 @@
-/** Output of marks as SVG, for papers and vector editors. Texts are text elements, not outlines. */
+/**
+ * Output of marks as SVG, for papers and vector editors. Texts are text elements, not outlines. A
+ * cell is one pixel of an image mark's `pixels`, such as a weight of a heat map.
+ */
 
 import { canvasOf } from "./canvas";
 import { fileFonts } from "./fonts";
@@ -32,12 +35,17 @@ export function rounded(value: number): number {
   return Math.round(value * 100) / 100;
 }
 
-/** Return an opacity with three decimals as an attribute, or undefined if it is 1. */
+/**
+ * Return an opacity as an attribute with three decimals, or undefined for 1, the default of SVG.
+ */
 export function opacityText(opacity = 1): string | undefined {
   return opacity === 1 ? undefined : String(Math.round(opacity * 1000) / 1000);
 }
 
-/** Write an element with SVG inside. Numbers are rounded, and undefined attributes omitted. */
+/**
+ * Return an element as SVG text. `content` is SVG or text that is already escaped. Attributes are
+ * escaped, and numbers are rounded. Undefined attributes are omitted.
+ */
 export function element(
   name: string,
   attributes: Record<string, string | number | undefined>,
@@ -84,11 +92,17 @@ function textElement(mark: TextMark): string {
   return element("text", attributes, escapeXml(mark.text));
 }
 
-/** Maximum number of cells that an SVG contains as shapes. Editors become slow with more shapes. */
+/**
+ * Maximum number of cells in all images of an SVG that are not photos or drawings. If there are
+ * more, large images are written as pixels, because editors become slow with more shapes.
+ */
 const MAX_SHAPE_CELLS = 20_000;
-/** An image of at most this many cells is written as shapes, unless it is a photo or drawing. */
+/**
+ * An image of at most this many cells is written as shapes in every SVG, unless it is a photo or
+ * drawing.
+ */
 const MAX_SIMPLE_CELLS = 128;
-/** Maximum number of dots that an SVG contains as shapes. */
+/** Maximum number of dots in an SVG. If there are more, dots are written as pixels. */
 export const MAX_SHAPE_DOTS = 20_000;
 
 /** Return the number of dots in lists of marks. */
@@ -98,7 +112,7 @@ export function countDots(...lists: readonly (readonly Mark[])[]): number {
 
 /**
  * Return an image as an SVG image element with a PNG in a data URL, or null without canvas support.
- * Its pixels stay sharp when magnified, unless it is smooth.
+ * Its pixels stay sharp when magnified, unless `mark.smooth` is true.
  */
 export function imageElement(mark: ImageMark): string | null {
   const href = canvasOf(mark)?.toDataURL("image/png");
@@ -112,7 +126,10 @@ export function imageElement(mark: ImageMark): string | null {
   });
 }
 
-/** Overlap of adjacent cells in pixels. Without it, programs show thin gaps between cells. */
+/**
+ * Overlap of adjacent cells in pixels. Without an overlap, other programs show thin gaps between
+ * cells.
+ */
 const OVERLAP = 0.4;
 
 /**
@@ -134,8 +151,8 @@ function cellsOf({ pixels, ground }: ImageMark): Uint32Array {
 }
 
 /**
- * Return an image as shapes, with one shape for each run of equal cells in a row. Editors can
- * change the shapes, and they stay sharp when magnified.
+ * Return an image as rectangles, with one rectangle for each run of equal cells in a row. Editors
+ * can change the rectangles, which stay sharp when magnified.
  */
 function shapeElements(mark: ImageMark): string {
   const { columns, rows } = mark;
@@ -152,7 +169,8 @@ function shapeElements(mark: ImageMark): string {
       for (stop = start; stop < columns && cellAt(row, stop) === cell; stop++)
         isCovered &&= isOpaque(row + 1, stop);
       if (cell >>> 24 === 0) continue;
-      // Overlap only with opaque cells. They are drawn later and cover the overlapping part.
+      // Extend the rectangle only under opaque cells at its right and below it. They are drawn
+      // later and cover the extension.
       const right = isOpaque(row, stop) ? OVERLAP : 0;
       shapes.push(
         element("rect", {
@@ -169,7 +187,10 @@ function shapeElements(mark: ImageMark): string {
   return element("g", { "shape-rendering": "crispEdges" }, shapes.join(""));
 }
 
-/** Return a colour ramp as one SVG gradient. Several rectangles would have visible gaps. */
+/**
+ * Return a rectangle with a colour ramp as one SVG gradient. Several rectangles, each of one
+ * colour, would have visible gaps.
+ */
 function rampElements(mark: RectMark, colors: NonNullable<RectMark["ramp"]>): string {
   const stops = colors
     .map(([red, green, blue, opacity], i) =>
@@ -180,8 +201,8 @@ function rampElements(mark: RectMark, colors: NonNullable<RectMark["ramp"]>): st
       }),
     )
     .join("");
-  // The id is a hash of the gradient. If several figures of a page have the same id, it belongs to
-  // equal gradients.
+  // The id is a hash of the gradient. If several figures in one page have the same id, their
+  // gradients are equal, so it does not matter which gradient the page uses.
   let hash = 2166136261;
   for (const character of stops) hash = Math.imul(hash ^ character.charCodeAt(0), 16777619);
   const id = `ramp-${(hash >>> 0).toString(36)}`;
@@ -225,7 +246,7 @@ function elementsOf(mark: Mark, imagesAsPixels: boolean, dotsAsPixels: boolean):
   }
 }
 
-/** Return a scene as an SVG document. Screen readers and image viewers show `title`. */
+/** Return a scene as an SVG document. `title` is for screen readers and image viewers. */
 export function toSvg(scene: Scene, title: string): string {
   const [width, height] = [rounded(scene.width), rounded(scene.height)];
   const marks = [...scene.back, ...scene.front];
