@@ -135,10 +135,10 @@ export interface DotsMark {
   count: number;
   x: Float32Array;
   y: Float32Array;
-  /** For each dot, the index of its colour in `colors`. */
+  /** Index of each dot's colour in `colors`. */
   color: Uint8Array;
   colors: readonly string[];
-  /** For each dot, 0 for a disc or 1 for a square. */
+  /** Shape of each dot: 0 for a disc, 1 for a square. */
   shape: Uint8Array;
   radius: number;
   opacity: number;

@@ -1,8 +1,8 @@
 /**
- * Colour scales for attention weights, for signed numbers and for the numbers that the embedding
- * plot shows, one per point. This file also chooses the value at which a scale ends. All functions
- * are pure. Along a scale for weights or for numbers of points, lightness changes monotonically and
- * in equal steps. Along a scale for signed numbers, opacity changes.
+ * Colour scales for attention weights, for signed numbers, and for the numbers by which the
+ * embedding plot colours its points. This file also chooses the value at which a scale ends. All
+ * functions are pure. Along a scale for weights or points, lightness changes monotonically and in
+ * equal steps. Along a scale for signed numbers, opacity changes.
  */
 
 import { hexOf, type Palette, rgbOf, type ThemeName } from "./palette";
@@ -28,12 +28,13 @@ const WEIGHT_STOPS: Record<ThemeName, readonly number[]> = {
 };
 
 /**
- * Colour stops for the numbers of the embedding plot, from low to high, in equal steps of lightness.
+ * Colour stops for points of the embedding plot, from low to high numbers, in equal steps of
+ * lightness.
  *
  * They are the colours of matplotlib's "inferno" (van der Walt and Smith 2015) whose contrast with
- * the background is at least 3 to 1, because a point is only a few pixels wide. The colours that are
- * left out are at the low end. Compared with plasma, viridis and mako, the remaining colours of
- * inferno have the longest range for every type of colour vision.
+ * the background is at least 3 to 1, because a point is only a few pixels wide. The omitted
+ * colours, which are close to the background, are at the low end. Compared with plasma, viridis and
+ * mako, the remaining colours of inferno have the longest range for every type of colour vision.
  */
 const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
   light: [
@@ -51,13 +52,16 @@ const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
 /** Number of colours in a colour map. */
 const COLORS = 256;
 
-/** Lower end of a logarithmic scale as a share of its upper end. Smaller weights look the same. */
+/**
+ * Lower end of a logarithmic scale as a share of its upper end. All smaller weights have the colour
+ * of this end.
+ */
 export const LOG_FLOOR = 1e-4;
 
 /** Red, green, blue and opacity, 0 to 255. */
 type Rgba = [number, number, number, number];
 
-/** Return `count` colours from the first stop to the last. */
+/** Return `count` colours, interpolated between colour stops, from the first stop to the last. */
 function mapOf(stops: readonly number[], count: number): Rgba[] {
   return Array.from({ length: count }, (_, i) => {
     const position = (i / (count - 1)) * (stops.length - 1);
@@ -98,8 +102,9 @@ export function inkColor(ink: Ink, value: number): string {
 }
 
 /**
- * Return the RGBA colour at a position of a scale, from -1 to 1. The absolute value sets the
- * opacity. If `ink` has one colour per sign, the sign chooses the colour.
+ * Return the RGBA colour at a position of a scale, from -1 to 1. `opacityOf` gives the opacity for
+ * the absolute value of the position. If `ink` has one colour per sign, the sign chooses the
+ * colour.
  */
 export function inkAt(share: number, ink: Ink, opacityOf = (size: number) => size): Rgba {
   return [...rgbOf(inkColor(ink, share)), 255 * opacityOf(Math.min(1, Math.abs(share)))];
@@ -187,8 +192,8 @@ export function niceMaximum(value: number): number {
 export type Scaling = "auto" | "whole" | "largest";
 
 /**
- * If all visible weights are below this share of the largest possible weight, a scale with "auto"
- * ends at about the largest visible weight.
+ * If the largest visible weight is below this share of the largest possible weight, a weight scale
+ * with "auto" ends at about the largest visible weight.
  */
 const SMALL_SHARE = 0.4;
 

@@ -8,11 +8,13 @@ import type { Scaling } from "./color-scales";
 const STEPS = 64;
 
 /**
- * Return the switch for the end of a weight scale.
+ * Return the switch that chooses where a weight scale ends.
  *
- * @param label text beside the switch: the state of the scale when the switch is on.
- * @param scale end of the current scale and largest possible weight. With "auto", the switch is on
+ * @param label text beside the switch, which describes the scale for the case that the switch is
+ *   on.
+ * @param scale end of the current scale, and largest possible weight. With "auto", the switch is on
  *   if the scale ends below the largest possible weight.
+ * @param quantity name of the shown numbers in the tooltip.
  */
 export function fitSwitch(
   label: string,

@@ -1,16 +1,16 @@
 /**
  * Colours of chosen heads and of all other elements, in the light and the dark theme.
  *
- * The eight head colours come from a search. Any two of them, and each of them and the neutral
- * colour, are at least 0.085 apart in OKLab. This holds for normal vision and for simulated
- * protanopia, deuteranopia and tritanopia. The contrast of each head colour with its background is
- * at least 3 to 1 (js/test/ui/colors/palette.test.ts).
+ * The eight head colours come from a search. Any two of them, and each of them and the colour
+ * `neutral`, are at least 0.085 apart in OKLab. This holds for normal vision and for simulated
+ * protanopia, deuteranopia and tritanopia. The contrast of each head colour with the background of
+ * its theme is at least 3 to 1 (js/test/ui/colors/palette.test.ts).
  */
 
 export type ThemeName = "light" | "dark";
 
 export interface Palette {
-  /** Colours of chosen heads, in the order in which the reader chose the heads. */
+  /** Colours of chosen heads. The head that the reader chose first has the first colour. */
   heads: readonly string[];
   /**
    * Variants of `heads` for text, with a contrast of at least 4.5 to 1. Null if `heads` are used
@@ -121,8 +121,8 @@ export function headsPerColor(count: number): number {
 }
 
 /**
- * Return the colour of the chosen head `index` of `count`. If `count` exceeds `MAX_COLOURS`,
- * successive heads share a colour.
+ * Return the colour of the chosen head `index` of `count`. If `count` exceeds `MAX_COLOURS`, heads
+ * that were chosen in succession share a colour.
  */
 export function headColor(palette: Palette, index: number, count: number): string {
   return palette.heads[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
@@ -134,7 +134,7 @@ export function headTextColor(palette: Palette, index: number, count: number): s
   return (headTexts ?? heads)[Math.floor(index / headsPerColor(count))] ?? neutral;
 }
 
-/** Return the colour of pinned tokens. It is warm, unlike every weight colour. */
+/** Return the colour of pinned tokens. By default it is warm, unlike every weight colour. */
 export function pinColor(palette: Palette): string {
   return palette.heads[0] as string;
 }

@@ -4,8 +4,9 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
 /**
- * Return a function that returns the scale for the plot with the given name. The scale's function
- * `largest` registers the largest number of this plot, and returns the largest number of all plots.
+ * Return a function that takes the name of a plot and returns its access to the shared scale.
+ * `scaling` is the same for all plots. `largest` registers the signal with the largest number of
+ * this plot, and returns a signal with the largest number of all registered plots.
  */
 export function createSharedScale() {
   const scaling = signal<Scaling>("auto");

@@ -1,4 +1,7 @@
-/** Theme of a view. A medium such as paper has priority, then the trait, then the host. */
+/**
+ * Theme of a view. A medium such as paper has priority, then the widget's trait `theme`, then the
+ * host: the program that shows the notebook.
+ */
 
 import { signal as makeSignal, type ReadonlySignal } from "@preact/signals";
 import { renderAtOnce } from "../exports/printing";
@@ -39,7 +42,10 @@ const THEME_ATTRIBUTES = [
   ...["data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"],
 ];
 
-/** Call `listener` after every change that may affect `hostTheme`, until `signal` is aborted. */
+/**
+ * Call `listener` after each change of the page's attributes or of the system's theme that may
+ * affect `hostTheme`, until `signal` is aborted.
+ */
 export function watchHostTheme(element: Element, listener: () => void, signal: AbortSignal): void {
   const observer = new MutationObserver(listener);
   const { body, documentElement } = element.ownerDocument;

@@ -10,7 +10,9 @@ export function bound<T>(field: Signal<T>) {
   return { value: field.value, onChange };
 }
 
-/** Render a select. `options` are the texts of the values, as an object or in pairs. */
+/**
+ * Render a select. `options` has the text for each value, as an object or as pairs (value, text).
+ */
 export function Choice<T extends string>(props: {
   label: string;
   value: T;

@@ -1,7 +1,7 @@
 /**
  * Strip of the heads of a layer. Each head is a toggle button with a small heat map of its weights,
- * which this file calls a map. An effect is a signed number of a head. A role names what a head
- * does, as found over a corpus.
+ * which this file calls a map. An effect is a signed number of a head, such as the change of an
+ * answer without this head. A role names what a head does, as found over a corpus.
  */
 
 import { useEffect, useRef } from "preact/hooks";
@@ -30,8 +30,8 @@ const MIN_NAMED_SIZE = 44;
 const COMPACT_SIZE = 26;
 
 /**
- * Return the side of a map in pixels, at most 54. All maps fit on one line, unless the side would
- * then be less than 26.
+ * Return the side of a map in pixels, from 26 to 54. This is the largest side with which all maps
+ * fit on one line, or 26 if they do not fit.
  */
 function mapSize(count: number, width: number): number {
   const room = Math.max(200, width - 66);
@@ -63,7 +63,10 @@ export function scoreText(score: number | null): string {
   return Math.abs(score) < 10 ? formatWeight(score) : formatNumber(score);
 }
 
-/** Choose one head if `single`. Otherwise add the head to the chosen heads, or remove it. */
+/**
+ * Choose only this head if `single` is true. Otherwise add it to the chosen heads, or remove it if
+ * it is chosen.
+ */
 export function chooseHead({ common }: RecordContext, head: number, single: boolean): void {
   // Read the state instead of the rendered heads. A double click is two clicks, and the second may
   // come before the next rendering.

@@ -20,12 +20,14 @@ export function actionsOf(shortcuts: readonly Shortcut[]): KeyActions {
   return Object.assign({}, ...shortcuts.map(([, , actions]) => actions));
 }
 
-/** Run the action of a pressed key. Return whether it did something. */
+/**
+ * Run the action of a pressed key, except with Ctrl, Alt or Meta. Return whether it did something.
+ */
 export function runKey(event: KeyboardEvent, actions: KeyActions): boolean {
   if (event.metaKey || event.ctrlKey || event.altKey) return false;
   const action = actions[event.key];
   if (!action || action(event) === false) return false;
-  // The notebook would handle the same key, for example select another cell.
+  // Without this, the notebook would handle the same key, too, for example select another cell.
   event.preventDefault();
   event.stopPropagation();
   return true;

@@ -11,8 +11,9 @@ export interface MenuEntry {
 }
 
 /**
- * Render a button and the box that it opens. Esc, a click elsewhere or a loss of focus closes the
- * box. In a menu, the arrow keys move between the entries, and Tab closes it.
+ * Render a button and the box that it opens. Esc, a click elsewhere, or a move of the focus to
+ * another element closes the box. In a menu, the arrow keys move between the entries, and Tab
+ * closes the menu.
  */
 function Dropdown(props: {
   label: string;
@@ -53,7 +54,8 @@ function Dropdown(props: {
     entries.at((focused + by) % entries.length)?.focus();
   };
   const closeAndMoveOn = (): boolean => {
-    // Closing the menu focuses the button. The browser then moves the focus to the next element.
+    // Closing the menu focuses the button. Because the result is false, the browser handles Tab and
+    // moves the focus from the button to the next element.
     close();
     return false;
   };

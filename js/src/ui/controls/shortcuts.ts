@@ -5,7 +5,10 @@ import { assign } from "../view/state";
 import { chooseHead } from "./heads";
 import type { Shortcut } from "./keys";
 
-/** Return the shortcuts for choosing the layer and the heads of a record. */
+/**
+ * Return the shortcuts for choosing the layer and the heads of a record. `choose` is "head" for a
+ * view of exactly one head.
+ */
 export function recordShortcuts(
   context: RecordContext,
   choose: "head" | "heads" = "heads",

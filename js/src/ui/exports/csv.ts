@@ -14,19 +14,28 @@ function cell(value: string | number | null): string {
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
 
-/** Return a column name as a cell. A name that is not one word may come from data: escape it. */
+/**
+ * Return a column name as a cell. A name with characters other than letters, digits and "_" may
+ * come from data, so it is escaped.
+ */
 function header(name: string): string {
   return /^\w+$/.test(name) ? name : cell(name);
 }
 
-/** Round an error up to one significant digit, so the result remains an upper bound. */
+/**
+ * Round an error up to one significant digit, so that the result remains an upper bound. Return 0
+ * for 0 and NaN.
+ */
 export function roundedUp(error: number): number {
   if (!(error > 0)) return 0;
   const power = 10 ** Math.floor(Math.log10(error));
   return Number((Math.ceil(error / power - 1e-9) * power).toPrecision(1));
 }
 
-/** Return the number of decimals to which a weight with this error can be rounded. */
+/**
+ * Return the number of decimals that a weight with this error is rounded to. Below an error of
+ * 0.001, these end two digits after the first significant digit of the error.
+ */
 function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
 }
@@ -39,7 +48,10 @@ export function roundedTo(value: number, error: number): number {
   return error > 0 ? Number(value.toFixed(decimalsOf(error))) : shortest(value);
 }
 
-/** Return the bound of a weight's error after `roundedTo`, given the bound before. */
+/**
+ * Return an upper bound of a weight's error after `roundedTo`. `error` is the bound before
+ * rounding.
+ */
 export function writtenError(error: number): number {
   return error > 0 ? roundedUp(error + 0.5 * 10 ** -decimalsOf(error)) : 0;
 }

@@ -1,4 +1,9 @@
-/** Export menu of every view, and functions that give the same exports to scripts on the page. */
+/**
+ * Export menu of every view, and functions that give the same exports to scripts on the page.
+ *
+ * The page is what the browser shows. A page that is exported is one HTML file with the view and
+ * its data, which works without a kernel.
+ */
 
 import { useEffect } from "preact/hooks";
 import type { ReplyProgress } from "../../client/protocol";
@@ -14,7 +19,7 @@ import { valuesOf } from "../view/state";
 import { saveFile } from "./offered-file";
 import { printPicture } from "./printing";
 
-/** Exports of a view. `figure` and `csv` may request data that is not visible. */
+/** Exports of a view. `figure` and `csv` may request data that the view does not show. */
 export interface Exports {
   /** Name of the view in file names. */
   name: string;
@@ -25,7 +30,7 @@ export interface Exports {
   csvLabel: string;
 }
 
-/** Parts of a figure that a view provides. The title of the figure is the name of the model. */
+/** Parts of a figure that a view provides. The title of the figure is always the model's name. */
 export type ViewFigure = Omit<FigureParts, "palette" | "captions"> & {
   captions: Omit<Captions, "title">;
 };
@@ -98,7 +103,10 @@ export function useExports<S extends RecordState>(
   return entries;
 }
 
-/** Export a view as a page. The frame shows the progress, and a button that cancels the export. */
+/**
+ * Export a view as an HTML page. The view's frame shows the progress, and a button that cancels the
+ * export.
+ */
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;
   const controller = new AbortController();

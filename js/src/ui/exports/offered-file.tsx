@@ -11,17 +11,17 @@ export interface OfferedFile {
   name: string;
   /** Reason why the file is offered, and instructions for saving it. */
   words: string;
-  /** Text of the file or, for a picture, its data URL. */
+  /** Text of a text file (CSV, SVG, HTML), or data URL of a PNG. */
   content: { text: string } | { picture: string };
 }
 
 /**
- * Return whether downloads are allowed: false in a frame whose sandbox lacks `allow-downloads`,
- * null if the answer is unknown.
+ * Return whether downloads are allowed: false inside a frame whose sandbox lacks `allow-downloads`,
+ * null if this cannot be determined.
  *
  * A blocked download fires no event, so this function reads the attributes of all frames around the
- * page. A page from another origin than its parent cannot read these attributes. A page in a
- * sandbox without `allow-same-origin` has another origin.
+ * page. It cannot read these attributes if the page and its parent have different origins. A page
+ * in a sandbox without `allow-same-origin` has another origin than its parent.
  */
 function downloadsAllowed(): boolean | null {
   for (let view: Window = window; view !== view.parent; view = view.parent) {
@@ -43,7 +43,7 @@ function download(name: string, file: Blob): void {
   link.href = URL.createObjectURL(file);
   link.download = name;
   link.click();
-  // Browsers read the file after click() has returned, so keep the address for a while.
+  // Browsers read the file after click() has returned, so keep the URL valid for a while.
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
@@ -57,7 +57,10 @@ function dataAddress(file: Blob): Promise<string> {
   });
 }
 
-/** Download a file. Return the file to offer if the download may be blocked, else null. */
+/**
+ * Download a file unless downloads are blocked. Return the file to offer if they are blocked or may
+ * be blocked, else null.
+ */
 export async function saveFile(name: string, file: Blob): Promise<OfferedFile | null> {
   const allowed = downloadsAllowed();
   if (allowed !== false) download(name, file);

@@ -1,4 +1,4 @@
-/** Printing of a page, and of one picture. */
+/** Functions for printing the page with its views, and for printing one picture alone. */
 
 import { options } from "preact";
 
@@ -25,7 +25,8 @@ export function renderAtOnce(change: () => void): void {
 }
 
 /**
- * During printing, replace every canvas by a copy of its picture, until `ended` is aborted.
+ * Whenever the page is printed, replace each canvas by a copy of its picture and restore it
+ * afterwards, until `ended` is aborted.
  *
  * A canvas that was repainted for the theme of the paper is printed as a list of drawing commands.
  * The first command clears the canvas, and some PDF viewers also clear everything below the canvas.
@@ -67,8 +68,8 @@ export function printPicture(
   const [width, height] = [Math.ceil(size.width), Math.ceil(size.height)];
   const frame = document.createElement("iframe");
   frame.setAttribute("aria-hidden", "true");
-  // A frame without a layout prints nothing. Therefore the frame is not hidden but placed outside
-  // the visible area.
+  // A frame that is hidden with "display: none" prints nothing, because it has no layout. Place the
+  // frame outside the visible area instead.
   frame.style.cssText = `position: fixed; right: 100%; width: ${width}px; height: ${height}px`;
   document.body.append(frame);
   const [inside, page] = [frame.contentWindow, frame.contentDocument];

@@ -1,6 +1,7 @@
 /**
  * Bars of numbers along tokens, with their scale, axis and numbers. The head view, the heat map and
- * the neuron view use them for weights, and all views for effects. All functions are pure.
+ * the neuron view draw weights with them, and figures draw effects with them. A full bar is as long
+ * as the scale allows. All functions are pure.
  *
  * Positions are those of lying bars, which extend to the left or right. For standing bars, x and y
  * are swapped.
@@ -12,14 +13,17 @@ import type { Palette } from "../colors/palette";
 import { roundedUp } from "../exports/csv";
 import { isTiny, plainNumber, type Quantity, written } from "../text/captions";
 
-/** Up to this many keys, a full bar is the largest possible number. */
+/** Up to this many keys, a full bar stands for the largest possible number. */
 const MANY_KEYS = 100;
 const LABEL_SIZE = 10;
 /** Height of the axis below lying bars, in pixels. */
 export const AXIS_HEIGHT = 16;
 /** Minimum length of an axis in pixels that leaves room for "0" beside the number at its end. */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
-/** Minimum distance in pixels from 0 to both ends at which centred numbers do not touch. */
+/**
+ * Minimum length in pixels of each half of an axis from 0 to both sides. On a shorter axis, the
+ * centred numbers at its ends would touch.
+ */
 const MIN_LENGTH_CENTRED = 17;
 /** Size of the number at the end of a bar. */
 export const NUMBER_SIZE = 10.5;
@@ -40,7 +44,7 @@ export interface BarScale {
   standing?: boolean;
 }
 
-/** A bar, and its extent across its length. */
+/** A bar. With lying bars, `from` is its upper edge, and `thick` its height. */
 export interface Bar {
   value: number;
   from: number;
@@ -53,8 +57,8 @@ export interface Bar {
  * all layers, heads and tokens can be compared.
  *
  * The weights of a query sum to 1, so weights are small if there are many keys. With more than 100
- * keys, a full bar is therefore 100 times the uniform weight, and longer bars have a break. The
- * value is rounded up to one significant digit.
+ * keys, a full bar is therefore 100 times the uniform weight. A larger weight has a full bar with a
+ * break. The value is rounded up to one significant digit.
  *
  * @param maximum the largest possible number of the stack, which is 1 for weights.
  */
@@ -89,7 +93,10 @@ export function barMarks(scale: BarScale, bar: Bar, palette: Palette): [RectMark
   return [rect, transposed(line, standing)];
 }
 
-/** Draw the axis of a scale, with the numbers at its ends, at a position beside or below bars. */
+/**
+ * Draw the axis of a scale, with the numbers at its ends. `at` is its position below lying bars or
+ * beside standing bars.
+ */
 export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[] {
   const { zero, reach, end, signs, standing = false } = scale;
   const both = signs === "both";
@@ -119,11 +126,11 @@ export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[]
 export interface TokenBar extends Bar {
   /** Index of the token. Neighbouring tokens have neighbouring indices. */
   token: number;
-  /** Position of the token, at which the number is. */
+  /** Centre of the token along the axis of tokens. The number is written at this position. */
   middle: number;
   /** Text after the number. For standing bars, it is in a second line. */
   note?: string;
-  /** Whether the bar has length 0 and a muted number. */
+  /** Whether only the number is drawn, in a muted colour and without a bar. */
   faded?: boolean;
 }
 
@@ -131,7 +138,7 @@ export interface TokenBar extends Bar {
 export interface BarGroup {
   scale: BarScale;
   bars: readonly TokenBar[];
-  /** Start and end of the zero line. */
+  /** Start and end of the zero line, which crosses all bars at 0. */
   line: readonly [number, number];
   /** Position of the axis. */
   axisAt: number;
@@ -160,12 +167,16 @@ export function barGroupMarks(group: BarGroup): Mark[] {
   ];
 }
 
-/** Draw the numbers of bars. A number is omitted if it would overlap the number of a longer bar. */
+/**
+ * Draw the numbers of bars. A number is omitted if it is too small for a text, or if it would
+ * overlap a number with a larger absolute value.
+ */
 function numbersOf(group: BarGroup): Mark[] {
   const { scale, bars, step, apart, quantity, minProminent, palette } = group;
   const { zero, standing } = scale;
   const lengthOf = (bar: TokenBar): number => (bar.faded ? 0 : barLength(scale, bar.value));
-  // A number that is higher than its row must begin after the bars of neighbouring rows, too.
+  // A number that is higher than the distance between tokens must begin after the bars of
+  // neighbouring tokens, too.
   const numNeighbours = step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / step) : 0;
   const lengthNear = (token: number, side: number): number =>
     bars

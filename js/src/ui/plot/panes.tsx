@@ -46,7 +46,7 @@ export function usePanes<S extends RecordState>({ common, controls }: ViewContex
   }, []);
 }
 
-/** Return the figure request of a pane that is beside others, in columns of equal width. */
+/** Return the figure request of a pane whose figure is one of `columns` columns of equal width. */
 export function paneRequest(
   request: FigureRequest | undefined,
   columns: number,

@@ -6,11 +6,12 @@ import { useRef } from "preact/hooks";
 type Point = Pick<MouseEvent, "clientX" | "clientY">;
 
 /**
- * Return touch listeners that call `zoom` with the ratio of the new to the old distance between two
- * fingers and with their midpoint. They prevent the browser from scrolling and zooming the page.
+ * Return touch listeners. With two fingers, they call `zoom` with the ratio of the new to the old
+ * distance between the fingers and with their midpoint. If the gesture zooms or pans the plot, they
+ * prevent the browser from scrolling and zooming the page.
  *
- * Panning with one finger is done by the pointer events of the plot. They must ignore fingers while
- * `several` is true, because two fingers zoom.
+ * The plot's pointer listeners pan with one finger. They must ignore fingers while
+ * `several.current` is true, because two fingers zoom.
  *
  * @param moves returns whether one finger pans the plot. Otherwise it scrolls the page.
  */

@@ -1,14 +1,15 @@
-/** Zoom by the wheel. */
+/** Zoom by the mouse wheel or by pinching on a touchpad. */
 
 import type { RefObject } from "preact";
 import { useEffect } from "preact/hooks";
 
 /**
- * Call `zoom` for each wheel or pinch event with Ctrl or Meta over an element. Its first argument is
- * the movement in pixels, which is negative if the wheel zooms in.
+ * Call `zoom` for each wheel event over an element with Ctrl or Meta. Browsers also report a pinch
+ * on a touchpad as such an event. The first argument of `zoom` is the movement in pixels, which is
+ * negative if the wheel zooms in.
  *
- * @param inputs values with which the element may change. After a change of a value, the current
- *   element gets the listener.
+ * @param inputs values whose change may replace the element. After a change, the listener is
+ *   attached to the current element.
  */
 export function useZoomWheel(
   element: RefObject<HTMLElement | null>,
