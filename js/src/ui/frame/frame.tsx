@@ -51,7 +51,9 @@ export interface ViewFrameProps<S extends RecordState> {
   exports: MenuEntry[];
   /** Keyboard shortcuts and their descriptions. */
   keys: readonly Shortcut[];
-  /** Controls of the view, in rows. */
+  /**
+   * Controls of this kind of view, in rows. The frame has the controls for stack, layer and heads.
+   */
   options?: ComponentChildren;
   /**
    * Progress of running work, with a button that stops it. It is visible even if the controls are
@@ -69,8 +71,8 @@ export interface ViewFrameProps<S extends RecordState> {
    */
   onStack?: (stack: StackDescription) => Partial<S>;
   /**
-   * Called to make a query visible. Return new values for those fields of the view's own state that
-   * must change for this.
+   * Called with the query whose row shows the chosen token of a generated answer. Return new values
+   * for those fields of the view's own state that must change to make this query visible.
    */
   onReveal?: (query: number) => Partial<S>;
   /** Called with the head under the pointer in the row of heads, or with null. */
@@ -94,7 +96,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const share = first?.embedded ? embeddedInWords(first.embedded, first) : null;
   const notes = !embedded && (
     <>
-      {/* The compact form has no space above the plot, so the subtitle is below the plot, too. */}
+      {/* The compact form has little space above the plot, so the subtitle is repeated below the
+         plot. */}
       {compact && <p class="av-note av-subtitle-below">{props.subtitle}</p>}
       {(share === null ? texts : [...texts, share]).map((note) => (
         <p class="av-note" key={note}>
@@ -103,8 +106,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       ))}
     </>
   );
-  // Selection for which this frame has controls. Null in a pane, because its controls for layers
-  // and heads are in the frame around the panes.
+  // Selection for which this frame has controls. It is null in a pane: the frame around the panes
+  // has the controls for stack, layer and heads.
   const own = embedded ? null : selection;
   const stackChoice = own && <StackChoice {...props} selection={own} />;
   const choice = own && form !== "none" && choose !== "none" && (
@@ -189,7 +192,10 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
 
 const UNDO_KEY: Shortcut = ["Ctrl-Z", "undo, with Shift: redo"];
 
-/** Describe stack, layer, heads and pins for a printed page, which shows no controls. */
+/**
+ * Describe stack, layer, heads and pins for a view that is printed, because print shows no
+ * controls.
+ */
 function selectionInWords(selection: Selection): string {
   const { stack, layer, chosen, queries, keys, token, key } = selection;
   const heads = `head${chosen.length > 1 ? "s" : ""} ${chosen.join(", ")}`;
@@ -286,7 +292,7 @@ function SelectionControls<S extends RecordState>(
  */
 export function PairControl({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
-  // A pane does not have this control. The frame around the panes has it.
+  // The frame around the panes has this control, so a pane does not.
   if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
     <Choice
@@ -298,8 +304,8 @@ export function PairControl({ context }: { context: RecordContext }) {
 }
 
 /**
- * Render the field that chooses the order of the heads and, if they are ordered by a score, the
- * field for the smallest score of the shown heads. Render nothing in a pane.
+ * Render the field that chooses the order of the heads. If they are ordered by a score, also render
+ * the field for the minimum score, below which heads are not shown. Render nothing in a pane.
  */
 export function OrderControl({ context }: { context: RecordContext }) {
   const state = context.common;
@@ -414,7 +420,10 @@ function Message(props: {
   );
 }
 
-/** Render the message of an error or of a lost connection. It stays until the problem is solved. */
+/**
+ * Render the message of an error or of a lost connection, with a button that tries again if that
+ * can help. The message stays until the problem is solved.
+ */
 function Standing({ record }: { record: RecordStore }) {
   const [connection, error] = [record.connection.value, record.error.value];
   const text = error ?? (typeof connection === "string" ? STANDS[connection] : undefined);
@@ -436,8 +445,8 @@ function Standing({ record }: { record: RecordStore }) {
 /**
  * Render a message while the view waits for the kernel or while the kernel computes.
  *
- * The message lies over the title line. Therefore it moves no other part when it appears, and hides
- * no control of the plot.
+ * The message lies over the title line. Therefore, it moves no other part of the view when it
+ * appears, and hides no control of the plot.
  */
 function Passing({ record }: { record: RecordStore }) {
   const connection = record.error.value === null ? record.connection.value : "ready";
@@ -451,8 +460,8 @@ function Passing({ record }: { record: RecordStore }) {
       )}
       {typeof connection === "object" && (
         <Message class="av-passing" button={{ text: "Cancel", title, press: record.stop }}>
-          {/* Screen readers read this text once. The next text changes with every percent, so it is
-              hidden from them. */}
+          {/* Screen readers read this text once. The text after it changes with every percent, so it
+             is hidden from screen readers. */}
           <span class="av-unseen">The kernel computes {connection.doing}.</span>
           <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
         </Message>
@@ -495,7 +504,8 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
       {!failed && (
         <progress aria-label="Produced tokens" {...(most !== null && { value: came, max: most })} />
       )}
-      {/* Hide this text from screen readers while its number of tokens changes. */}
+      {/* Hide this text from screen readers while its number of tokens changes. They read the next
+         text. */}
       <span aria-hidden={!failed}>{text}</span>
       <span class="av-unseen" aria-live="polite">
         {failed ? text : "Generating."}
@@ -507,10 +517,10 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
 /**
  * Return listeners that open and close the help with "?", and close it with Esc.
  *
- * While the reader types into a field, the event does not leave the view, because the notebook
- * would handle the key, too. Esc is handled in the capture phase. Otherwise the plot would handle
- * the same key and remove the pins. In a field or an open menu, Esc does not close the help,
- * because it has another effect there.
+ * Keys that the reader types into a field do not leave the view, because the notebook would handle
+ * them, too. Tab and keys with Ctrl or Meta do leave it. Esc is handled in the capture phase.
+ * Otherwise, the plot would handle it first and remove the pins. In a field or an open menu, Esc
+ * does not close the help, because it has another effect there.
  */
 function helpKeys(helping: Signal<boolean>) {
   const isField = (target: Element | undefined): boolean =>
@@ -563,7 +573,7 @@ function Actions(props: {
   context: RecordContext;
   helping: Signal<boolean>;
   exports: MenuEntry[];
-  /** Controls that are in a box, which a button opens. Used if the controls are compact. */
+  /** Controls in a box that a button opens, if the controls have the compact form. */
   more: ComponentChildren;
 }) {
   const { context, helping, more } = props;

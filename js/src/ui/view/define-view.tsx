@@ -1,6 +1,7 @@
 /**
- * Definition of views: root element, theme, width, connection and state. A pane is one of several
- * views that share a frame. A record is the stored attention of one run of a model.
+ * Definition of a kind of view, such as the head view. This file creates what all kinds have in
+ * common: root element, theme, width, connection and state. A pane is one of several views that
+ * share a frame. A record is the stored attention of one run of a model.
  *
  * The file of a view passes its name, the defaults of its state and a component to `defineView`.
  */
@@ -35,7 +36,7 @@ import {
   type Signals,
 } from "./state";
 
-/** Everything that the components of an open view need and that does not depend on the view. */
+/** Everything that the components of an open view need and that all kinds of views have. */
 export interface RecordContext {
   root: AttnvizElement;
   source: Source;
@@ -49,7 +50,10 @@ export interface RecordContext {
   /** Settings of a figure, if a script opened the page to export a figure. Otherwise undefined. */
   figure?: FigureRequest | undefined;
   controls: ReadonlySignal<ControlsForm>;
-  /** Whether the view is a pane. The shared frame then has the controls for layers and heads. */
+  /**
+   * Whether the view is a pane. If so, the shared frame has the controls for stack, layer and
+   * heads.
+   */
   embedded: boolean;
   /** Title of a pane. Default: the name of the view. */
   paneTitle?: ReadonlySignal<string>;
@@ -72,7 +76,7 @@ export interface RecordContext {
 }
 
 export interface ViewContext<S extends RecordState> extends RecordContext {
-  /** Traits of the view: the same signals as `common`, and those of this view alone. */
+  /** Traits of the view: the signals of `common`, and those of this kind of view. */
   state: Signals<S>;
 }
 
@@ -113,8 +117,8 @@ interface WidgetProps {
 /** Sum of the root's left and right padding, in pixels. It must agree with frame.css. */
 const PADDING = 48;
 /**
- * Height of a window or iframe, in pixels, below which a page has compact controls. The plot is
- * then visible without scrolling.
+ * Height of a window or iframe, in pixels, below which a page has compact controls, so that the
+ * plot is visible without scrolling.
  */
 const LOW_FRAME = 600;
 /** Width of a window or iframe, in pixels, below which a page has compact controls. */
@@ -177,7 +181,8 @@ function open<S extends RecordState>(
     const requested = medium.value ?? common.theme.value;
     return requested === "auto" ? host.value : requested;
   });
-  // In a notebook, the height of a view is not limited.
+  // Only a page is limited by the size of its window. In a notebook, the height of a view is not
+  // limited.
   const small = signal(!live && isSmallFrame());
   if (!live)
     window.addEventListener("resize", () => (small.value = isSmallFrame()), { signal: ended });

@@ -1,4 +1,7 @@
-/** Undo and redo. The history stores one snapshot of the state after each choice of the reader. */
+/**
+ * Undo and redo. The history stores a snapshot of the state of a view after each step. A step is a
+ * choice of the reader, with the changes of the state that follow from it.
+ */
 
 import { batch, computed, type Signal, signal } from "@preact/signals";
 import { same } from "./state";
@@ -10,7 +13,7 @@ export type History = ReturnType<typeof createHistory>;
 
 /** Maximum number of steps that can be undone. */
 const MAX_STEPS = 100;
-/** Largest time between two actions that belong to the same step, in milliseconds. */
+/** Largest time between two actions of the reader that belong to the same step, in milliseconds. */
 const MAX_PAUSE_MS = 300;
 
 /** Traits that undo and redo do not change, because the reader does not choose their values. */
@@ -39,8 +42,8 @@ export function createHistory(
     Object.fromEntries(choices.map(([name, trait]) => [name, trait.value])),
   );
   const steps = signal({ past: [] as Snapshot[], present: now.peek(), future: [] as Snapshot[] });
-  // Whether the next change of the state begins a new step, because the reader acted. A change by
-  // the view itself or by Python belongs to the last step.
+  // Whether the reader acted since the last change of the state, so that the next change begins a
+  // new step. Other changes, which the view itself or Python makes, belong to the last step.
   let beginsStep = false;
   let lastAct = Number.NEGATIVE_INFINITY;
 
@@ -78,8 +81,8 @@ export function createHistory(
       if (next) show(next, [...past, present], later);
     },
     /**
-     * Report an action of the reader. The next change of the state then begins a step, unless the
-     * previous action was at most `MAX_PAUSE_MS` earlier.
+     * Report an action of the reader. Unless the previous action was at most `MAX_PAUSE_MS`
+     * earlier, the next change of the state begins a step.
      */
     act: () => {
       const time = performance.now();
@@ -119,7 +122,8 @@ export function historyKey(event: KeyboardEvent): "undo" | "redo" | null {
 }
 
 /**
- * Report the actions of the reader in a view to the history, and handle the keys of `historyKey`.
+ * Report the actions of the reader in a view to the history, and undo or redo when the reader
+ * presses one of the keys of `historyKey`.
  *
  * @param wholePage whether to handle keys even if the focus is outside the view.
  */

@@ -1,6 +1,6 @@
 /**
- * Initial head of a view. Unless the user chose a stack, layer or head, a view opens at the head
- * with the most distinct pattern.
+ * Head at which a view opens. Most views open at the head with the most distinct pattern, if Python
+ * finds one and the user chose no layer, head or token.
  */
 
 import { withoutNumber } from "../../client/record-number";
@@ -13,15 +13,15 @@ export interface Opening {
   head: number;
   pattern: string;
   score: number;
-  /** Score that uniform attention would have. */
+  /** Score that the head would have with uniform attention. */
   baseline: number;
   /** Number of queries from which both scores are estimated, or null if all queries were used. */
   num_queries: number | null;
 }
 
 /**
- * Explain why the view opened at its initial head. Return "" if the user chose the initial head, or
- * if another selection is shown.
+ * Explain why the view opened at this head. Return "" if the view did not open at a head with a
+ * distinct pattern (`opening` is null), or if it shows another stack, layer or head now.
  */
 export function openingInWords(
   opening: Opening | null,

@@ -29,7 +29,7 @@ export function same(a: unknown, b: unknown): boolean {
   return Object.is(a, b) || JSON.stringify(a) === JSON.stringify(b);
 }
 
-/** Return a computed signal that changes only if its new value is not the `same`. */
+/** Return a computed signal that keeps its old value if the new value equals it (see `same`). */
 export function computedValue<T>(compute: () => T): ReadonlySignal<T> {
   let last: T;
   return computed(() => {
@@ -67,8 +67,8 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
 /**
  * Synchronize signals and traits in both directions until `ended` is aborted.
  *
- * @param isBehind whether the traits belong to a newer record than the drawn one. Nothing is
- *   synchronized then.
+ * @param isBehind returns whether the traits belong to a newer record than the view shows. While it
+ *   returns true, nothing is synchronized.
  * @returns a function that sets the signals to the values of the traits.
  */
 export function bindModel<S extends object>(
@@ -79,11 +79,12 @@ export function bindModel<S extends object>(
 ): () => void {
   const names = Object.keys(signals) as (keyof S & string)[];
   let writing = false;
-  // The model does not have all traits. For a missing one, it returns undefined.
+  // A model may lack some of these traits. It returns undefined for them, and `assign` ignores
+  // them.
   const take = (): void =>
     assign(signals, Object.fromEntries(names.map((name) => [name, model.get(name)])) as S);
-  // One message may change several traits. Take all of them at the first event, because the effect
-  // below would otherwise write the old values of the others back.
+  // One message may change several traits, with one event for each. Take all traits at the first
+  // event. Otherwise, the effect below would write old values of the other traits to the model.
   const listener = (): void => {
     if (!writing && !isBehind()) take();
   };
@@ -116,7 +117,7 @@ export function bindModel<S extends object>(
 
 /**
  * Parsers for the fields of a URL fragment. A parser returns undefined for invalid text. A field
- * whose value equals `off` is omitted, unless the page opened with another value.
+ * whose value equals `off` is omitted from the URL, unless the page opened with another value.
  */
 export type HashFields<S extends object> = {
   [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };
@@ -137,11 +138,13 @@ export function readIndices(text: string): number[] | undefined {
   return values.every((value) => value !== undefined) ? [...new Set(values)] : undefined;
 }
 
-/** Return the text of one entry of a list. For an object, the values are joined in order. */
+/**
+ * Return one entry of a list as text of a URL. The values of an object are joined by ".", in order.
+ */
 function partText(value: unknown): string {
   if (value === null || typeof value !== "object") return String(value);
   const texts = Object.values(value).map((field) => encodeURIComponent(field ?? ""));
-  // Escape the separator "." inside values.
+  // Escape "." inside values, because it separates them.
   return texts.map((field) => field.replaceAll(".", "%2E")).join(".");
 }
 
