@@ -33,7 +33,10 @@ export function EffectBar(props: {
   );
 }
 
-/** Render the legend of the bars: their two colours and the ends of the scale. */
+/**
+ * Render the legend of the bars: their two colours and the ends of the scale. `where` is the
+ * position of the bars, for example "below heads".
+ */
 export function EffectLegend(props: { scale: EffectScale; palette: Palette; where: string }) {
   const { scale, palette, where } = props;
   const quantity = `bars ${where}: ${scale.name}`;

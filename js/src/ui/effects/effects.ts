@@ -1,6 +1,10 @@
 /**
  * Effects: signed numbers, one per head or per key, that are drawn as bars from a zero line. All
- * bars of a stack (a group of attention layers) have the same scale. All functions are pure.
+ * bars of a stack (a group of attention layers) have the same scale. A full bar is as long as the
+ * scale allows. All functions are pure.
+ *
+ * Scores are numbers per head or key that the user passes under a name. Scores of heads are effects
+ * if they have a description or numbers of both signs. Scores of keys are always effects.
  */
 
 import type { Range, StackDescription } from "../../client/protocol";
@@ -21,7 +25,10 @@ import {
 } from "../text/captions";
 import { baseName } from "../what-if/changed-run";
 
-/** Defaults of the traits of scores and of the order of heads. Traits have the same names in Python. */
+/**
+ * Defaults of the widget's traits for scores and for the order of heads. A trait is a field that
+ * the view shares with the widget in Python, where it has the same name.
+ */
 export const SCORE_DEFAULTS = {
   /**
    * Order of the heads: "number", "pinned" (weight at the pinned tokens), "role", or the name of a
@@ -33,16 +40,19 @@ export const SCORE_DEFAULTS = {
    * compared.
    */
   min_score: null as number | null,
-  /** Scores of heads, by name and then by stack. */
+  /** Scores of heads, by name and then by stack, in one row per layer. */
   scores: {} as Record<string, Record<string, Scores>>,
   /** Descriptions of the scores, by name. */
   score_notes: {} as Record<string, string>,
   /** Standard errors of `scores`, by name and then by stack. */
   score_errors: {} as Record<string, Record<string, Scores>>,
-  /** Scores of keys by name and then by stack, and their descriptions by name. */
+  /** Scores of keys, by name and then by stack. The next trait has their descriptions, by name. */
   token_scores: {} as Record<string, Record<string, (number | null)[]>>,
   token_score_notes: {} as Record<string, string>,
-  /** Name of the token scores that are drawn as bars of the keys, or null for the first ones. */
+  /**
+   * Name of the token scores that are drawn as bars of the keys, or null for the first of the
+   * stack.
+   */
   token_score: null as string | null,
 };
 
@@ -50,11 +60,14 @@ type ScoreState = typeof SCORE_DEFAULTS;
 
 /** Name, description and scale of all bars of a stack. */
 export interface EffectScale {
-  /** Name that the user chose. */
+  /** Name of the effects, as the user chose it. */
   name: string;
   /** Description of the measured quantity, or "" if it is unknown. */
   note: string;
-  /** Value of a full bar: the largest absolute value after adding known standard errors. */
+  /**
+   * Value of a full bar: the largest absolute value or, with standard errors, the largest sum of an
+   * absolute value and its standard error.
+   */
   end: number;
   /** Whether at least one standard error is known and not 0. */
   spread?: boolean;
@@ -80,9 +93,8 @@ function largestOf(values: readonly (number | null)[]): number {
 }
 
 /**
- * Return the scores that order the heads, if they are effects. Otherwise return the first scores
- * that are effects, or null. Scores are effects if they have a description or numbers of both
- * signs.
+ * Return the effects by which the heads are ordered. If the heads are not ordered by effects,
+ * return the first effects of the stack's heads, or null if it has none.
  */
 export function headEffectsOf(
   stack: StackDescription,
@@ -128,7 +140,9 @@ export function tokenEffectsOf(
   return { name, names, note, values, end: largestOf(values) };
 }
 
-/** Describe effects as a signed quantity with a maximum, which determines their number format. */
+/**
+ * Describe effects as a signed quantity. Its maximum determines the number of decimals of effects.
+ */
 function quantityOfEffects({ name, end }: EffectScale): Quantity {
   return { name, signed: true, maximum: end };
 }
@@ -225,14 +239,17 @@ export function effectsInWords(scale: EffectScale, where: string, standing = fal
   return `Bars ${where}: ${scale.name}, ${sides}${none}.${note}`;
 }
 
-/** Return the place of a number on a bar from −`end` to +`end`, as a share of its width. */
+/**
+ * Return the position of a number on a bar from −`end` to +`end`, as a share of the bar's width
+ * from 0 (left end) to 1. A number beyond an end has the position of this end.
+ */
 export function positionOn(end: number, value: number): number {
   return 0.5 + (end > 0 ? Math.max(-1, Math.min(1, value / end)) : 0) / 2;
 }
 
 /**
- * Return the marks of one bar: a rectangle, its zero line and, if the bar is horizontal, the line
- * of its standard error. Return no marks if `value` is null.
+ * Return the marks of one bar: a rectangle unless `value` is 0, its zero line and, if the bar is
+ * horizontal, the line of its standard error. Return no marks if `value` is null.
  *
  * @param box area whose edges are at −`end` and +`end`. If `standing`, the bar is vertical and
  *   positive values point up.
@@ -287,8 +304,9 @@ export function scoreColumn(name: string, of = "score"): string {
 }
 
 /**
- * Return the columns of a table for effects of keys: their names, and the cells of a row that covers
- * the keys from `start` up to, but not including, `stop`.
+ * Return the columns of a table for effects of keys. `names` has the names of the columns. `cells`
+ * returns the cells of a row that covers the keys from `start` up to, but not including, `stop`.
+ * Without effects, there are no columns.
  */
 export function effectColumns(effects: TokenEffects | null) {
   if (!effects) return { names: [], cells: () => [] };

@@ -1,6 +1,6 @@
 /**
- * Control for the tokens that a model produced: a slider that chooses a token, and the candidates,
- * which are the most likely tokens at this position.
+ * Control for the answer, which is the text that a model produced: a slider that chooses a token of
+ * the answer, and the candidates, which are the most likely tokens at its position.
  */
 
 import { useEffect } from "preact/hooks";
@@ -12,7 +12,10 @@ import type { RecordContext, ViewContext } from "../view/define-view";
 import { isGenerating, type RecordState } from "../view/record";
 import { assign } from "../view/state";
 
-/** Move the window of the view to the query whose row shows the chosen token. */
+/**
+ * After a change of the chosen token of the answer, move the window of visible tokens to the query
+ * whose row of weights is shown for this token.
+ */
 export function useRevealed<S extends RecordState>(
   context: ViewContext<S>,
   reveal: ((query: number) => Partial<S>) | undefined,
@@ -34,7 +37,7 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
   const count = predictions.length;
   if (!selection || count === 0) return null;
 
-  // At step 0 of the slider, no token is chosen and the view shows the whole picture.
+  // At step 0 of the slider, no token of the answer is chosen.
   const step = at === null ? 0 : at + 1;
   const texts = selection.queries.text;
   const probability = prediction ? formatProbability(prediction.token.probability) : "";
@@ -81,7 +84,7 @@ export function GeneratedTokenCursor({ context }: { context: RecordContext }) {
   );
 }
 
-/** Render the most likely tokens, and also the produced token if it is not among them. */
+/** Render the candidates, and also the produced token if it is not among them. */
 function Candidates({ of: { candidates, token } }: { of: Prediction }) {
   const among = candidates.some(({ id }) => id === token.id);
   return (

@@ -1,5 +1,6 @@
 /**
- * Cursor of a generated answer: the chosen token, stored in three traits (see `Cursor`).
+ * Cursor of a generated answer: the chosen token, stored in three traits (see `Cursor`). The answer
+ * is the text that the model produced.
  *
  * Python has the same code in `attnviz.views.generated_token`. Pages use this file, because they
  * have no kernel. `tests/fixtures/generated_token.json` tests both implementations.
@@ -9,11 +10,11 @@ import type { Prediction, TokenList } from "../../client/protocol";
 import { formatProbability, quoted } from "../text/captions";
 
 /**
- * Chosen token of the generated text, and the query whose row of weights the view shows for it: the
- * query that predicted the token, or the token itself.
+ * Chosen token of the answer, and the query whose row of weights the view shows for it. This query
+ * is either the token that predicted the chosen token, or the chosen token itself.
  */
 export interface Cursor {
-  /** Pinned query, or null. */
+  /** Pinned query, whose row the view shows, or null. */
   token: number | null;
   /** Index of the chosen token among the tokens that the model produced, or null. */
   prediction: number | null;
@@ -25,8 +26,8 @@ export interface Cursor {
 }
 
 /**
- * Return the query whose row shows a produced token: the token itself if `asQuery` and the model
- * read it, otherwise the query that predicted it.
+ * Return the query whose row of weights is shown for a token of the answer: the token itself if
+ * `asQuery` is true and the model read the token, otherwise the query that predicted the token.
  */
 export function queryOf(prediction: Prediction, asQuery: boolean): number {
   return (asQuery ? prediction.row : null) ?? prediction.query;
@@ -34,7 +35,7 @@ export function queryOf(prediction: Prediction, asQuery: boolean): number {
 
 /**
  * Return the cursor `now` with consistent fields. Fields that are the same as in `before` are
- * adapted to the changed field.
+ * adapted to the changed field. `before` is null if no cursor precedes `now`.
  *
  * If both `token` and `prediction` changed and disagree, `token` has priority.
  */
@@ -59,8 +60,8 @@ export function settled(
 }
 
 /**
- * Return the index of the first token of the answer. Return null without an answer, or if only
- * special tokens precede it.
+ * Return the index of the first token of the answer. Return null if no answer exists, or if all
+ * tokens before it are special tokens.
  */
 export function answerStart({ predictions = [], special }: TokenList): number | null {
   const first = predictions[0] ? predictions[0].query + 1 : 0;

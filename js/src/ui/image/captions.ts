@@ -1,6 +1,7 @@
 /**
- * Captions for weights over an image. A patch grid has the patches of an image, which are tokens,
- * in rows and columns. All functions are pure.
+ * Captions for heat maps of weights over an image, one heat map per head or for several combined
+ * heads. A patch grid has the patches of an image, which are tokens, in rows and columns. All
+ * functions are pure.
  */
 
 import type { PatchGrid, TokenList } from "../../client/protocol";
@@ -20,7 +21,7 @@ import {
 import type { Selection } from "../view/record";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** Weights over an image that the captions describe. */
+/** Weights over an image that the captions describe, with the request for them. */
 export interface CaptionedHeat {
   question: HeatQuestion;
   /** Patch grid of the values: a grid of keys or, for weights on a key, a grid of queries. */
@@ -28,7 +29,10 @@ export interface CaptionedHeat {
   selection: Pick<Selection, "stack" | "queries" | "keys">;
 }
 
-/** Smallest share of the weights that the caption names. */
+/**
+ * Smallest share of the weights for which the caption mentions the strongest key that is not a
+ * patch, and the remaining keys together.
+ */
 const MIN_NAMED_SHARE = 0.01;
 
 /**
@@ -40,8 +44,8 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
 }
 
 /**
- * Describe how the weights of a query are distributed: "61% on the image, 30% on “[CLS]”, 9%
- * elsewhere".
+ * Describe how the weights of a query are distributed over images, the strongest key that is not a
+ * patch, and all other keys: "61% on the image, 30% on “[CLS]”, 9% elsewhere".
  */
 export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): string {
   const { keys } = selection;

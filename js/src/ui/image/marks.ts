@@ -25,7 +25,7 @@ interface Frame {
 
 /** Everything that determines the marks and captions of an image panel. */
 export interface PanelContent extends Omit<CaptionedHeat, "question"> {
-  /** Null until values are loaded. */
+  /** Request for the shown weights, or null if no weights are shown. */
   question: HeatQuestion | null;
   width: number;
   palette: Palette;
@@ -39,7 +39,9 @@ export interface PanelContent extends Omit<CaptionedHeat, "question"> {
   note: string;
 }
 
-/** Opacity of the largest weight. The image remains visible below it. */
+/**
+ * Opacity of the largest weight. It is below 1, so that the image remains visible under the weight.
+ */
 export const HEAT_OPACITY = 0.82;
 const MAX_HEIGHT = 300;
 const GAP = 14;
@@ -62,7 +64,7 @@ export function heatPixels(
   return pixels;
 }
 
-/** Return the area of a patch on an image, by its index in the grid. */
+/** Return the area of a patch in an image that fills `tile`. `patch` is the index in the grid. */
 export function patchBox({ rows, columns }: PatchGrid, tile: Area, patch: number): Area {
   const [width, height] = [tile.width / columns, tile.height / rows];
   const [row, column] = [Math.floor(patch / columns), patch % columns];
@@ -109,14 +111,14 @@ export interface Panel extends Box {
 /**
  * Return the marks of a panel: heading, images with captions, colour scale and notes.
  *
- * @param advice note about the effect of a click.
+ * @param advice note about the effect of a click, or "" without a note.
  */
 export function panelMarks(content: PanelContent, advice = ""): Panel {
   const { palette, heats, question, selection, image, width } = content;
   const captioned = question && { ...content, question };
   const tiles: Area[] = [];
   const marks: Mark[] = [];
-  /** Add a text at a position, in lines of at most `most` pixels, and return the position below. */
+  /** Add a text at (x, y), in lines of at most `most` pixels, and return the y below the text. */
   const write = (text: string, x: number, y: number, most = width, heading = false): number => {
     const [size, color] = heading ? [HEADING, palette.ink] : [CAPTION, palette.muted];
     const font = fontOf({ size, font: "text" });

@@ -21,7 +21,7 @@ interface PanelProps<S extends RecordState> {
   panel: ImagePanel;
 }
 
-/** Return the row of the help about the image, if the view shows one. */
+/** Return the row about the image for the keyboard help, or no row if the image is not shown. */
 export function imageShortcuts<S extends RecordState>({ image }: ViewContext<S>): Shortcut[] {
   const meaning = "arrows move over patches, Enter or a click chooses one";
   return image?.shown.value ? [["on the image", meaning]] : [];

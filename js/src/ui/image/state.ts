@@ -11,7 +11,7 @@ import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
 import type { RecordStore, Selection } from "../view/record";
 
-/** Images of the record, by their number. An image is null until it is loaded. */
+/** Images of the record, by the index `image` of a patch grid. An image is null until it is loaded. */
 export type Images = readonly (RecordImage | null)[];
 
 /** Smallest width of the view, in pixels, at which the panel is beside the plot. */
@@ -57,14 +57,14 @@ export function createImageRoom(
   const drawn = signal(false);
   return {
     images,
-    /** Whether the panel is shown. It is shown if keys are patches of an image. */
+    /** Whether the panel is shown: if the view has a panel and keys are patches of an image. */
     shown,
     beside,
     plotWidth: computed(() =>
       beside.value ? width.value - panelWidth.value - PANEL_GAP : width.value,
     ),
     panelWidth,
-    /** Whether the panel is drawn. The panel sets it. */
+    /** Whether the panel is drawn. `ImagePlot` sets this signal. */
     drawn,
     /** Whether the images are loaded and, if a panel is shown, the panel is drawn. */
     complete: computed(() => {
@@ -88,7 +88,10 @@ export interface HeatSeries {
 
 type Side = "query" | "key";
 
-/** Tokens whose weights are shown over the image. A field is null without such a token. */
+/**
+ * Query and key whose weights may be shown over the image. The query has priority. Each is null if
+ * no such token is highlighted or pinned.
+ */
 export type Focus = Record<Side, number | null>;
 
 /**
@@ -121,7 +124,7 @@ const MAX_HEAT_MAPS = 16;
 
 /**
  * Return the grid of queries that has the same image, rows and columns as a grid of keys, or null
- * if there is none.
+ * if the queries have no such grid.
  */
 export function queryGridOf(
   { queries }: Pick<Selection, "queries">,
@@ -135,8 +138,10 @@ export function queryGridOf(
 }
 
 /**
- * Return the request for a selection, or null without series, or if a mean would need too many
- * weights. If there are too many series, the mean of all their heads is requested.
+ * Return the request for the weights over the patches of `grid`: those of `query`, else those on
+ * `key`, else the mean over all queries. Return null without series, or if the mean would need more
+ * than `MAX_VALUES` weights. If there are more than `MAX_HEAT_MAPS` series, the mean of all their
+ * heads is requested.
  */
 export function heatQuestion(
   selection: Selection,

@@ -1,4 +1,7 @@
-/** Signals of the image panel beside a plot, which shows weights over one image. */
+/**
+ * Signals of the image panel beside a plot, which shows weights over one image. A heat map shows
+ * the weights of one head or of several combined heads.
+ */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
@@ -35,17 +38,17 @@ export function sharingRoom<S extends RecordState>(
   return { ...context, width: image.plotWidth, image };
 }
 
-/** Patch under the pointer or at the keyboard cursor, as index in the grid. */
+/** Patch under the pointer or at the keyboard cursor. `patch` is its index in the patch grid. */
 export interface HoveredPatch {
   patch: number;
   /** Index of the heat map in which the patch is highlighted. */
   tile: number;
 }
 
-/** Input of an image panel, and functions that it calls to change its view. */
+/** Input of an image panel, and functions that the panel calls to change the view around it. */
 interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
-  /** Tokens that the view highlights. Tokens that the panel highlights are not included. */
+  /** Tokens that the view highlights, except for those that the panel highlights. */
   focus: ReadonlySignal<Focus>;
   /**
    * Highlight in the view the query and the key of the patch under the pointer or at the keyboard
@@ -108,7 +111,7 @@ export function createImagePanel<S extends RecordState>(
     if (!room || !shown.value || !image) return null;
     const { now, grid: keyGrid, queryGrid } = shown.value;
     const [requested, latest] = [question.value, answered.value];
-    // The last answer may belong to an earlier stack or layer.
+    // The last loaded weights may belong to an earlier stack or layer. They are not shown then.
     const fits =
       latest?.question.stack === requested?.stack && latest?.question.layer === requested?.layer;
     const { question: of = null, answer: heats = [] } = (fits && latest) || {};
@@ -116,8 +119,9 @@ export function createImagePanel<S extends RecordState>(
     const grid = (isOfKey && queryGrid) || keyGrid;
     const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))));
     const palette = context.palette.value;
-    // Values of queries have a frame at the patch of their key. Values of keys have a frame at the
-    // patch of their query, and at the patch of the key in `focus`.
+    // If the weights of all queries on a key are shown, frame the patch of this key. Otherwise
+    // frame the patch of the query whose weights are shown, if any, and the patch of the key in
+    // `focus`.
     const ownGrid = isOfKey ? keyGrid : queryGrid;
     const own = of?.side && ownGrid && patchIn(ownGrid, of.token);
     const ownToken = own ? grid.start + of.token - ownGrid.start : null;
@@ -160,19 +164,22 @@ export function createImagePanel<S extends RecordState>(
     drawn,
     /**
      * Return the patch at which the keyboard cursor starts: the patch of the token whose weights
-     * are shown, or the first patch if this token has none.
+     * are shown, or the first patch if this token is not a patch.
      */
     start: () => {
       const now = content.peek();
       const token = now?.frames[1]?.token;
       return now && token != null ? token - now.grid.start : 0;
     },
-    /** Caption of the panel for screen readers, or "" without a panel. */
+    /** Caption of the panel for screen readers, or "" if no weights are shown. */
     caption: computed(() => {
       const now = content.value;
       return now?.question ? heatsInWords(now.heats, { ...now, question: now.question }) : "";
     }),
-    /** Whether the drawn values are those of the current request. */
+    /**
+     * Whether the panel is up to date: the image is loaded, and the shown values are those of the
+     * current request, if any. Also true if the panel is not shown.
+     */
     current: computed(() => {
       const requested = question.value;
       const answers = requested === null || same(answered.value?.question, requested);
@@ -204,7 +211,8 @@ export function createImagePanel<S extends RecordState>(
 export type ImagePanel = ReturnType<typeof createImagePanel>;
 
 /**
- * Compose the figure of a view with its panel, which is on the right of the picture or below it.
+ * Compose the figure of a view with its panel, which is on the right of the picture or below it. If
+ * the panel is not shown or not loaded, the figure has only the picture.
  *
  * @param context context that `sharingRoom` returned.
  */

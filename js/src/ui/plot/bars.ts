@@ -1,7 +1,7 @@
 /**
  * Bars of numbers along tokens, with their scale, axis and numbers. The head view, the heat map and
- * the neuron view draw weights with them, and figures draw effects with them. A full bar is as long
- * as the scale allows. All functions are pure.
+ * the neuron view draw weights with them. Bars of effects are drawn with `barMarks`. A full bar is
+ * as long as the scale allows. All functions are pure.
  *
  * Positions are those of lying bars, which extend to the left or right. For standing bars, x and y
  * are swapped.

@@ -22,7 +22,7 @@ export function laterInWords({
 }: ReplyProgress): string {
   const parts = [doing, `${Math.floor(100 * progress)}%`];
   if (secondsLeft !== null) {
-    // Round estimates above 20 seconds up to a multiple of 10. They are not more precise.
+    // Round estimates above 20 seconds up to a multiple of 10, because they are not more precise.
     const seconds = secondsLeft > 20 ? 10 * Math.ceil(secondsLeft / 10) : Math.ceil(secondsLeft);
     parts.push(
       seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(secondsLeft / 60)} min left`,
@@ -45,8 +45,8 @@ export function quoted(text: string): string {
 }
 
 /**
- * Return the text of a token in quotation marks. If the same text occurs elsewhere, its index
- * follows.
+ * Return the text of a token in quotation marks. If another token has the same text, the index of
+ * the token follows.
  */
 export function quotedAt(texts: readonly string[], index: number): string {
   const text = texts[index] ?? "";
@@ -63,7 +63,7 @@ interface StackTokens {
 
 /**
  * Return the resting tokens of a stack: special tokens and, if queries and keys are tokens of the
- * same text, the first token. Heads attend to these tokens when no other key fits.
+ * same text, the first token. Many heads attend to these tokens when no other key fits.
  */
 export function restingTokens({ stack, queries, keys }: StackTokens) {
   const oneText = stack.key_tokens === null;
@@ -129,8 +129,8 @@ function signOf(value: number): string {
 }
 
 /**
- * Return the number of decimals of a signed number. Quantities with a larger maximum have fewer
- * decimals.
+ * Return the number of decimals of a signed number: `decimals` if the largest possible number is
+ * from 0.1 up to 10, fewer if it is larger, and more if it is smaller.
  */
 function decimalsFor({ maximum }: Quantity, decimals: number): number {
   const power = maximum > 0 ? Math.floor(Math.log10(maximum)) : 0;
@@ -148,7 +148,7 @@ export function written(quantity: Quantity, value: number, decimals = 2): string
 
 /**
  * Return whether a signed number is too small for a label. Its text, such as "−<0.01", would be
- * long and have little information.
+ * long without much information.
  */
 export function isTiny(quantity: Quantity, value: number): boolean {
   return quantity.signed && written(quantity, value).includes("<");
@@ -164,8 +164,8 @@ export function writtenSmall(quantity: Quantity, value: number): string {
 }
 
 /**
- * Format a weight of one of `numKeys` keys. In a long text nearly all weights are below 0.01, so
- * they have two significant digits.
+ * Format a weight of one of `numKeys` keys. With 1000 keys or more, nearly all weights are below
+ * 0.01, so small weights are written with two significant digits.
  */
 export function writtenAmong(numKeys: number, quantity: Quantity, value: number): string {
   return (numKeys < 1000 ? written : writtenSmall)(quantity, value);
@@ -183,7 +183,9 @@ export function withWay({ name, signed }: Quantity, value: number, number: strin
 /**
  * Describe the strongest weight of a query or key: “it” attends most to “animal”: 0.68.
  *
- * @param strongest key or query with this weight, and the weight. Null if all weights are 0.
+ * @param token text of this query or key, in quotation marks.
+ * @param strongest the token at the other end of this weight, and the weight. Null if all weights
+ *   are 0.
  */
 export function strongestInWords(
   { name, signed }: Quantity,
@@ -209,7 +211,10 @@ export function waysOf({ name }: Pick<Quantity, "name">): readonly [string, stri
   return name === "difference" ? ["less", "more"] : ["negative", "positive"];
 }
 
-/** Return the title of a scale for signed numbers: "less ← difference → more". */
+/**
+ * Return the title of a scale for signed numbers: "less ← difference → more". `shown` replaces the
+ * name of the quantity in the title.
+ */
 export function signsInWords({ name }: Pick<Quantity, "name">, shown = name): string {
   const [less, more] = waysOf({ name });
   return `${less} ← ${shown} → ${more}`;
@@ -250,7 +255,7 @@ export function shareWithin(share: number, error: number): string {
 
 /**
  * Format a share in percent. A share is written as "0%" only if it is 0, and as "100%" only if it
- * is at least 0.9999.
+ * is at least 0.9999. Other shares near 0 and 1 are "<1%" and ">99%".
  */
 export function formatShare(share: number): string {
   if (share > 0 && share < 0.005) return "<1%";
@@ -274,7 +279,7 @@ function coverageInWords(
 
 /**
  * Describe the precision of weights: "exact to 0.004" or "exact". If an exported page contains only
- * the strongest keys, their share of the total comes first.
+ * the strongest keys of each query, the share of the weights on these keys comes first.
  */
 export function precision(
   error: number,
@@ -322,7 +327,10 @@ const STACK_NAMES: Record<string, string> = {
   vision: "vision self-attention",
 };
 
-/** Return the name of a stack for readers: "self-attention" for "self". */
+/**
+ * Return the name of a stack for readers: "self-attention" for "self". Additions after " · " in
+ * `name` are kept.
+ */
 export function stackName(name: string): string {
   const [of = "", ...more] = withoutNumber(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");

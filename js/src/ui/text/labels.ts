@@ -1,4 +1,7 @@
-/** Labels of tokens. White space is replaced by visible symbols, and long texts are shortened. */
+/**
+ * Labels of tokens. Symbols replace line breaks and tabs. In a token of spaces only, symbols
+ * replace the spaces. Long texts are shortened.
+ */
 
 import { printable } from "../../draw/marks";
 
@@ -26,7 +29,10 @@ export function graphemes(text: string): string[] {
   );
 }
 
-/** Return a text in which symbols replace white space. */
+/**
+ * Return a text in which symbols replace line breaks and tabs. A text of spaces only becomes one
+ * "␣" per space, and an empty text one "␣".
+ */
 function visible(text: string): string {
   const shown = printable(text).replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\r/g, "␍");
   return shown.trim() === "" ? "␣".repeat(Math.max(1, shown.length)) : shown;

@@ -11,7 +11,7 @@ export interface RunningToken {
   position: number;
   text: string;
   special: boolean;
-  /** Text of the token for labels. For an image patch, `text` is only a symbol. */
+  /** Text of the token for labels, also for an image patch, whose `text` is only a symbol. */
   name: string;
   /** Whether a space is shown before the token. */
   gap: boolean;
@@ -33,8 +33,8 @@ function cut(text: string): string {
 }
 
 /**
- * Return whether tokens of a vocabulary contain the space before a word, which is shown as "·". In
- * other vocabularies, no token contains a space.
+ * Return whether the tokens of a vocabulary contain the space before a word. Such tokens begin with
+ * "·". In other vocabularies, no token contains a space.
  */
 export function isDotted(vocabulary: readonly string[]): boolean {
   return vocabulary.some((entry) => entry.startsWith("·"));
@@ -43,8 +43,8 @@ export function isDotted(vocabulary: readonly string[]): boolean {
 /**
  * Return the tokens of a running text.
  *
- * @param tokens tokens in order, with their names as in lists. Tokens may be omitted. `ends` is
- *   whether a line ends after the token.
+ * @param tokens tokens in order, some of which may be omitted. `name` is the text of the token in
+ *   lists. `ends` is whether a line ends after the token.
  * @param dotted result of `isDotted`.
  */
 export function runningText(

@@ -13,7 +13,9 @@ interface Matches {
   indices: number[];
 }
 
-/** Characters at the start or end of a token text that mark the start or continuation of a word. */
+/**
+ * Characters at the start or end of a token text that say whether a word starts or continues there.
+ */
 const JOINTS = /^(##| )+| +$/g;
 
 /**
@@ -53,8 +55,8 @@ function find({ text }: TokenList, query: string, [start, stop]: Range = [0, tex
 }
 
 /**
- * Return the matching queries. If no query matches, return the matching keys. Return null for an
- * empty search.
+ * Return the matching queries. If no query matches, return the matching keys, of which there may be
+ * none. Return null for an empty search.
  */
 export function findTokens(
   tokens: { queries: TokenList; keys: TokenList },
