@@ -4,9 +4,10 @@
  *     logits = cap(scale * q k^T) + bias        cap(x) = c tanh(x / c)
  *     weights = softmax over the allowed keys and the sink
  *
- * q is the query, k are the keys, and c is the soft cap, without which cap(x) = x. The weight of the
- * sink is returned separately. Sources: Vaswani et al. 2017, equation 1, for attention; Gemma 2
- * report, section 2, for the soft cap; gpt-oss model card for the sink.
+ * q is the query, k are the keys, and c is the soft cap. Without a soft cap, cap(x) = x. The sink is
+ * a learned logit of a head, which takes a share of the weight of each query. This share is returned
+ * separately. Sources: Vaswani et al. 2017, equation 1, for attention; Gemma 2 report, section 2,
+ * for the soft cap; gpt-oss model card for the sink.
  */
 
 export interface RowInputs {
@@ -17,10 +18,10 @@ export interface RowInputs {
   numKeys: number;
   scale: number;
   softcap: number | null;
-  /** Return the bias of a key, which is added after the soft cap. */
+  /** Return the number that is added to the logit of a key, after the soft cap. */
   bias: (key: number) => number;
   allowed: (key: number) => boolean;
-  /** Learned logit that takes a share of the row's weight, or null if the head has no sink. */
+  /** Logit of the sink, or null if the head has no sink. */
   sink: number | null;
 }
 

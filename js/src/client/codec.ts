@@ -13,9 +13,9 @@ export const TOP_CODE = 255;
 export const TOP_SIGNED_CODE = 127;
 
 /**
- * Return the values of the bytes 0 to 255. In "uint8-sqrt", a byte has the value maximum * (byte /
- * 255)^2. In "int8-sqrt" (`signed`), the byte is a signed code (two's complement) and has the value
- * sign(code) * maximum * (code / 127)^2.
+ * Return the number that each byte from 0 to 255 stands for. In "uint8-sqrt", this is maximum *
+ * (byte / 255)^2. In "int8-sqrt" (`signed`), the byte is a code from -127 to 127 in two's
+ * complement, which stands for sign(code) * maximum * (code / 127)^2.
  */
 export function codeValues(maximum: number, signed = false): Float32Array {
   return Float32Array.from({ length: 256 }, (_, byte) => {
@@ -25,7 +25,10 @@ export function codeValues(maximum: number, signed = false): Float32Array {
   });
 }
 
-/** Return the bytes of a buffer, or only those that the view `data` covers. */
+/**
+ * Return the bytes of `data` without copying them. If `data` is a view of a larger buffer, return
+ * only the bytes in the view.
+ */
 export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array<ArrayBuffer> {
   if (data instanceof ArrayBuffer) return new Uint8Array(data);
   return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
@@ -40,9 +43,11 @@ export function copiedBuffer(data: ArrayBufferView | ArrayBuffer): ArrayBuffer {
 }
 
 /**
- * Return the bytes of float32 numbers, number by number.
+ * Return the bytes of float32 numbers in their usual order, with the four bytes of each number
+ * together.
  *
- * @param planes the first bytes of all numbers, then the second bytes of all numbers, and so on.
+ * @param planes the bytes of "float32-deflated" after inflating: the first bytes of all numbers,
+ *   then the second bytes of all numbers, and so on.
  */
 function fromPlanes(planes: Uint8Array): Uint8Array {
   const count = planes.length / 4;
@@ -83,7 +88,7 @@ export function decode(header: EncodedHeader, data: ArrayBufferView | ArrayBuffe
     );
   }
   if (!isCoded) {
-    // A page computes this array for this reply only, so no copy is needed.
+    // An exported page passes an array that it computed only for this reply, so no copy is needed.
     return data instanceof Float32Array ? data : new Float32Array(copiedBuffer(data));
   }
   const values = codeValues(header.maximum, encoding === "int8-sqrt");

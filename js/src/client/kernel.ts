@@ -23,9 +23,12 @@ export interface WidgetModel {
   off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
 }
 
-/** Trait that contains the description of the record when the widget is created. */
+/** Trait with the description of the record, if it was ready when the widget was opened. */
 const DESCRIPTION = "_description";
-/** Maximum number of sent requests without an answer. Hosts queue or drop further messages. */
+/**
+ * Maximum number of requests that are sent and have no answer yet. Programs that show notebooks,
+ * such as JupyterLab, queue or drop further messages.
+ */
 export const MAX_IN_FLIGHT = 4;
 /** Milliseconds without an answer after which the view shows that it is waiting. */
 export const WAITING_AFTER_MS = 1_000;
@@ -44,12 +47,15 @@ interface Pending {
   reject: (error: Error) => void;
   /** Stop listening to the caller's abort signal. */
   release: () => void;
-  /** "ready", or "waiting", "unanswered" or "detached" if the answer is late. */
+  /**
+   * "ready" until the answer is late, then "waiting", "unanswered" or "detached" (see
+   * `Connection`).
+   */
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
   /** Latest progress of the answer. Null until the kernel has replied that it needs longer. */
   progress: ReplyProgress | null;
-  /** Time of the first reply with progress, as `Date.now()` returns it. */
+  /** Time of the first reply with progress, as `Date.now()` returns it, or 0 before this reply. */
   firstProgressAt: number;
   report: ((progress: ReplyProgress) => void) | undefined;
 }
@@ -79,12 +85,15 @@ function isDetached(model: WidgetModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
-/** Description that was sent with the widget, with the number of its record (0 by default). */
+/**
+ * Description of a record that was sent with the widget. `record` is the number of the record (see
+ * `record-number.ts`), by default 0.
+ */
 type WidgetDescription = { record?: number };
 
 /**
- * Remove the description from the widget's state and return it, or null without one. It is removed
- * so that it is neither kept in memory twice nor saved.
+ * Remove the description from the widget's state and return it, or return null if there is none.
+ * Otherwise the description would be in memory twice, and would be saved with the notebook.
  */
 function takeDescription(model: WidgetModel): WidgetDescription | null {
   const description = (model.get(DESCRIPTION) ?? null) as WidgetDescription | null;
@@ -256,7 +265,7 @@ export class KernelChannel implements Transport {
   }
 
   #receive({ attnviz, id, header, message }: Message, buffers: DataView[]): void {
-    // An unknown id belongs to another tab or to a request that has ended.
+    // A message with an unknown id answers a request of another tab, or a request that has ended.
     const pending = this.#pending.find(({ ids }) => ids.includes(id));
     if (!pending) return;
     const progress = (header as Partial<PendingHeader> | undefined)?.pending;

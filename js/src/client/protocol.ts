@@ -1186,7 +1186,7 @@ export type DescribeAtlasRequest = Record<string, never>;
 /** Statistic that is computed for each head, such as the score of "induction" or the entropy. */
 export interface AtlasStatistic {
   name: string;
-  /** Unit: "share" (a number from 0 to 1) or "nats". */
+  /** Unit, such as "share" (a number from 0 to 1) or "nats". */
   unit: string;
   /** Definition in one sentence. */
   definition: string;

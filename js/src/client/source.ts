@@ -2,7 +2,12 @@
  * Requests of a view to a running kernel or an exported page.
  *
  * A transport sends one request and returns its reply. `Source` splits requests that are too large
- * for one reply, decodes replies, and caches recent answers.
+ * for one reply, decodes replies, and caches recent answers. An answer is the decoded content of
+ * one or more replies.
+ *
+ * The weights of a head are a matrix, whose rows are queries and whose columns are keys. A block is
+ * a part of this matrix. A map is the matrix, pooled to few cells. A tile is a square part of the
+ * matrix, pooled to cells.
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
@@ -34,7 +39,10 @@ import {
   type Transport,
 } from "./transport";
 
-/** Scores of one pattern, by layer and head of a stack. A score is null if it is undefined. */
+/**
+ * Scores of the heads of a stack for one measure (`pattern`), such as "previous token", by layer
+ * and head. A score is null if it is undefined.
+ */
 export type Scores = ScoresHeader["scores"];
 
 /** Return the indices of the heads in a layer: 0, 1, and so on. */
@@ -51,7 +59,7 @@ export function countHeads({ heads_per_layer }: Pick<StackDescription, "heads_pe
   return heads_per_layer.reduce((sum, count) => sum + count, 0);
 }
 
-/** Size and precision of decoded weights. */
+/** Size and precision of matrices of decoded weights. */
 interface WeightProperties {
   rows: number;
   columns: number;
@@ -64,8 +72,8 @@ interface WeightProperties {
 }
 
 /**
- * Decoded weights. A block has one matrix for each requested head. A tile has one matrix: the mean
- * of the requested heads.
+ * Decoded weights of a block, of maps or of a tile. A block and maps have one matrix for each
+ * requested head. A tile has one matrix: the mean of the requested heads.
  */
 export interface WeightBlock extends WeightProperties {
   /** Matrices in row-major order, with `rows * columns` values each. */
@@ -91,8 +99,8 @@ export interface ExportedFile {
 }
 
 /**
- * Default maximum size of the cache in bytes. It is enough for more than 40 layers of 12 heads at
- * 256 tokens.
+ * Default maximum size of the cache in bytes. It is enough for the weights of 40 layers with 12
+ * heads at 256 tokens.
  */
 const CACHE_BYTES = 128_000_000;
 
@@ -113,19 +121,25 @@ interface HeadRows {
   error: number;
 }
 
-/** Heads that each need an answer, and functions that return the answers. */
+/**
+ * Heads whose data (rows of weights or a map) are needed, and functions that look these data up in
+ * the cache or request them.
+ */
 interface HeadAnswers<T> {
   heads: readonly number[];
-  /** Return the key by which another caller finds the pending answer for a head. */
+  /**
+   * Return the key of a head in `Source.#pending`, by which another caller finds its pending
+   * answer.
+   */
   keyOf: (head: number) => string;
-  /** Return the cached answer for a head. */
+  /** Return the cached data of a head, or undefined if none are cached. */
   cached: (head: number) => T | undefined;
-  /** Request and cache the answers for some heads. */
+  /** Request the data of some heads and cache them. `ended` cancels the request. */
   request: (heads: number[], ended: AbortSignal) => Promise<Map<number, T>>;
   maxHeadsPerRequest?: number;
 }
 
-/** Requested answer that has not arrived. */
+/** Answer that was requested and has not arrived. */
 interface Pending<T> {
   answer: Promise<T>;
   /** Number of callers that wait for the answer. */
@@ -134,8 +148,8 @@ interface Pending<T> {
 }
 
 /**
- * Split a request by heads and, if necessary, by rows. The heads of a part have at most `maxRows`
- * rows in total, unless a part has only one row of each head.
+ * Split a request into parts with fewer heads and, if necessary, fewer rows. A part has at most
+ * `maxRows` rows, counted for each of its heads, but at least one row of each head.
  *
  * @param combined whether a part must contain all heads, because their rows are combined.
  */
@@ -191,15 +205,17 @@ function pooledWeights(
   return numPooled * lengthOf(columns, key_tokens ?? query_tokens);
 }
 
-/** Weights of one record and other answers about it, from any transport. */
+/**
+ * Answers to the requests of a view about its record (or its corpus or atlas), from any transport.
+ */
 export class Source {
   readonly transport: Transport;
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
   readonly #cache: LruCache<unknown>;
   /**
-   * Pending answers, by the key of the request. A second caller with the same request waits for the
-   * answer to the first request.
+   * Pending answers, by the keys of their requests. A second caller that needs the same answer
+   * waits for it instead of sending another request.
    */
   readonly #pending = new Map<string, Pending<unknown>>();
   readonly #toDescription: (answer: unknown) => Description;
@@ -354,7 +370,10 @@ export class Source {
     return received;
   }
 
-  /** Return the requested rows of a head, if cached rows of the same columns contain all of them. */
+  /**
+   * Return the requested rows of a head from the cache. Return undefined unless one of the cached
+   * ranges of rows, for the same columns, contains all of them.
+   */
   #cachedRows(request: BlockRequest, head: number): HeadRows | undefined {
     const [start, stop] = request.rows;
     const columns = request.columns[1] - request.columns[0];
@@ -366,8 +385,8 @@ export class Source {
   }
 
   /**
-   * Cache rows of a head. The cache has at most `MAX_RANGES` ranges of rows for the same head and
-   * columns, and the oldest are dropped.
+   * Cache a range of rows of a head. The cache has at most `MAX_RANGES` ranges for the same head
+   * and columns. The oldest ranges are dropped.
    */
   #cacheRows(key: string, newest: HeadRows): void {
     const others = (this.#cache.get(key) as HeadRows[] | undefined) ?? [];
@@ -423,7 +442,7 @@ export class Source {
     return maps;
   }
 
-  /** Return the cached map of a head. */
+  /** Return the map of a head if it is cached. */
   cachedMap(request: Omit<MapsRequest, "heads">, head: number): HeadMap | undefined {
     return this.#cache.get(mapKey(request, head)) as HeadMap | undefined;
   }
@@ -445,7 +464,7 @@ export class Source {
     return this.#cache.get(this.#keyOf("tile", request)) as WeightBlock | undefined;
   }
 
-  /** Return the scores of all heads of a stack for a pattern, by layer. */
+  /** Return the scores of all heads of a stack for the measure `pattern`, by layer. */
   async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
     const read = ({ header }: Reply): Scores => (header as ScoresHeader).scores;
     const bytesOf = (scores: Scores): number => 8 * scores.flat().length;
@@ -461,7 +480,7 @@ export class Source {
    * Send a request and return its decoded answer, or return the cached answer.
    *
    * @param read decodes the reply. It may request further parts of the answer.
-   * @param bytesOf returns the size of the answer, or null if it must not be cached.
+   * @param bytesOf returns the size of the answer in bytes, or null if it must not be cached.
    */
   async fetch<N extends keyof Requests, T>(
     name: N,
@@ -504,7 +523,10 @@ export class Source {
   }
 }
 
-/** Return the cache key of the weights of a head in some columns. Their rows are not part of it. */
+/**
+ * Return the cache key of the weights of a head in a range of columns. The rows are not part of the
+ * key, because one entry has several ranges of rows.
+ */
 function blockKey({ stack, layer, columns }: Omit<BlockRequest, "heads">, head: number): string {
   return JSON.stringify(["block", stack, layer, head, columns]);
 }

@@ -21,9 +21,9 @@ export interface Reply {
 }
 
 /**
- * State of a transport: "waiting" after a short time without an answer, "unanswered" after a longer
- * time, "detached" if no kernel can answer, otherwise "ready". It is a `ReplyProgress` if the
- * kernel has been computing an answer for a while.
+ * State of the connection to a kernel: "waiting" after a short time without an answer, "unanswered"
+ * after a longer time, "detached" if no kernel can answer, otherwise "ready". It is a
+ * `ReplyProgress` if the kernel has been computing an answer for a while.
  */
 export type Connection = "ready" | "waiting" | "unanswered" | "detached" | ReplyProgress;
 
@@ -34,7 +34,7 @@ export interface Transport {
   /**
    * Send a request.
    *
-   * @param report called with the progress of a long answer. If it is given, `connection` does not
+   * @param report called with the progress of a long answer. If it is passed, `connection` does not
    *   contain the progress of this request.
    */
   request<N extends keyof Requests>(
@@ -43,7 +43,7 @@ export interface Transport {
     signal?: AbortSignal,
     report?: (progress: ReplyProgress) => void,
   ): Promise<Reply>;
-  /** Send again each request that was sent and has no answer yet. */
+  /** Send the requests again that were sent and have no answer yet. */
   retry?(): void;
   /**
    * Cancel the requests that the kernel has been computing for a while, except those with a
@@ -55,8 +55,8 @@ export interface Transport {
   /** Number of the record that replies are about, or undefined if the record never changes. */
   readonly record?: ReadonlySignal<number>;
   /**
-   * Whether a kernel answers requests. It can compute any answer about the record. An exported page
-   * contains only some answers.
+   * Whether a kernel answers requests. A kernel can compute every answer, but an exported page has
+   * only the answers that its data allow.
    */
   readonly live: boolean;
   /**
@@ -66,7 +66,10 @@ export interface Transport {
   readonly detached?: boolean;
 }
 
-/** Maximum number of bytes in a reply. All tested hosts deliver messages of this size. */
+/**
+ * Maximum number of bytes in the buffer of a reply of a kernel. All programs that show notebooks
+ * and were tested deliver messages of this size.
+ */
 export const MAX_REPLY_BYTES = 1_000_000;
 
 /** Return the buffer of a reply. @throws Error if it has none. */
@@ -75,7 +78,10 @@ export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
   return reply.data;
 }
 
-/** Request the other parts of an answer one after the other, and return the bytes of all parts. */
+/**
+ * Request the parts of an answer after the first one, one after the other, and return the bytes of
+ * all parts. `first` is the reply with the first part.
+ */
 export async function joinParts(
   first: Reply,
   requestPart: (part: number) => Promise<Reply>,

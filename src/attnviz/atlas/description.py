@@ -16,7 +16,7 @@ class AtlasStatistic(TypedDict):
     Attributes
     ----------
     unit : str
-        Unit: "share" (a number from 0 to 1) or "nats".
+        Unit, such as "share" (a number from 0 to 1) or "nats".
     definition : str
         Definition in one sentence.
     baseline : bool

@@ -41,8 +41,8 @@ import {
 } from "./vectors";
 
 /**
- * Data of an exported page. Deflated bytes are strings: base64, or names of elements that contain
- * base64 (see `texts.ts`).
+ * Data of an exported page. Deflated bytes are stored as strings: base64, or "#id" of an element of
+ * the page that contains base64 (see `texts.ts`).
  */
 export interface PageData {
   format: 2;
@@ -55,15 +55,23 @@ export interface PageData {
   /** Form of the embedded weights, and the share of all weights that they cover. */
   embedded?: EmbeddedShare;
   /**
-   * Small maps of all heads, with one entry for each layer. A page with few weights has none, and
-   * neither has a layer with a short text, because pooling their weights is fast.
+   * Small maps of all heads, with one entry for each layer. Empty if the page has all weights and
+   * few of them, because pooling them is fast. A layer with a short text may also have no entry,
+   * because its maps would be copies of its weights.
    */
   maps: EmbeddedRows[];
-  /** Scores of all heads, with one entry for each stack and pattern. */
+  /** Scores of all heads, with one entry for each stack and each measure (`pattern`). */
   scores?: { stack: string; pattern: string; scores: Scores }[];
-  /** Saved record. It has arrays if the view shows queries and keys or computes weights from them. */
+  /**
+   * Saved record, with which `attnviz.load` restores the record from the page. Its `arrays` have the
+   * queries and keys, or are empty if the page contains weights instead. Omitted if the page contains
+   * only the strongest weights.
+   */
   saved?: SavedRecord;
-  /** Errors that result from rounding queries and keys, with one entry for each layer. */
+  /**
+   * Errors of weights and logits that result from rounding queries and keys, with one entry for
+   * each layer.
+   */
   errors?: VectorErrors[];
   /** Images that the model received, as deflated bytes with three bytes per pixel. */
   images?: (ImageHeader & { data: string })[];
@@ -122,7 +130,7 @@ export class PageTransport implements Transport {
     const cached = this.#layers.get(key) as Promise<V> | undefined;
     if (cached) return cached;
     const pending = read();
-    // The size is unknown until the layer is read.
+    // The size is unknown until the layer is read, so enter it as 0 first.
     this.#layers.set(key, pending, 0);
     pending.then(
       ({ bytes }) => this.#layers.set(key, pending, bytes),
@@ -159,7 +167,7 @@ export class PageTransport implements Transport {
     return { header: vectorsOfRow(vectors, request, this.#errors(request)), data: null };
   }
 
-  /** Return the description, with the form and the share of the embedded weights in each stack. */
+  /** Return the description. Add the form and the share of the embedded weights to each stack. */
   #description(): Description {
     const { description, embedded } = this.#data;
     if (!embedded) return description;
@@ -242,7 +250,10 @@ function findLayer<T extends LayerKey>(entries: T[], { stack, layer }: LayerKey)
   return entries.find((entry) => entry.stack === stack && entry.layer === layer);
 }
 
-/** Return a function that combines the weights of heads in a row to one number for each key. */
+/**
+ * Return a function that returns a row of weights: those of one head, or the mean or maximum of
+ * several heads.
+ */
 function combinedRows(
   weights: WeightRows,
   heads: readonly number[],
@@ -277,7 +288,7 @@ function replyOf(
   return { header: { ...header, ...(sampled && { sampled }) }, data: values };
 }
 
-/** Return the weights of heads for a range of queries and keys. */
+/** Return a reply with the weights of heads for a range of queries and of keys. */
 function blockReply(
   weights: WeightRows,
   { heads, rows, columns }: Pick<BlockRequest, "heads" | "rows" | "columns">,
@@ -296,7 +307,10 @@ function blockReply(
   return replyOf(weights, values, [heads.length, bottom - top, width]);
 }
 
-/** Return one pooled matrix for each group of heads, from the mean over the heads of the group. */
+/**
+ * Return a reply with one pooled matrix for each group of heads: the mean of the heads, pooled to
+ * cells.
+ */
 function pooledReply(
   weights: WeightRows,
   groups: readonly (readonly number[])[],
@@ -311,6 +325,9 @@ function pooledReply(
   return replyOf(weights, values, [groups.length, numRows, numColumns]);
 }
 
-/** Function that creates the transport of a record's page. Undefined in a widget's bundle. */
+/**
+ * Function that creates the transport of a record's page. Undefined in the bundle for widgets,
+ * which never read an exported page.
+ */
 export const recordTransport =
   BUNDLE_FOR === "widget" ? undefined : (data: PageData): Transport => new PageTransport(data);

@@ -9,8 +9,8 @@ import { checkFormat } from "./texts";
 
 /**
  * Reply to all requests with the name `request` whose arguments include `arguments`. If `header` is
- * a list, it has one header for each head of a layer, and the object contains the replies for all
- * of these heads.
+ * a list, it has one header for each head of a layer. The object then contains one reply for each
+ * of these heads, and the argument `head` of the request chooses one.
  */
 export interface RecordedReply {
   request: string;
@@ -29,8 +29,8 @@ export interface RecordedReply {
    */
   planes?: number;
   /**
-   * Deflated bytes in base64 that are passed on as they are, because the receiver of the reply
-   * inflates them. Used instead of `data`.
+   * Deflated bytes in base64, used instead of `data` if the receiver of the reply inflates the
+   * bytes. The transport passes these bytes on without inflating them.
    */
   compressed?: string;
   /**
@@ -125,7 +125,10 @@ function weightsOf(codes: Uint8Array, maxima: readonly number[]): Float32Array<A
   });
 }
 
-/** Function that creates the transport of an exported page. Undefined in a widget's bundle. */
+/**
+ * Function that creates the transport of a page of recorded replies. Undefined in the bundle for
+ * widgets, which never read an exported page.
+ */
 export const recordedTransport =
   BUNDLE_FOR === "widget"
     ? undefined

@@ -3,10 +3,11 @@
  * largest ones. A small map is the attention matrix of a head, pooled to few cells at the export,
  * and is stored in the same way.
  *
- * The keys whose weights a page contains are called embedded. The remaining weight of a row is
- * spread evenly over the other keys in the row's range of keys. Nothing is spread for signed
- * numbers, because their rows do not sum to 1. `attnviz/pages/rows.py` describes the format and
- * writes it. The tests of both modules read `tests/fixtures/rows.json`.
+ * The keys whose weights a page contains are called embedded. The remaining weight of a row is the
+ * sum of its other weights. It is spread evenly over the other keys between the first and the last
+ * key of the row with a weight that is not 0. For signed numbers, nothing is spread, and the other
+ * keys have the value 0. `attnviz/pages/rows.py` describes the format and writes it. The tests of
+ * both modules read `tests/fixtures/rows.json`.
  */
 
 import { codeValues } from "../codec";
@@ -30,21 +31,27 @@ export interface WeightRows {
   /** Size in memory, in bytes. */
   bytes: number;
   /**
-   * Add a row's weights, for each of several heads, to `line`. The first number of `line` belongs
-   * to key `left`.
+   * Add the weights of the query `row` in each of several heads to `line`. The first number of
+   * `line` belongs to key `left`, and the others to the keys after it.
    */
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
 }
 
-/** Encoded rows of a layer, or of its small maps. */
+/** Rows of all heads of a layer, or of its small maps, as encoded bytes. */
 export interface EmbeddedRows extends LayerKey {
   shape: [number, number, number];
   maximum: number;
-  /** Largest remaining weight of a row. The byte 255 stands for it. */
+  /**
+   * Largest remaining weight among all rows. The remaining weight of a row is stored as one byte
+   * ("uint8-sqrt"), in which 255 stands for `max_rest`.
+   */
   max_rest: number;
-  /** Whether the numbers, and the bytes that stand for them, are signed. */
+  /** Whether the weights are signed numbers. The bytes that stand for them are then signed, too. */
   signed?: boolean;
-  /** Largest distance from a query to a later key with a weight that is not 0. */
+  /**
+   * Largest distance from a query to a later key with a weight that is not 0. 0 if no query attends
+   * to later keys.
+   */
   reach: number;
   /** Length in bytes of each of the six arrays that `data` contains, one after the other. */
   runs: number[];

@@ -1,4 +1,7 @@
-/** Format of an exported page, and its deflated bytes in the page's data or in separate elements. */
+/**
+ * Check of the format of an exported page, and decoding of its deflated bytes, which are in the
+ * page's data or in separate elements.
+ */
 
 import { fromBase64, inflate } from "../codec";
 

@@ -22,8 +22,8 @@ export function tileRange(index: number, level: number, count: number): Range {
 }
 
 /**
- * First row of each row of cells, and first column of each column of cells. Each list ends with the
- * end of the last cell.
+ * First query of each row of cells, and first key of each column of cells. Each list has one more
+ * number: the end of the last cell.
  */
 export interface Starts {
   rows: number[];

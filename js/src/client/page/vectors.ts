@@ -9,14 +9,18 @@ import type { Vectors } from "../requests/vectors";
 import type { LayerKey, WeightRows } from "./rows";
 import { inflatedText } from "./texts";
 
-/** Inputs of the logits of a layer, besides its arrays `queries`, `keys` and `sinks`. */
+/**
+ * Numbers of a layer that its logits depend on. The arrays `queries`, `keys` and `sinks` are in
+ * `SavedRecord.arrays`.
+ */
 interface SavedLayer {
   number: number;
   scale: number;
   softcap: number | null;
   /**
-   * Names of the mask and of the bias in `SavedHeader.shared`, such as "shared/0". A name is null
-   * if the layer has no mask or no bias. An array of the entry has a name such as "shared/0/bits".
+   * Names of the mask and of the bias, which are keys of `SavedHeader.shared`, such as "shared/0".
+   * null if the layer has no mask or no bias. If a mask or bias has an array, `SavedRecord.arrays`
+   * contains it under a longer name, such as "shared/0/bits".
    */
   mask: string | null;
   bias: string | null;
@@ -26,10 +30,11 @@ interface SavedLayer {
 interface SavedHeader {
   stacks: { name: string; layers: SavedLayer[] }[];
   /**
-   * Masks and biases (see `attnviz/record/masks.py`). A "band" allows the keys up to `before`
-   * positions before and `after` positions after the query, or all keys on a side with null.
-   * `offset` is the position of the first query among the keys. The other kinds have an array:
-   * `bits` of a mask, or `values` of a bias.
+   * Masks and biases (see `attnviz/record/masks.py`). A "band" is a mask that allows the keys up to
+   * `before` positions before and up to `after` positions after the query. If one of these numbers
+   * is null, all keys on this side are allowed. `offset` is the position of the first query among
+   * the keys. The other kinds have an array: `bits` of a mask ("packed"), or `values` of a bias
+   * ("distance" or "dense").
    */
   shared: Record<
     string,
@@ -40,11 +45,11 @@ interface SavedHeader {
 
 /** A saved record, as a page contains it. */
 export interface SavedRecord {
-  /** JSON of a `SavedHeader`, deflated and stored as a text for `inflatedText`. */
+  /** JSON of a `SavedHeader`, deflated. `inflatedText` inflates it. */
   header: string;
   /**
-   * Arrays of little-endian numbers by name. Their data are deflated and stored as texts for
-   * `inflatedText`. Empty if the page contains weights instead of queries and keys.
+   * Arrays of little-endian numbers by name. Their data are deflated, and `inflatedText` inflates
+   * them. Empty if the page contains weights instead of queries and keys.
    */
   arrays: Record<string, { dtype: string; shape: number[]; data: string }>;
 }
@@ -56,7 +61,7 @@ export interface VectorErrors extends LayerKey {
   logit_error: number;
   /**
    * Number of queries per head on which the errors were measured. Undefined if they were measured
-   * on all queries.
+   * on all queries, or if nothing was rounded.
    */
   measured?: number;
 }
@@ -65,8 +70,8 @@ export interface VectorErrors extends LayerKey {
 export type LayerVectors = Awaited<ReturnType<typeof readVectors>>;
 
 /**
- * Array of a shape such as [heads or 1, queries or 1, keys]. If an axis has length 1, all heads or
- * all queries have the same values.
+ * Array with the shape [heads, queries, keys] or a similar shape. If an axis has the length 1, its
+ * values hold for all heads or for all queries.
  */
 interface PairArray {
   values: Float32Array | Uint8Array;
@@ -76,7 +81,7 @@ interface PairArray {
 /** Function of a head, a query and a key. */
 type OfPair<T> = (head: number, query: number, key: number) => T;
 
-/** Maximum number of strongest keys in a reply. */
+/** Maximum number of keys in `RowHeader.strongest`. */
 const NUM_STRONGEST = 5;
 
 /** Return the number that 16 bits stand for (IEEE 754 binary16). */
@@ -195,7 +200,8 @@ async function readBias(
   if (bias.kind === "dense") {
     return (head, query, key) => values[rowStart(array, head, query) + key] as number;
   }
-  // One number for each distance, which is the key minus the query, in ascending order.
+  // The array has one number for each distance (position of the key minus position of the query),
+  // in ascending order.
   const [numHeads = 1, numDistances = 0] = shape;
   return (head, query, key) => {
     const start = (numHeads > 1 ? head : 0) * numDistances;
@@ -229,7 +235,10 @@ export function computedWeights(vectors: LayerVectors, error: number): WeightRow
   };
 }
 
-/** Answer a request for a query and a range of keys, as a kernel would. */
+/**
+ * Return the answer to a request for a query and a range of keys, with the same values as from a
+ * kernel.
+ */
 export function vectorsOfRow(
   vectors: LayerVectors,
   { head, token, keys }: VectorsRequest,

@@ -3,8 +3,8 @@
  * of signed numbers.
  *
  * A request can leave out keys, such as special tokens. If the input of the model is a pair of
- * texts a and b, a request can also select a pair such as "a-b": the queries in a and the keys in
- * b.
+ * texts a and b, a request can also select a pair such as "a-b", which includes only queries in
+ * text a and keys in text b.
  *
  * In a live view the kernel finds the strongest keys with `attnviz/server/strongest.py`. An
  * exported page finds them with `strongestOf`.
@@ -17,14 +17,17 @@ import { MAX_REPLY_BYTES, type Reply } from "../transport";
 
 /** Strongest keys of each row of one matrix. */
 export interface StrongestKeys {
-  /** k keys for each row, the strongest first. If a row has fewer, the remaining entries are -1. */
+  /**
+   * k keys for each row, the strongest first. If fewer than k included keys have a weight other
+   * than 0, the remaining entries are -1.
+   */
   keys: Int32Array;
   /** Weight of each key in `keys`, or 0 if the entry is -1. */
   weights: Float32Array;
   /**
-   * Three sums for each row: the weight of the included keys, of the keys that are left out, and of
-   * the keys outside of the selected pair of texts. No sum is computed as a difference of others,
-   * because this would lose precision. For signed numbers they are sums of absolute values.
+   * Three sums of weights for each row: over the included keys, over the keys that are left out,
+   * and over the keys outside of the selected pair of texts. No sum is computed as a difference of
+   * others, because this would lose precision. For signed numbers, the sums are of absolute values.
    */
   sums: Float32Array;
 }
@@ -63,7 +66,7 @@ function noKeys(numRows: number, k: number): StrongestKeys {
 }
 
 export function readStrongest(reply: Reply): StrongestKeys[] {
-  // A page puts the result into the header, without encoding it.
+  // An exported page puts the result into the header, without encoding it.
   if (!reply.data) return (reply.header as { matrices: StrongestKeys[] }).matrices;
   const { shape } = reply.header as StrongestHeader;
   const [matrices, rows, k] = shape;
@@ -155,9 +158,9 @@ export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number
 }
 
 /**
- * Return 1 for each token of a text, and 0 for the others. A pair such as "a-b" names the text of
- * the queries and the text of the keys, and `side` chooses one of these texts. The pair "all"
- * returns 1 for all tokens.
+ * Return 1 for each token of one text of a pair of texts, and 0 for the others. `pair`, such as
+ * "a-b", names the text of the queries and the text of the keys, and `side` chooses one of these
+ * texts. If `pair` is "all", return 1 for all tokens.
  */
 export function pairMembers(tokens: TokenList, pair: string, side: "query" | "key"): Uint8Array {
   const textIndex = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
@@ -167,8 +170,8 @@ export function pairMembers(tokens: TokenList, pair: string, side: "query" | "ke
 }
 
 /**
- * Return flags of tokens, each 0 or 1: keys that are left out, and the queries and keys that belong
- * to a pair of texts.
+ * Return flags of tokens, each 0 or 1: which keys are left out, and which queries and keys belong
+ * to the selected pair of texts.
  */
 export function tokenFilter(
   { queries, keys }: { queries: TokenList; keys: TokenList },
@@ -209,7 +212,7 @@ export async function requestStrongest(
   return { rows, k, matrices };
 }
 
-/** Return the total weight of a row, over all of its keys. It is a sum of absolute values. */
+/** Return the total weight of a row over all of its keys: the sum of the absolute values. */
 export function totalWeight({ sums }: Pick<StrongestKeys, "sums">, row: number): number {
   const [included = 0, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
   return included + leftOut + otherPair;

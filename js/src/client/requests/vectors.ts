@@ -24,12 +24,15 @@ export interface Vectors {
   weightInRange: number;
 }
 
-/** Number of values for each key in addition to its vector: bias, allowed, logit, weight. */
+/**
+ * Number of values in a reply for each key, in addition to its vector: bias, allowed, logit,
+ * weight.
+ */
 const NUMBERS_PER_KEY = 4;
 
 /** Decode a reply. @throws Error if the buffer does not fit the number of keys. */
 export function readVectors(reply: Reply, keys: Range): Vectors {
-  // A page puts the result into the header, without encoding it.
+  // An exported page puts the result into the header, without encoding it.
   if (!reply.data) return reply.header as Vectors;
   const header = reply.header as VectorsHeader;
   const floats = new Float32Array(copiedBuffer(reply.data));
