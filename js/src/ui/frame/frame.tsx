@@ -49,7 +49,7 @@ export interface ViewFrameProps<S extends RecordState> {
   /** Description of the plot. Screen readers read it when it changes. */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
-  /** Keyboard shortcuts and their descriptions. */
+  /** Keyboard shortcuts of the view with their descriptions, which the help shows. */
   keys: readonly Shortcut[];
   /**
    * Controls of this kind of view, in rows. The frame has the controls for stack, layer and heads.

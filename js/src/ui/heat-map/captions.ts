@@ -145,7 +145,10 @@ function strongInWords(viewport: Viewport, { row, column, weight }: WeightedCell
   return `${from} to ${to}, ${pooling ? `${pooling} ` : ""}${weightInWords(viewport, weight)}`;
 }
 
-/** Return the main sentence: the layer, the heads, the pins and the largest weight. */
+/**
+ * Return the main caption: the layer and the heads, and the weight at the pins or, without pins,
+ * the strongest cell.
+ */
 export function sentence(heatMap: Captioned): string {
   return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`;
 }
@@ -298,8 +301,8 @@ function windowInWords(side: Side, axis: Axis): string {
 }
 
 /**
- * Describe the possible values of a cell that is drawn as 0. The codec rounds the smallest weights
- * to 0.
+ * Describe the possible values of a cell that is drawn as 0. The encoding of weights in replies and
+ * pages rounds the smallest ones to 0.
  */
 export function nothingInWords(
   grid: Pick<Grid, "error" | "maximum" | "largest">,

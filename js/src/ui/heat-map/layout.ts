@@ -28,7 +28,10 @@ import {
   WHOLE,
 } from "./viewport";
 
-/** Direction of labels: horizontal, diagonal or vertical. Labels of queries are horizontal. */
+/**
+ * Direction of the labels of keys: horizontal, diagonal or vertical. Labels of queries are always
+ * horizontal ("level").
+ */
 type Slope = "level" | "slanted" | "upright";
 
 /** Labels of the queries or of the keys. */
@@ -119,7 +122,7 @@ const MIN_CELLS = 120;
 const MIN_LEFT = 48;
 const MAX_LEAN = 60;
 const MAX_PATCH = 32;
-/** Maximum label length, in pixels, if token labels appear only after zooming in. */
+/** Maximum length of key labels, in pixels, if labels with tokens appear only after zooming in. */
 const MAX_LABEL_AFTER_ZOOM = 64;
 const BELOW = 6;
 
@@ -230,7 +233,7 @@ export function layOut(input: LayoutInput): Layout {
     !printed && fittingSize(wholeStep) === null ? Math.min(limit, MAX_LABEL_AFTER_ZOOM) : limit;
   // A diagonal label would cover the picture of a patch.
   const leans = !narrow && !patches.key;
-  // Shorten vertical labels to the height that diagonal labels have.
+  // Shorten vertical labels to the height of diagonal labels, so that `top` need not reserve more.
   const uprightLimit = leans && !printed ? keyLimit * SLANT : keyLimit;
   /**
    * Return the direction, the maximum length and the height of labels of keys that are `step` wide.
@@ -297,7 +300,10 @@ export function withoutSpareRoom(layout: Layout): Layout {
   return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }
 
-/** Return the position of the centre of a query from the top, or of a key from the left. */
+/**
+ * Return the position of the centre of a query (from the top) or of a key (from the left), in
+ * pixels.
+ */
 export function middleOf(layout: Layout, side: Side, token: number): number {
   const start = side === "query" ? layout.top : layout.left;
   return start + pixelOf(layout.viewport.axes[side], token);

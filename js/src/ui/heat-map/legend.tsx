@@ -7,7 +7,10 @@ import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/capti
 import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
-/** Colour scale, its colours of signed numbers, and whether visible numbers exceed its end. */
+/**
+ * Colour scale of weights. `beyond` is true if visible numbers exceed its end. `signs` has the
+ * colours of signed numbers, or is undefined if no number can be negative.
+ */
 type WeightScale = Pick<HeatMap, "theme" | "scale" | "end"> & {
   beyond?: boolean;
   signs?: SignColors | undefined;

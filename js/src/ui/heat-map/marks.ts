@@ -214,10 +214,10 @@ function answerNames({ layout, palette }: HeatMap): Mark[] {
   const across = middleOf(layout, "query", query - 0.5);
   const down = middleOf(layout, "key", key - 0.5);
   const marks: Mark[] = [];
-  // Omit the word if the blank cells are too narrow.
+  // Omit both labels if the blank cells are too narrow.
   if (left + cellsWidth - down < 64) return marks;
   if (inside(key, columns) && inside(key, rows)) marks.push(name(down + 6, top, {}));
-  // If a row is thinner than the word, the outline of a pinned row would cross the word.
+  // If a row is thinner than the label, the outline of a pinned row would cross the label.
   const room = tokenStep(rows) >= NAME_SIZE + 4;
   if (room && inside(query, rows) && inside(query, columns))
     marks.push(name(left + cellsWidth - 6, across, { align: "end" }));
@@ -263,7 +263,7 @@ export function frontMarks(
   ];
 }
 
-/** Return the outlines of a row and a column. */
+/** Return the outlines of the row and the column at a position, as far as they are not null. */
 function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: number): Mark[] {
   return SIDES.flatMap((side): Mark[] => {
     const cell = at[side];
@@ -416,8 +416,8 @@ function indexLabels(
 }
 
 /**
- * Return the position of the end of the labels: the left edge of the cells, or the upper edge of
- * the cells or of the bars of effects.
+ * Return the position at which the labels end. For queries, it is the left edge of the cells. For
+ * keys, it is the upper edge of the bars of effects or, without them, of the cells.
  */
 function labelsEnd({ left, top, effects }: Layout, side: Side): number {
   return side === "query" ? left : top - effects;

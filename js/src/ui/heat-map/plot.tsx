@@ -111,7 +111,10 @@ function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y
   return { title, rows: [{ text: `${effects.name} ${effect}` }] };
 }
 
-/** Move the keyboard cursor by a number of cells. If it leaves the window, the window moves. */
+/**
+ * Move the keyboard cursor by a number of cells. If the cursor leaves the window, the window
+ * follows.
+ */
 function moveCursor(store: HeatMapStore, by: BySide<number>): void {
   const viewport = store.viewport.peek();
   if (!viewport) return;

@@ -87,7 +87,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       state: follow({ query_window, key_window, pair, pooled }),
       width: context.width.value,
       mostHeight: context.embedded ? MAX_HEIGHT_EMBEDDED : MAX_HEIGHT,
-      // In a figure, cells need not end at whole pixels.
+      // In a printed figure, cells need not end at whole pixels.
       ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
       printed,
       effects: record.tokenEffects.value !== null,

@@ -227,7 +227,7 @@ export function sizeOf([start, stop]: Range): number {
   return stop - start;
 }
 
-/** Return whether a cell covers more than one token on any side. */
+/** Return whether a cell covers more than one query or more than one key. */
 export function isPooled({ axes }: Viewport): boolean {
   return axes.query.level > 0 || axes.key.level > 0;
 }

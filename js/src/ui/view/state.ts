@@ -53,7 +53,10 @@ export function follow<S extends object>(signals: Signals<S>): S {
   return Object.fromEntries(entries.map(([name, field]) => [name, field.value])) as S;
 }
 
-/** Set several fields in one batch. Signals that already have an equal value do not change. */
+/**
+ * Set several fields in one batch. Undefined values are ignored. Signals that already have an equal
+ * value do not change.
+ */
 export function assign<S extends object>(signals: Signals<S>, values: Partial<S>): void {
   batch(() => {
     for (const name of Object.keys(values) as (keyof S)[]) {
@@ -129,8 +132,8 @@ export function readIndex(text: string): number | undefined {
 }
 
 /**
- * Parse integers that are separated by commas. Empty text gives an empty list. Return undefined for
- * other text.
+ * Parse non-negative integers that are separated by commas, and drop duplicates. Empty text gives
+ * an empty list. Return undefined for other text.
  */
 export function readIndices(text: string): number[] | undefined {
   if (text === "") return [];

@@ -31,11 +31,11 @@ const NUMBER_COLUMNS = ["quantity", "dimension", "q", "k", "scale", "value"];
 /**
  * Return a CSV table with one number per row. The column `quantity` says what the number is.
  *
- * A "product" is q x k x scale in one dimension. Each key has its products and their "sum". It also
- * has "capped" if the layer has a soft cap, and "bias" if the layer has a bias. The last rows of a
- * key are "logit" and "weight", or only "masked" if the query may not attend to the key. The table
- * has the displayed keys. Rows without a key follow: "log_sum_exp" and, if the head has a sink,
- * "sink_logit" and "sink_weight".
+ * Each displayed key has a row "product" for q x k x scale in each dimension, a row "sum" for the
+ * sum of these products, a row "capped" if the layer has a soft cap, and a row "bias" if the layer
+ * has a bias. Its last rows are "logit" and "weight", or only "masked" if the query may not attend
+ * to the key. Rows without a key follow: "log_sum_exp" and, if the head has a sink, "sink_logit"
+ * and "sink_weight".
  */
 export function neuronCsv({ selection, vectors, rows: keys }: Table): string {
   const { error, logit_error, measured, scale, softcap, has_bias, sink, log_sum_exp } =

@@ -6,9 +6,9 @@ import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view
 /** Traits of the neuron view, named as in Python. */
 export interface NeuronState extends RecordState {
   /**
-   * Whether dimensions are ordered by index or, if true, by their share in the products of the
-   * highlighted key. This key is the pinned key or, if no displayed key is pinned, the displayed
-   * key with the largest weight.
+   * Whether dimensions are ordered by their share in the products of the highlighted key.
+   * Otherwise, they are ordered by index. The highlighted key is the pinned key or, if no displayed
+   * key is pinned, the displayed key with the largest weight.
    */
   sort_dimensions: boolean;
 }
