@@ -12,8 +12,10 @@ import { baseName, type Change, type CutChange } from "./changed-run";
 export type Reach = "head" | "layer" | "all";
 
 /**
- * Return the changes that the reader can choose with the current pins and heads. A change is null
- * if a pin that it needs is missing, or if not exactly one head is shown and it needs one.
+ * Return the changes that the reader can choose with the current pins and heads. `edge` cuts the
+ * pinned edge, and is null unless a query and a key are pinned. `head` ablates the shown head, and
+ * is null unless exactly one head is shown. `token` hides the pinned key from all queries, and is
+ * null unless a key is pinned.
  */
 export function offeredAt(selection: Selection) {
   const { layer, token, key, heads } = selection;
@@ -32,7 +34,7 @@ export function offeredAt(selection: Selection) {
   const everywhere = { stack, layers: null, heads: null };
   return {
     edge: token === null || key === null ? null : edge,
-    /** Heads in which an edge can be cut. The smallest choice comes first. */
+    /** Heads in which the edge can be cut. The choice with the fewest heads comes first. */
     reaches: (head === null ? ["layer", "all"] : ["head", "layer", "all"]) as Reach[],
     head: head === null ? null : ({ kind: "Ablate", stack, layers: layer, heads: head } as const),
     token: key === null ? null : ({ kind: "HideTokens", ...everywhere, tokens: key } as const),
@@ -40,8 +42,8 @@ export function offeredAt(selection: Selection) {
 }
 
 /**
- * Return the changes with a new one. Cutting an edge before the softmax replaces cutting the same
- * edge after the softmax, and vice versa.
+ * Return the changes with `one` at the end, which is not listed twice. Cutting an edge before the
+ * softmax replaces cutting the same edge after the softmax, and vice versa.
  */
 export function withChange(changes: readonly Change[], one: Change): Change[] {
   const target = (change: Change): object => ({ ...change, renormalize: null });

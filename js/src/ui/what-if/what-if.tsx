@@ -1,6 +1,6 @@
 /**
- * Panel for interventions. It shows changes of the attention, the answer of the model, and a
- * caveat.
+ * Panel "What if". The reader changes the attention of the model, and the panel shows the measured
+ * answer (such as the logit of a token) before and after the changes, with a caveat.
  */
 
 import { useSignal } from "@preact/signals";
@@ -25,7 +25,10 @@ interface PanelProps {
   selection: Selection;
 }
 
-/** Render the panel, with the possible changes in a live view or the stored results of a page. */
+/**
+ * Render the panel. In a live view, it offers changes. In a page, it shows stored results. Render
+ * nothing if a page has no results, or if a live view has no controls or no model to run.
+ */
 export function WhatIf({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
   if (!selection) return null;
@@ -111,7 +114,7 @@ function Live({ context, selection }: PanelProps) {
 
   const last = latest.value;
   const now = current.value;
-  // If the kernel has no answer even without changes, offer no changes.
+  // If the answer cannot be measured even without changes, offer no changes.
   const problem = now?.problem ?? null;
   const answers = last?.answer !== null || problem === null || changes.length > 0;
   return (
@@ -120,7 +123,7 @@ function Live({ context, selection }: PanelProps) {
       <summary
         onClick={(event) => {
           // Only `panelOpen` sets the attribute `open`. If the browser set it, too, a rendering
-          // before its event `toggle` would close the panel again.
+          // before the browser's event `toggle` would close the panel again.
           event.preventDefault();
           panelOpen.value = !panelOpen.peek();
         }}
@@ -155,8 +158,8 @@ function Live({ context, selection }: PanelProps) {
 const DEFAULT_ANSWER = "most likely before minus most likely other after";
 
 /**
- * Render the choice of the measured answer: the default, one of the most likely tokens, or text
- * that the reader types.
+ * Render the choice of the measured answer: the default of the kernel, one of the most likely
+ * tokens, or a token that the reader types.
  */
 function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader }) {
   const { context, outcome } = props;
