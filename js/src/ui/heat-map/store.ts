@@ -138,12 +138,13 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const [rows, columns] = side === "query" ? [one, window] : [window, one];
       return { stack: stack.name, layer, heads, rows, columns };
     });
-    return record.currentAnswer(question, async (asked, ended): Promise<Line> => {
+    const { current } = record.answer(question, async (asked, ended): Promise<Line> => {
       const { matrices, error } = await source.block(asked, ended);
       const [one, window] =
         side === "query" ? [asked.rows, asked.columns] : [asked.columns, asked.rows];
       return { token: one[0], window, values: combineHeads(matrices, "mean"), error };
     });
+    return current;
   };
   const lines = bySide(lineOf);
 

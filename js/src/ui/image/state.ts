@@ -36,7 +36,7 @@ export function createImageRoom(
     const hasImages = numbers.length > 0 && record.description.value?.images;
     return hasImages ? { numbers, record: record.number.value } : null;
   });
-  const loaded = record.currentAnswer(requested, ({ numbers }, ended) =>
+  const { current: loaded } = record.answer(requested, ({ numbers }, ended) =>
     Promise.all(numbers.map((imageNumber) => source.image(imageNumber, ended))),
   );
   const images = computed<Images>(() => {

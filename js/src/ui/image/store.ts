@@ -102,7 +102,7 @@ export function createImagePanel<S extends RecordState>(
       shown.value &&
       heatQuestion(shown.value.now, shown.value.grid, focus.value, options.series.value),
   );
-  const answered = record.answer(question, (request, ended) =>
+  const { latest: answered } = record.answer(question, (request, ended) =>
     loadHeat(context.source, request, ended),
   );
 

@@ -3,19 +3,10 @@
  * tokens), and the data that the kernel or the exported page returns.
  *
  * A record is the stored attention of one run of a model. A stack is a group of attention layers,
- * such as the self-attention of the decoder. A question is a value that determines a request to the
- * kernel or the exported page. The reply to this request is the answer to the question.
+ * such as the self-attention of the decoder.
  */
 
-import {
-  batch,
-  computed,
-  effect,
-  type ReadonlySignal,
-  type Signal,
-  signal,
-  untracked,
-} from "@preact/signals";
+import { batch, computed, effect, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
 import type { Description, TokenList } from "../../client/protocol";
@@ -35,6 +26,7 @@ import {
   readChanges,
   readShownRun,
 } from "../what-if/changed-run";
+import { createAnswer } from "./answer";
 import type { Opening } from "./opening";
 import {
   assign,
@@ -43,7 +35,6 @@ import {
   readIndex,
   readIndices,
   type Signals,
-  same,
   valuesOf,
 } from "./state";
 
@@ -186,12 +177,6 @@ export function orderHeads(
   return { heads: shownHeads, scores: shownHeads.map((head) => scores[head] ?? null) };
 }
 
-/** Answer of the kernel or page, with the question that it belongs to. */
-export interface Answer<Q, A> {
-  question: Q;
-  answer: A;
-}
-
 /** Export of a page, for which the reader waits. */
 export interface Job {
   /** Description of the job and its progress. */
@@ -247,60 +232,20 @@ export function createRecordStore(
   const fail = (reason: unknown): void => failed(general, reason);
 
   /**
-   * Return a signal with the latest answer to a question, or null before the first answer.
-   *
-   * `ask` runs when the question changes, and again after "Try again". The signal keeps the old
-   * answer until the new one arrives. Nothing is requested while the question is null.
+   * Ask a question whenever it changes, and again after "Try again". The frame shows an error until
+   * the question has an answer or is null.
    */
   const answer = <Q, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
-  ): Signal<Answer<Q, A> | null> => {
-    const latest = signal<Answer<Q, A> | null>(null);
-    // Compare questions by their JSON text, so that a new question that equals the old one causes
-    // no request.
-    const text = computed(() => JSON.stringify(question.value));
-    live(() => {
-      attempt.value;
-      text.value;
-      const newQuestion = untracked(() => question.value);
-      if (newQuestion === null) {
-        // The error of an earlier question is obsolete if nothing is requested.
-        clearErrors(latest);
-        return undefined;
-      }
-      const controller = new AbortController();
-      ask(newQuestion, controller.signal)
-        .then((value) => {
-          batch(() => {
-            latest.value = { question: newQuestion, answer: value };
-            clearErrors(latest, general);
-          });
-        })
-        .catch((reason: unknown) => {
-          // The error of an aborted question does not concern the next question.
-          if (!controller.signal.aborted) failed(latest, reason);
-        });
-      return () => controller.abort();
+  ) => {
+    const owner = {};
+    const answered = createAnswer(question, ask, [attempt], (asked, reason) => {
+      if (reason !== undefined) failed(owner, reason);
+      else clearErrors(owner, ...(asked === null ? [] : [general]));
     });
-    return latest;
-  };
-
-  /**
-   * Return a signal with the answer to the current question. The signal is null until this answer
-   * arrives.
-   */
-  const currentAnswer = <Q, A>(
-    question: ReadonlySignal<Q | null>,
-    ask: (question: Q, ended: AbortSignal) => Promise<A>,
-  ): ReadonlySignal<A | null> => {
-    const latest = answer(question, ask);
-    return computed(() => {
-      const now = question.value;
-      return now !== null && same(latest.value?.question, now)
-        ? (latest.value?.answer ?? null)
-        : null;
-    });
+    live(answered.run);
+    return answered;
   };
 
   /**
@@ -332,7 +277,7 @@ export function createRecordStore(
   // Set the description of a record and the traits that belong to this record in one step, so that
   // no effect sees only one of them.
   live(() => {
-    const now = described.value;
+    const now = described.latest.value;
     if (now === null) return undefined;
     untracked(() =>
       batch(() => {
@@ -411,7 +356,7 @@ export function createRecordStore(
       ? { stack, name, knownScores, pin: null }
       : null;
   });
-  const scores = currentAnswer(ordered, async ({ stack, name, knownScores, pin }, signal) => {
+  const { current: scores } = answer(ordered, async ({ stack, name, knownScores, pin }, signal) => {
     if (knownScores) return knownScores;
     return pin
       ? pinnedWeights(source, stack, pin, signal)
@@ -421,7 +366,7 @@ export function createRecordStore(
     const [stack, pinned] = [shownStack.value, pin.value];
     return stack && pinned && pinned.key !== null ? { stack, pin: pinned } : null;
   });
-  const pinnedScores = currentAnswer(pair, async ({ stack, pin }, signal) => {
+  const { current: pinnedScores } = answer(pair, async ({ stack, pin }, signal) => {
     await pictured(signal);
     return pinnedWeights(source, stack, pin, signal);
   });
@@ -456,7 +401,7 @@ export function createRecordStore(
      * Small heat maps of the heads of the layer, by head. They are requested after the first call
      * of `wantMaps`. Until new maps are loaded, the earlier ones stay, or null.
      */
-    maps: computed(() => maps.value?.answer ?? null),
+    maps: computed(() => maps.latest.value?.answer ?? null),
     wantMaps: () => {
       mapsWanted.value = true;
     },
@@ -490,7 +435,6 @@ export function createRecordStore(
     live,
     fail,
     answer,
-    currentAnswer,
     pictured,
     /** Export that is running, or null. */
     job: signal<Job | null>(null),

@@ -17,6 +17,7 @@ import type {
 import { withNumber, withoutNumber } from "../../client/record-number";
 import type { Source } from "../../client/source";
 import { capital } from "../text/captions";
+import { createAnswer } from "../view/answer";
 import { assign, readIndex, type Signals, same } from "../view/state";
 
 /**
@@ -178,9 +179,8 @@ export function changedInWords({ name }: Pick<StackDescription, "name">): string
   return capital(words) + (words.endsWith(".") ? "" : ".");
 }
 
-/** Question to the kernel, and its answer or an error message. */
-interface Asked<Q, A> {
-  question: Q;
+/** Answer of the kernel, or an error message. */
+interface Reply<A> {
   answer: A | null;
   problem: string | null;
 }
@@ -201,42 +201,39 @@ export function createChangedRun(
     reason instanceof Error ? reason.message : String(reason);
 
   /**
-   * Return a signal with the latest reply to a question. Nothing is requested while the question is
-   * null, or in a page. A change of the record sets the signal to null and asks again.
+   * Ask the kernel a question about the current record. Return the latest reply, and the reply to
+   * the current question. Both are null until a reply arrives. An error becomes a reply with a
+   * message. Nothing is requested in a page.
    */
-  const latestReply = <Q, A>(
+  const repliesTo = <Q extends object, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
-  ): ReadonlySignal<Asked<Q, A> | null> => {
-    const latest = signal<Asked<Q, A> | null>(null);
-    if (!source.transport.live || BUNDLE_FOR === "page") return latest;
-    // When the record changes, drop the answers about the earlier record.
-    live(() => {
-      number.value;
-      latest.value = null;
-      return undefined;
+  ) => {
+    const asks = BUNDLE_FOR !== "page" && source.transport.live;
+    const asked = computed(() => {
+      const now = asks ? question.value : null;
+      return now && { ...now, record: number.value };
     });
-    const text = computed(() => JSON.stringify(question.value));
-    live(() => {
-      attempt.value;
-      number.value;
-      text.value;
-      const asked = question.peek();
-      if (asked === null) return undefined;
-      const ended = new AbortController();
-      const reply = (result: Partial<Asked<Q, A>>): void => {
-        if (ended.signal.aborted) return;
-        latest.value = { question: asked, answer: null, problem: null, ...result };
-      };
-      ask(asked, ended.signal).then(
-        (answer) => reply({ answer }),
-        (reason) => {
-          if (!isAbort(reason)) reply({ problem: reasonOf(reason) });
-        },
-      );
-      return () => ended.abort();
+    const replies = createAnswer(
+      asked,
+      async (now, ended): Promise<Reply<A>> => {
+        try {
+          return { answer: await ask(now, ended), problem: null };
+        } catch (reason) {
+          if (isAbort(reason)) throw reason;
+          return { answer: null, problem: reasonOf(reason) };
+        }
+      },
+      [attempt],
+    );
+    live(replies.run);
+    const latest = computed(() => {
+      const last = replies.latest.value;
+      return last?.question.record === number.value
+        ? { question: last.question, ...last.answer }
+        : null;
     });
-    return latest;
+    return { latest, current: replies.current };
   };
 
   const intervene = (
@@ -252,10 +249,12 @@ export function createChangedRun(
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
     return source.fetch("intervene", { changes, measured }, read, bytesOf, ended);
   };
-  const question = computed(() => ({ changes: state.changes.value, answer: state.answer.value }));
   const draws = computed(() => state.changes.value.length > 0 && state.run.value !== "before");
-  const latest = latestReply(
-    computed(() => (panelOpen.value || draws.value ? question.value : null)),
+  const { latest, current } = repliesTo(
+    computed(() => {
+      const asked = { changes: state.changes.value, answer: state.answer.value };
+      return panelOpen.value || draws.value ? asked : null;
+    }),
     ({ changes, answer }, ended) => intervene(changes, measuredOf(answer), ended),
   );
 
@@ -267,14 +266,11 @@ export function createChangedRun(
     const answered = now?.answer && described.value && same(now.question.changes, changes);
     return answered && draws.value ? { changes } : null;
   });
-  const weights = latestReply(weightsQuestion, async (changed, ended) => {
-    const { header } = await source.transport.request("changed", changed, ended);
+  const weights = repliesTo(weightsQuestion, async ({ changes }, ended) => {
+    const { header } = await source.transport.request("changed", { changes }, ended);
     return (header as ChangedHeader).stacks;
   });
-  const problem = computed(() => {
-    const [asked, reply] = [weightsQuestion.value, weights.value];
-    return asked && same(reply?.question, asked) ? (reply?.problem ?? null) : null;
-  });
+  const problem = computed(() => weights.current.value?.problem ?? null);
 
   /**
    * Stacks of the changed run. Until its weights arrive, these are the stacks of the previous
@@ -295,7 +291,7 @@ export function createChangedRun(
       }
       return same(carried.changes, changes) ? stacks : null;
     }
-    const arrived = weights.value;
+    const arrived = weights.latest.value;
     const failed = latest.value?.problem != null || problem.value !== null;
     if (!arrived?.answer || (failed && !same(arrived.question.changes, changes))) return null;
     for (const { stack, after, difference, predictions } of arrived.answer) {
@@ -333,7 +329,7 @@ export function createChangedRun(
     /** Latest reply of the kernel. Its changes and its measured answer may be earlier ones. */
     latest,
     /** Reply to the current changes and measured answer, or null until it arrives. */
-    current: computed(() => (same(latest.value?.question, question.value) ? latest.value : null)),
+    current,
     /**
      * Run that is drawn: the chosen one, or "before" until weights of a changed run are available.
      */

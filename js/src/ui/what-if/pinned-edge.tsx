@@ -3,12 +3,13 @@
  * effect of cutting the edge, and noise. An edge is a query and a key in one head.
  */
 
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useComputed, useSignalEffect } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 import type { EdgeHeader, EdgeRequest } from "../../client/protocol";
 import { withNumber } from "../../client/record-number";
 import { PinnedHeads } from "../head-grid/pinned-heads";
 import { capital, formatWeight, quantityOf, quotedAt, writtenAmong } from "../text/captions";
+import { createAnswer } from "../view/answer";
 import type { RecordContext } from "../view/define-view";
 import type { Selection } from "../view/record";
 import { same } from "../view/state";
@@ -26,27 +27,13 @@ function edgeAt(selection: Selection): EdgeRequest | null {
 }
 
 /**
- * Return the answer to a question, or null while it is unknown. Ask when the question or `again`
- * changes. Errors are ignored.
+ * Return the answer to the current question, or null while it is unknown. Errors are ignored. The
+ * arguments are those of `createAnswer`. The arguments of later renderings are ignored.
  */
-function useAnswer<Q, A>(
-  question: Q | null,
-  ask: (question: Q, ended: AbortSignal) => Promise<A>,
-  again?: unknown,
-): A | null {
-  const latest = useSignal<{ question: Q; answer: A } | null>(null);
-  useEffect(() => {
-    if (question === null) return;
-    const ended = new AbortController();
-    ask(question, ended.signal).then(
-      (answer) => {
-        if (!ended.signal.aborted) latest.value = { question, answer };
-      },
-      () => {},
-    );
-    return () => ended.abort();
-  }, [JSON.stringify(question), again]);
-  return latest.value && same(latest.value.question, question) ? latest.value.answer : null;
+function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | null {
+  const { run, current } = useMemo(() => createAnswer(...asked), []);
+  useSignalEffect(run);
+  return current.value;
 }
 
 /**
@@ -93,7 +80,7 @@ export function PinnedEdge({ context }: { context: RecordContext }) {
     <>
       {changed !== "" && <p class="av-muted av-changed-run">{changed}</p>}
       {hasControls && <PinnedHeads context={context} />}
-      {hasLine && <Line key={record.number.value} context={context} selection={selection} />}
+      {hasLine && <Line context={context} selection={selection} />}
     </>
   );
 }
@@ -103,29 +90,35 @@ const WEIGHT = { name: "weight", signed: false, maximum: 1 };
 function Line({ context, selection }: { context: RecordContext; selection: Selection }) {
   const { source, record, common } = context;
   const { changedRun } = record;
-  const edge = edgeAt(selection);
   const { live } = source.transport;
   const runs = common.runs_model.value;
   const outcome = changedRun.latest.value;
-  const weight = useAnswer(edge, async ({ layer, head, query, key, ...of }, ended) => {
-    const stack = withNumber(of.stack, record.number.peek());
+  // The number of the record is a part of the question, because the answer depends on the record.
+  const pinned = useComputed(() => {
+    const edge = record.selection.value && edgeAt(record.selection.value);
+    return edge && { edge, number: record.number.value };
+  });
+  const weight = useAnswer(pinned, async ({ edge, number }, ended) => {
+    const { layer, head, query, key } = edge;
+    const { stack: shown, keys } = record.selection.peek() as Selection;
+    const stack = withNumber(edge.stack, number);
     const { matrices, maximum } = await source.block(
       { stack, layer, heads: [head], rows: [query, query + 1], columns: [key, key + 1] },
       ended,
     );
-    const isShown = stack === selection.stack.name;
-    const quantity = isShown ? quantityOf({ ...selection.stack, maximum }) : WEIGHT;
+    const quantity = stack === shown.name ? quantityOf({ ...shown, maximum }) : WEIGHT;
     const value = matrices[0]?.[0] ?? Number.NaN;
-    return `${quantity.name} ${writtenAmong(selection.keys.text.length, quantity, value)}`;
+    return `${quantity.name} ${writtenAmong(keys.text.length, quantity, value)}`;
   });
   // The latest run of the model may have measured the effect of cutting this edge, so ask again
   // after each answer.
   const answered = useAnswer(
-    live && runs ? edge : null,
-    async (asked, ended) =>
-      (await source.transport.request("edge", asked, ended)).header as EdgeHeader,
-    outcome,
+    useComputed(() => (live && common.runs_model.value ? pinned.value : null)),
+    async ({ edge }, ended) =>
+      (await source.transport.request("edge", edge, ended)).header as EdgeHeader,
+    [changedRun.latest],
   );
+  const edge = pinned.value?.edge;
   if (selection.token === null || selection.key === null) return null;
   const from = quotedAt(selection.queries.text, selection.token);
   const to = quotedAt(selection.keys.text, selection.key);

@@ -67,8 +67,10 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const name = record.selection.value?.stack.name;
     return atlas.value?.stacks.find((candidate) => candidate.name === name) ?? null;
   });
-  const table = record.currentAnswer(stack, (stack, ended) => tableOf(source, stack, ended));
-  const texts = record.currentAnswer(stack, ({ name }, ended) => textsOf(source, name, ended));
+  const { current: table } = record.answer(stack, (stack, ended) => tableOf(source, stack, ended));
+  const { current: texts } = record.answer(stack, ({ name }, ended) =>
+    textsOf(source, name, ended),
+  );
 
   const head = computed<HeadIndex | null>(() => {
     const selection = record.selection.value;
@@ -79,12 +81,12 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const [currentStack, now] = [stack.value, head.value];
     return currentStack && now && { stack: currentStack, layer: now.layer };
   });
-  const offsets = record.currentAnswer(layer, ({ stack, layer }, ended) =>
+  const { current: offsets } = record.answer(layer, ({ stack, layer }, ended) =>
     offsetsOf(source, stack, layer, ended),
   );
   // `edgesOf` looks up tokens in the texts, so edges are requested after the texts have arrived.
   const edgesAsked = computed(() => texts.value && layer.value);
-  const edges = record.currentAnswer(edgesAsked, ({ stack, layer }, ended) =>
+  const { current: edges } = record.answer(edgesAsked, ({ stack, layer }, ended) =>
     edgesOf(source, stack, layer, texts.peek() as Texts, ended),
   );
 
@@ -101,7 +103,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const [name, now, of] = [stack.value?.name, head.value, system.value];
     return name !== undefined && now && of !== null ? { stack: name, ...now, system: of } : null;
   });
-  const classes = record.currentAnswer(classesAsked, (asked, ended) =>
+  const { current: classes } = record.answer(classesAsked, (asked, ended) =>
     classWeightsOf(source, asked, ended),
   );
 

@@ -120,7 +120,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       missing: missingQueries(now),
     };
   });
-  const answered = record.currentAnswer(question, async (asked, ended) => ({
+  const { current: answered } = record.answer(question, async (asked, ended) => ({
     moved: await loadMoved(source, asked, ended),
   }));
 

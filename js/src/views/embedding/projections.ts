@@ -7,7 +7,7 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { HeadPlot } from "../../client/protocol";
 import { countHeads, headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
-import type { Answer } from "../../ui/view/record";
+import type { Answer } from "../../ui/view/answer";
 import { follow, same } from "../../ui/view/state";
 import {
   type Corpus,
@@ -55,7 +55,7 @@ export function createOverview(
   // Do not load the overview while a head is enlarged, so that the plot of this head need not wait.
   const asked = computed(() => (state.enlarged.value ? null : settings.value));
   const progress = signal<[number, number] | null>(null);
-  const answered = record.answer(asked, async (question, ended): Promise<Overview | null> => {
+  const { latest } = record.answer(asked, async (question, ended): Promise<Overview | null> => {
     const [stack, count] = [record.selection.peek()?.stack, corpus.peek()?.count ?? 0];
     if (!stack || count === 0) return null;
     const all = countHeads(stack);
@@ -70,7 +70,7 @@ export function createOverview(
     return overview && { ...overview, heads };
   });
   const settled = computed(
-    () => answered.value !== null && same(answered.value.question, settings.value),
+    () => latest.value !== null && same(latest.value.question, settings.value),
   );
 
   const measured = signal<Answer<typeof settings.value, TrustMap> | null>(null);
@@ -99,7 +99,7 @@ export function createOverview(
 
   return {
     /** Plots of all heads of the stack. After a change of the settings, the previous plots stay. */
-    overview: answerOfStack(corpus, answered),
+    overview: answerOfStack(corpus, latest),
     /** Number of loaded heads and number of all heads, or null if nothing is loading. */
     overviewProgress: computed(() => (asked.value && !settled.value ? progress.value : null)),
     settled,
@@ -158,7 +158,7 @@ export function createProjection(
     const { head: only, ...rest } = plot.request;
     return { ...rest, heads: [only] };
   });
-  const figures = record.currentAnswer(measuring, (question, ended) =>
+  const { current: figures } = record.answer(measuring, (question, ended) =>
     trustOf(source, question, ended),
   );
 

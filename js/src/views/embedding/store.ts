@@ -23,7 +23,7 @@ export function createEmbeddingStore(context: Context) {
   const corpusAsked = computed(
     () => record.selection.value && { stack: record.selection.value.stack.name },
   );
-  const corpus = record.currentAnswer(corpusAsked, (asked, ended) =>
+  const { current: corpus } = record.answer(corpusAsked, (asked, ended) =>
     corpusOf(source, asked, ended),
   );
   let numbered: string | null = null;
@@ -69,7 +69,7 @@ export function createEmbeddingStore(context: Context) {
     const [stack, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
     return stack === undefined || !at || point === null ? null : { stack, ...at, point };
   });
-  const lines = record.currentAnswer(linesAsked, async (asked, ended) => {
+  const { current: lines } = record.answer(linesAsked, async (asked, ended) => {
     try {
       return await linesOf(source, asked, ended);
     } catch (reason) {
@@ -88,13 +88,11 @@ export function createEmbeddingStore(context: Context) {
       : null;
   });
   // Until the norms of another head are loaded, the colours show those of the previous head.
-  const norms = answerOfStack(
-    corpus,
-    record.answer(normsAsked, async (asked, ended) => ({
-      lengths: await normsOf(source, asked, ended),
-      head: headName(asked),
-    })),
-  );
+  const normed = record.answer(normsAsked, async (asked, ended) => ({
+    lengths: await normsOf(source, asked, ended),
+    head: headName(asked),
+  }));
+  const norms = answerOfStack(corpus, normed.latest);
 
   const matches = computed(
     () => corpus.value && findPoints(corpus.value, state.search.value, state.match_case.value),

@@ -11,7 +11,7 @@ import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign, same } from "../../ui/view/state";
+import { assign } from "../../ui/view/state";
 import { coverage, sentence, summaryOf } from "./captions";
 import { layOut } from "./layout";
 import {
@@ -59,7 +59,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const reply = record.answer(requestedPart, (_, signal) =>
     load(source, untracked(() => plan.value) as Plan, signal),
   );
-  const loaded = computed(() => reply.value?.answer ?? null);
+  const loaded = computed(() => reply.latest.value?.answer ?? null);
   // The pins have separate signals. If the plot depended on the requested plan, a change of the
   // layer would redraw the old lines before the new weights are loaded.
   const token = computed(() => plan.value?.token ?? null);
@@ -192,10 +192,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     summary: computed(() => (spoken.value ? summaryOf(spoken.value) : "")),
     /** Whether the drawn plot and its images belong to the current traits. */
     current: computed(
-      () =>
-        (context.image?.complete.value ?? true) &&
-        requestedPart.value !== null &&
-        same(reply.value?.question, requestedPart.value),
+      () => (context.image?.complete.value ?? true) && reply.current.value !== null,
     ),
     hovered,
     hoveredLine,

@@ -44,7 +44,7 @@ export function createStrongest(
       pair: pairOf(plan.value, state.pair.value),
     };
   });
-  const answer = record.currentAnswer(request, (current, ended) => {
+  const { current: answer } = record.answer(request, (current, ended) => {
     const numKeys = plan.peek()?.keys.text.length ?? 0;
     return requestStrongest(source, current, numKeys, ended);
   });

@@ -12,7 +12,6 @@ import { sceneOf } from "../../draw/marks";
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
-import { same } from "../../ui/view/state";
 import { summaryOf } from "./captions";
 import { type Hit, layOut } from "./layout";
 import { backMarks, type DrawnTable, frontMarks } from "./marks";
@@ -100,7 +99,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   // While a new reply is loading, the table of the last reply stays drawn and must have its own
   // captions.
   const table = computed(() => {
-    const [selected, last] = [record.selection.value, reply.value];
+    const [selected, last] = [record.selection.value, reply.latest.value];
     const stack = record.description.value?.stacks.find(
       ({ name }) => name === last?.question.stack,
     );
@@ -126,8 +125,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   /** Identifier of the picture, or null while the table of the current traits is loading. */
   const drawnId = computed(() => {
     const asked = question.value;
-    const loaded = asked && same(reply.value?.question ?? null, asked);
-    return loaded ? `neuron:${asked.stack}:${asked.layer}` : null;
+    return asked && reply.current.value ? `neuron:${asked.stack}:${asked.layer}` : null;
   });
   const summary = computed(() => (table.value ? summaryOf(table.value) : ""));
   return { table, drawn, scene, drawnId, summary, hovered, moved, everyDimension };

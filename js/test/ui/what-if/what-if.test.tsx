@@ -1,3 +1,4 @@
+import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 import type {
   BlockRequest,
@@ -189,6 +190,19 @@ it("cancels a request when the changes differ, and retries on demand", async () 
   kernel.failing = {};
   await press("Try again");
   await expectAnswer("Answer to 2 changes.");
+});
+
+it("asks again for another record, and drops the replies about the earlier one", async () => {
+  const kernel = new Kernel();
+  const record = signal(0);
+  const { context } = draw({ changes: [EDGE] }, Object.assign(kernel, { record }));
+  await expectAnswer("Answer to 1 changes.");
+  await until(() => expect(line()).toContain("Weight 0.25"));
+  kernel.held = (name) => ["intervene", "block"].includes(name);
+  record.value = 1;
+  await until(() => expect(line()).toContain("Weight …"));
+  expect(context.record.changedRun.latest.value).toBeNull();
+  expect(root.querySelector(".av-what-if-answer")?.textContent).toBe("The kernel runs the model …");
 });
 
 it("a page shows the stored numbers of a pinned edge", async () => {

@@ -6,7 +6,6 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { ColorScale } from "../../../ui/colors/color-scales";
 import type { HeadIndex } from "../../../ui/head-grid/grid";
-import { same } from "../../../ui/view/state";
 import { aggregateOf, type Corpus } from "../client/requests";
 import { answerOfStack } from "../projections";
 import { type Context, pictureOf } from "../state";
@@ -28,10 +27,8 @@ export function createMean(
     return { stack: points.stack, ...at, size: SIZE };
   });
   const answered = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
-  const latest = answerOfStack(corpus, answered);
-  const settled = computed(
-    () => answered.value !== null && same(answered.value.question, asked.value),
-  );
+  const latest = answerOfStack(corpus, answered.latest);
+  const settled = computed(() => answered.current.value !== null);
   return {
     /** Mean weights of the current head, or of the previous head until they are loaded. */
     latest,

@@ -1,0 +1,72 @@
+/**
+ * Answers to questions. A question is a value that determines a request to the kernel or the
+ * exported page. The reply to this request is the answer to the question.
+ */
+
+import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
+import { same } from "./state";
+
+/** Answer of the kernel or page, with the question that it belongs to. */
+export interface Answer<Q, A> {
+  question: Q;
+  answer: A;
+}
+
+/**
+ * Request the answer to a question whenever the question changes, and keep the latest answer.
+ *
+ * Nothing is requested while the question is null. When the question changes, the running request
+ * is aborted, and its answer or error is ignored.
+ *
+ * @param again signals whose changes repeat the request for the same question.
+ * @param settled called with the question when its answer has arrived, with the question and the
+ *   reason after an error, and with null when the question becomes null.
+ */
+export function createAnswer<Q, A>(
+  question: ReadonlySignal<Q | null>,
+  ask: (question: Q, ended: AbortSignal) => Promise<A>,
+  again: readonly ReadonlySignal<unknown>[] = [],
+  settled: (question: Q | null, reason?: unknown) => void = () => {},
+) {
+  const latest = signal<Answer<Q, A> | null>(null);
+  // Compare questions by their JSON text, so that a new question that equals the old one causes no
+  // request.
+  const text = computed(() => JSON.stringify(question.value));
+  return {
+    /**
+     * Send a request for the current question. The caller runs this as an effect, which runs again
+     * when the question or a signal of `again` changes.
+     */
+    run: (): (() => void) | undefined => {
+      for (const cause of [text, ...again]) cause.value;
+      const asked = question.peek();
+      if (asked === null) {
+        settled(null);
+        return undefined;
+      }
+      const controller = new AbortController();
+      const { signal: ended } = controller;
+      ask(asked, ended)
+        .then((answer) => {
+          if (ended.aborted) return;
+          batch(() => {
+            latest.value = { question: asked, answer };
+            settled(asked);
+          });
+        })
+        .catch((reason: unknown) => {
+          if (!ended.aborted) settled(asked, reason);
+        });
+      return () => controller.abort();
+    },
+    /** Latest answer, which stays until the next one arrives, or null before the first answer. */
+    latest: latest as ReadonlySignal<Answer<Q, A> | null>,
+    /** Answer to the current question, or null until it arrives. */
+    current: computed(() => {
+      const now = question.value;
+      return now !== null && same(latest.value?.question, now)
+        ? (latest.value?.answer ?? null)
+        : null;
+    }),
+  };
+}
