@@ -1,4 +1,4 @@
-/** Form fields: a select, a switch, and a slider between two buttons. */
+/** Form fields: a select, a switch, a slider between two buttons, and a close button. */
 
 import type { Signal } from "@preact/signals";
 
@@ -98,5 +98,15 @@ export function StepSlider(props: {
       />
       {button(props.on, "›", step, value >= max)}
     </>
+  );
+}
+
+/** Render a button with a cross. `label` names what it closes, and `title` is its tooltip. */
+export function CloseButton(props: { label: string; title?: string; onClick: () => void }) {
+  const { label, title = label, onClick } = props;
+  return (
+    <button type="button" class="av-plain" aria-label={label} title={title} onClick={onClick}>
+      ×
+    </button>
   );
 }

@@ -2,6 +2,7 @@
 
 import { Fragment } from "preact";
 import { rgbOf } from "../../ui/colors/palette";
+import { CloseButton } from "../../ui/controls/fields";
 import { formatSmall, headName, several } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
@@ -81,15 +82,7 @@ export function TextPane({ context, store }: AtlasProps) {
         <h4 class="av-pane-title">
           Text {text}, {headName(head)}
         </h4>
-        <button
-          type="button"
-          class="av-plain"
-          aria-label="Close the text"
-          title="Close the text"
-          onClick={store.closeText}
-        >
-          ×
-        </button>
+        <CloseButton label="Close the text" onClick={store.closeText} />
       </header>
       <p class="av-muted">
         {sides.some(({ tokens }) => tokens.length > 0)

@@ -5,7 +5,7 @@ import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { patchIn } from "../../draw/patches";
 import { rgbOf } from "../../ui/colors/palette";
-import { bound, Switch } from "../../ui/controls/fields";
+import { bound, CloseButton, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { capital, counted, formatSmall, quoted, several } from "../../ui/text/captions";
 import {
@@ -73,15 +73,7 @@ export function TextPane({ context, store }: EmbeddingProps) {
         {isOneText && (numTokens[text] ?? 0) > 0 && (
           <Switch label="choose keys" {...bound(byKey)} />
         )}
-        <button
-          type="button"
-          class="av-plain"
-          aria-label="Close the text"
-          title="Close the text"
-          onClick={() => store.choose(null)}
-        >
-          ×
-        </button>
+        <CloseButton label="Close the text" onClick={() => store.choose(null)} />
       </header>
       <ChosenWords context={context} store={store} corpus={corpus} />
       {isOneText ? (

@@ -6,7 +6,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
-import { bound, Choice, StepSlider, Switch } from "../../ui/controls/fields";
+import { bound, Choice, CloseButton, StepSlider, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { Panel } from "../../ui/controls/menu";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
@@ -313,15 +313,11 @@ export function StrongestList({ context, store }: Omit<ControlProps, "plan">) {
         {signed ? `Largest ${pluralOf(quantity)}` : "Strongest keys"} of{" "}
         {quoted(plan.queries.text[strongest.query] ?? "")} ({strongest.query}) in the whole text:
       </span>
-      <button
-        type="button"
-        class="av-plain"
-        aria-label="Close the strongest keys and unpin"
+      <CloseButton
+        label="Close the strongest keys and unpin"
         title="Close and unpin (Esc)"
         onClick={close}
-      >
-        ×
-      </button>
+      />
       {strongest.lists.map(({ keys, total }, series) => {
         const listed = keys
           .slice(0, strongest.lists.length > 1 ? KEYS_PER_LIST : undefined)

@@ -2,7 +2,7 @@
 
 import type { RefObject } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import { bound, Choice } from "../../ui/controls/fields";
+import { bound, Choice, CloseButton } from "../../ui/controls/fields";
 import { runKey, type Shortcut } from "../../ui/controls/keys";
 import { coverage } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
@@ -66,15 +66,7 @@ export function Detail(props: {
     >
       <header>
         <h3 class="av-pane-title">{name}</h3>
-        <button
-          type="button"
-          class="av-plain"
-          aria-label="Close the detail"
-          title="Close (Esc)"
-          onClick={onClose}
-        >
-          ✕
-        </button>
+        <CloseButton label="Close the detail" title="Close (Esc)" onClick={onClose} />
       </header>
       <WithImage context={detail.context} panel={detail.panel}>
         <HeatMapPlot context={detail.context} store={detail.matrix} choose="head" />
