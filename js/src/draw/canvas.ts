@@ -1,4 +1,7 @@
-/** Painting of marks on a 2D canvas. */
+/**
+ * Painting of marks on a 2D canvas. A cell is one pixel of an image mark's `pixels`, such as a
+ * weight of a heat map.
+ */
 
 import {
   type CurvesMark,

@@ -218,7 +218,8 @@ function paintInto(mark: DotsMark, raster: Omit<Raster, "pixels">) {
 }
 
 /**
- * Paint dots in an image of the mark's area, with `scale` image pixels per unit of its coordinates.
+ * Return pixels of the mark's area with its dots, with `scale` image pixels per unit of its
+ * coordinates.
  */
 export function dotPixels(mark: DotsMark, scale: number) {
   const { x: left, y: top, ...size } = mark.area;
@@ -272,8 +273,8 @@ export function dotPaths(mark: DotsMark): string {
 }
 
 /**
- * Return the path data of a dot. If `radius` is 0, this is a line of length 0. Its caps, which are
- * as wide as the dot, make it a disc or a square. Otherwise it is the outline of the dot.
+ * Return the path data of a dot. If `radius` is 0, the path is a line of length 0. Its caps, which
+ * are as wide as the dot, make it a disc or a square. Otherwise the path is the outline of the dot.
  */
 function dotPath(x: number, y: number, shape: number, radius: number): string {
   const start = `M${rounded(x)} ${rounded(y)}`;
@@ -290,7 +291,10 @@ function dotPath(x: number, y: number, shape: number, radius: number): string {
  */
 let buffer: HTMLCanvasElement | null = null;
 
-/** Paint dots aligned with the pixels of the screen, so that they are not blurred. */
+/**
+ * Paint dots as an image whose pixels are aligned with the pixels of the screen, so that the dots
+ * are not blurred.
+ */
 function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   const { a: scale, e: shiftX, f: shiftY } = context.getTransform();
   const { area } = mark;
@@ -302,7 +306,7 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   const [left, top] = [(x - shiftX) / scale, (y - shiftY) / scale];
   const pixels = paintInto(mark, { width, height, left, top, scale });
   buffer ??= document.createElement("canvas");
-  // Setting the size reallocates the canvas even if the size is the same.
+  // Set the size only if it changes, because setting it always reallocates the canvas.
   if (buffer.width !== width || buffer.height !== height) Object.assign(buffer, { width, height });
   buffer.getContext("2d")?.putImageData(new ImageData(pixels, width, height), 0, 0);
   context.save();

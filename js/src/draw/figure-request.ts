@@ -34,8 +34,8 @@ export class FigureError extends Error {
 }
 
 /**
- * Text size of a printed figure in layout pixels. `figureScale` converts layout pixels to CSS
- * pixels.
+ * Text size of a printed figure in layout pixels, in which `figure.ts` composes a figure.
+ * `figureScale` converts layout pixels to CSS pixels.
  */
 export const PRINT_FONT_SIZE = 10;
 /** Text size in CSS pixels (8 points) of a figure for which only a width is requested. */

@@ -89,8 +89,8 @@ export type Pixels = Pick<ImageMark, "pixels" | "columns" | "rows">;
 /** Maximum number of pixels along each side of the picture of a patch. */
 const MAX_PATCH_SIDE = 40;
 
-// Cached pixels by image and by the shown part or colouring of the image. A patch must always have
-// the same array of pixels, because `canvasOf` caches canvases by array.
+// Cache of crops and grey versions of images. A crop must always have the same array of pixels,
+// because `canvasOf` caches canvases by array.
 const cache = new WeakMap<RecordImage, Map<string, Pixels>>();
 
 function cached(image: RecordImage, key: string, make: () => Pixels): Pixels {

@@ -12,9 +12,10 @@ export type ColorScale = "linear" | "log";
 
 /**
  * Colour stops for weights, from a colour close to the background to the colour with the strongest
- * contrast, in equal steps of lightness (OKLab, Ottosson 2020). They follow "mako" of seaborn
- * (Waskom 2021). Readers with any type of colour vision can distinguish the blue-green hues. Only
- * the weight 0 has the background colour, so a masked pair does not look like a small weight.
+ * contrast, in equal steps of lightness (OKLab, Ottosson 2020). The colours follow "mako" of
+ * seaborn (Waskom 2021). Readers with any type of colour vision can distinguish these blue-green
+ * hues. Only the weight 0 has the background colour, so a masked pair does not look like a small
+ * weight.
  */
 const WEIGHT_STOPS: Record<ThemeName, readonly number[]> = {
   light: [
@@ -49,7 +50,7 @@ const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
   ],
 };
 
-/** Number of colours in a colour map. */
+/** Number of different colours on the scale for weights. */
 const COLORS = 256;
 
 /**
@@ -95,7 +96,10 @@ export type SignColors = Pick<Palette, "positive" | "negative">;
 /** One colour for weights, or one colour per sign for signed numbers. */
 export type Ink = string | SignColors;
 
-/** Return the opaque colour that stands for the sign of a number. */
+/**
+ * Return the opaque colour for a number: the only colour of `ink`, or its colour for the number's
+ * sign.
+ */
 export function inkColor(ink: Ink, value: number): string {
   if (typeof ink === "string") return ink;
   return value < 0 ? ink.negative : ink.positive;
@@ -186,7 +190,7 @@ export function niceMaximum(value: number): number {
 }
 
 /**
- * End of a scale: the largest possible weight ("whole"), about the largest visible weight
+ * End of a scale: the largest possible weight ("whole"), the largest visible weight, rounded up
  * ("largest"), or one of these two, depending on the visible weights ("auto").
  */
 export type Scaling = "auto" | "whole" | "largest";
@@ -209,8 +213,8 @@ const MIN_END_SHARE = 0.02;
  * With "auto", the end of a signed scale follows the largest visible number. The largest possible
  * weight is usually 1, but readers do not know the largest possible signed number.
  *
- * @param largest largest visible weight, or absolute value of a signed number.
- * @param maximum largest possible weight, or absolute value of a signed number.
+ * @param largest largest visible weight or, for signed numbers, largest visible absolute value.
+ * @param maximum largest possible weight or, for signed numbers, largest possible absolute value.
  */
 export function scaleEnd(
   largest: number,

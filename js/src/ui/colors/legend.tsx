@@ -1,4 +1,7 @@
-/** Legend of a colour scale: a ramp, the values at its ends and middle, and an optional switch. */
+/**
+ * Legend of a colour scale: a ramp, which is the gradient of the colours, the values at its ends
+ * and middle, and an optional switch.
+ */
 
 import type { Signal } from "@preact/signals";
 import type { LegendScale } from "../../draw/figure";
@@ -10,8 +13,7 @@ const STEPS = 64;
 /**
  * Return the switch that chooses where a weight scale ends.
  *
- * @param label text beside the switch, which describes the scale for the case that the switch is
- *   on.
+ * @param label text beside the switch. It describes the scale when the switch is on.
  * @param scale end of the current scale, and largest possible weight. With "auto", the switch is on
  *   if the scale ends below the largest possible weight.
  * @param quantity name of the shown numbers in the tooltip.

@@ -23,7 +23,7 @@ export interface Palette {
   muted: string;
   /** Colour of rules and borders. */
   rule: string;
-  /** Colour of lines that belong to no chosen head. */
+  /** Colour of data that belong to no chosen head, such as a mean over heads. */
   neutral: string;
   background: string;
   /** Background of the element under the pointer or with the keyboard focus. */
@@ -82,7 +82,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
 };
 
 const THEMES = ["light", "dark"] as const;
-/** Names of the colours that style sheets use. */
+/** Colours that style sheets use as variables, such as `--av-muted`. */
 const CSS_COLORS = ["muted", "rule", "neutral", "raised", "danger", "focus"] as const;
 
 /** Style sheet that defines the colours of both themes as variables for the other style sheets. */

@@ -2,7 +2,7 @@
 
 import type { Signal } from "@preact/signals";
 
-/** Return the properties that connect a field to a signal. */
+/** Return the properties `value` and `onChange` of a field that shows and sets a signal. */
 export function bound<T>(field: Signal<T>) {
   const onChange = (value: T): void => {
     field.value = value;

@@ -79,7 +79,8 @@ export function chooseHead({ common }: RecordContext, head: number, single: bool
 export function HeadTools({ context, chosen }: { context: RecordContext; chosen: number[] }) {
   const { heads } = context.record.order.value;
   const hasAll = heads.every((head) => chosen.includes(head));
-  // A disabled button would lose the focus of the reader who has just pressed it.
+  // Useless buttons are not disabled, because a disabled button would lose the focus of the reader
+  // who has just pressed it.
   const button = (label: string, useless: boolean, choice: number[]) => (
     <button
       type="button"

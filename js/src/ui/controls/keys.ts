@@ -27,7 +27,7 @@ export function runKey(event: KeyboardEvent, actions: KeyActions): boolean {
   if (event.metaKey || event.ctrlKey || event.altKey) return false;
   const action = actions[event.key];
   if (!action || action(event) === false) return false;
-  // Without this, the notebook would handle the same key, too, for example select another cell.
+  // Otherwise the notebook would handle the same key, too, for example to select another cell.
   event.preventDefault();
   event.stopPropagation();
   return true;

@@ -131,7 +131,7 @@ export function tokenEffectsOf(
   state: Pick<ScoreState, "token_scores" | "token_score_notes" | "token_score">,
 ) {
   const [stackKey, scores] = [baseName(stack), state.token_scores];
-  /** Names of all scores of the stack. */
+  /** Names of all scores of the stack's keys. */
   const names = Object.keys(scores).filter((name) => scores[name]?.[stackKey]);
   const name = names.find((candidate) => candidate === state.token_score) ?? names[0] ?? "";
   const values = scores[name]?.[stackKey];

@@ -33,8 +33,9 @@ export function roundedUp(error: number): number {
 }
 
 /**
- * Return the number of decimals that a weight with this error is rounded to. Below an error of
- * 0.001, these end two digits after the first significant digit of the error.
+ * Return the number of decimals to which a weight with this error is rounded. Below an error of
+ * 0.001, this is the decimal of the error's first significant digit plus 2, but at most 15.
+ * Otherwise it is 4.
  */
 function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;

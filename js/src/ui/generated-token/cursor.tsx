@@ -1,6 +1,6 @@
 /**
  * Control for the answer, which is the text that a model produced: a slider that chooses a token of
- * the answer, and the candidates, which are the most likely tokens at its position.
+ * the answer, and the candidates, which are the most likely tokens in place of this token.
  */
 
 import { useEffect } from "preact/hooks";

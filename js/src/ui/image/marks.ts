@@ -53,7 +53,7 @@ function heatOpacity(size: number): number {
   return HEAT_OPACITY * size;
 }
 
-/** Return RGBA pixels of weights. */
+/** Return one RGBA pixel per value. `end` is the absolute value that has the strongest colour. */
 export function heatPixels(
   values: Float32Array,
   end: number,

@@ -14,7 +14,10 @@ import type { RecordStore, Selection } from "../view/record";
 /** Images of the record, by the index `image` of a patch grid. An image is null until it is loaded. */
 export type Images = readonly (RecordImage | null)[];
 
-/** Smallest width of the view, in pixels, at which the panel is beside the plot. */
+/**
+ * From this width of the view on, in pixels, the panel is beside the plot. In a narrower view, it
+ * is below the plot.
+ */
 const MIN_WIDTH_WITH_PANEL_BESIDE = 760;
 export const PANEL_GAP = 28;
 const SHARE = 0.34;

@@ -82,8 +82,8 @@ export function createImagePanel<S extends RecordState>(
     return Math.max(0, grids.value.findIndex(holds));
   });
   /**
-   * The selection, the shown patch grid among its keys, and the patch grid among its queries that
-   * has the same image, rows and columns. The last one is null if the queries have no such grid.
+   * The selection, the shown patch grid among its keys, and `queryGrid`: the patch grid among its
+   * queries that has the same image, rows and columns, or null if the queries have no such grid.
    */
   const shown = computed(() => {
     const [now, grid] = [selection.value, grids.value[shownGrid.value]];

@@ -21,8 +21,8 @@ export const AXIS_HEIGHT = 16;
 /** Minimum length of an axis in pixels that leaves room for "0" beside the number at its end. */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
 /**
- * Minimum length in pixels of each half of an axis from 0 to both sides. On a shorter axis, the
- * centred numbers at its ends would touch.
+ * Minimum length in pixels of each half of an axis with negative and positive numbers. On a shorter
+ * axis, the numbers that are centred at its two ends would touch.
  */
 const MIN_LENGTH_CENTRED = 17;
 /** Size of the number at the end of a bar. */

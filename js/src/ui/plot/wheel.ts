@@ -4,7 +4,7 @@ import type { RefObject } from "preact";
 import { useEffect } from "preact/hooks";
 
 /**
- * Call `zoom` for each wheel event over an element with Ctrl or Meta. Browsers also report a pinch
+ * Call `zoom` for each wheel event with Ctrl or Meta over an element. Browsers also report a pinch
  * on a touchpad as such an event. The first argument of `zoom` is the movement in pixels, which is
  * negative if the wheel zooms in.
  *

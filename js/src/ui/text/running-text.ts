@@ -15,6 +15,7 @@ export interface RunningToken {
   name: string;
   /** Whether a space is shown before the token. */
   gap: boolean;
+  /** Whether a line ends after the token. */
   ends: boolean;
   /** Number of omitted tokens between the previous token and this one. */
   missing: number;

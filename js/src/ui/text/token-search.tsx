@@ -73,7 +73,7 @@ export function findTokens(
 /**
  * Return the position of a match in `indices`: the first match at or after the token `from` or, if
  * `by` is negative, the last match at or before it. If no match is in this direction, return the
- * one at the other end. Return -1 without matches.
+ * match at the other end of `indices`. Return -1 without matches.
  */
 export function nextMatch(indices: readonly number[], from: number, by: number): number {
   const after = indices.findIndex((index) => (by > 0 ? index >= from : index > from));
@@ -87,7 +87,7 @@ export function SearchField(props: {
   title: string;
   value: string;
   onInput: (text: string) => void;
-  /** Called when the reader presses Enter, with a negative number if Shift is pressed, too. */
+  /** Called when the reader presses Enter, with 1, or with −1 if Shift is pressed, too. */
   onEnter?: (by: number) => void;
   /** Called when the reader presses Esc. */
   onClear: () => void;
