@@ -1,9 +1,10 @@
 """A corpus: records of many texts of one model, for the joint embedding of queries and keys.
 
-The joint embedding is a plot of query and key vectors. Its points are the queries and keys of a
-sample of tokens (`attnviz.corpus.points`). A record has the attention in one text. A stack is the
-attention of one kind, such as "self" or "cross", in all layers. All heads of a stack have the same
-points. A corpus copies the vectors of a layer only when they are requested.
+The joint embedding is a plot that shows query and key vectors together. Its points are the queries
+and keys of a sample of tokens (`attnviz.corpus.points`). A record has the attention in one text. A
+stack is the attention of one kind, such as "self" or "cross", in all layers. All heads of a stack
+have the same points. To save memory, a corpus copies the vectors of a layer only when they are
+requested.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ class LayerVectors:
 class Caveat:
     """Reason why the vectors on a plot do not determine the attention weights exactly.
 
-    `words` is a sentence for readers of the plot. A caveat of the kind ``"moving"`` applies only to
-    a plot that adds the same vector to all keys, which moves the keys near the queries. A caveat of
-    the kind ``"bias"`` applies to every plot.
+    `words` is a sentence for readers of the plot. Some plots add the same vector to all keys, which
+    moves the keys near the queries. A caveat of the kind ``"moving"`` applies only to these plots.
+    A caveat of the kind ``"bias"`` applies to every plot.
     """
 
     kind: Literal["moving", "bias"]
@@ -69,15 +70,16 @@ class Caveat:
 
 
 def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
-    """Return the reasons why the joint embedding of a layer does not determine its attention.
+    """Return the reasons why a plot of the vectors of a layer does not determine its weights.
 
-    The list is empty if the layer has no soft cap, no sinks and no position bias.
+    The reasons are a soft cap, sinks and a position bias. The list is empty if the layer has none
+    of them.
 
     To move the keys near the queries, some plots add the same vector t to all keys. All logits of a
     query q then change by the same number, ``q . t``, which does not change their softmax. With a
-    soft cap, the logits change unequally. With a sink, the logits of the keys change, but that of
-    the sink does not. In both cases the weights change. A position bias changes the weights, but
-    not the distances between points.
+    soft cap, the logits change unequally. With a sink, the logits of the keys change, but the logit
+    of the sink does not. In both cases, the moved points belong to other weights than those of the
+    model. A position bias changes the weights, but not the distances between points.
     """
     caveats = []
     if attention.softcap is not None:
@@ -102,7 +104,7 @@ def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
 
 
 class Corpus:
-    """Several records of one model, whose queries and keys are the points of a joint embedding.
+    """Records of one model, whose queries and keys are the points of a joint embedding.
 
     Parameters
     ----------
@@ -110,21 +112,21 @@ class Corpus:
         One record for each text or image, with queries and keys.
     max_points : int, default 10,000
         Maximum number of points of a stack. Points are queries and keys. Texts are visited in
-        random order. All queries and keys of a text become points if they still fit. Otherwise
-        none of them do. If the first text alone has too many, a random sample of its tokens is
-        used.
+        random order. All queries and keys of a text become points, unless the total would exceed
+        the maximum. In that case the text is skipped. If the first visited text alone exceeds the
+        maximum, the points are a random sample of its tokens.
     seed : int, default 0
         Seed of the random order.
     columns : mapping of str to values, optional
-        Values by which points can be coloured. For each column name pass one entry for each text:
-        one value, or a sequence with a value for each token. Strings are shown as categories, and
-        numbers on a colour scale. None and NaN mean unknown values.
+        Values by which points can be coloured. The keys are the names of the columns. Each column
+        has one entry for each text: one value, or a sequence with a value for each token. Strings
+        are shown as categories, and numbers on a colour scale. None and NaN mean unknown values.
     total_texts : int, optional
         Number of texts from which the records were chosen. By default the number of records.
     text_indices : sequence of int, optional
         Index of each record's text among all `total_texts` texts. By default ``0``, ``1``, ...
     num_skipped : int, default 0
-        Number of texts that could not be read because they are empty or too long for the model.
+        Number of texts that were left out because they are empty or too long for the model.
 
     Attributes
     ----------
@@ -133,11 +135,11 @@ class Corpus:
     model : str
         Name of the model.
     notes : list of str
-        Sentences for readers of the plots: the notes of the records, and notes on stacks and texts
-        that are left out.
+        Sentences for readers of the plots: the notes of the records, and notes on stacks that are
+        left out. `extract_corpus` adds notes on texts that are left out.
     names : tuple of str
-        Title of each text. It is "image 3" for an image with the index 3. For a text, it has the
-        first words, or is "text 3" if the text has no words.
+        Title of each text or image. The title of a text is its first words. The title of an image
+        with the index 3 is "image 3", and that of a text without words is "text 3".
     stack_names : tuple of str
         Names of the stacks that have queries and keys in all records.
     seed : int
@@ -147,7 +149,7 @@ class Corpus:
     text_indices : tuple of int
         Index of each record's text among all `total_texts` texts.
     num_skipped : int
-        Number of texts that could not be read.
+        Number of texts that were left out because they are empty or too long for the model.
 
     Raises
     ------
@@ -209,7 +211,7 @@ class Corpus:
         self._points: dict[str, Points] = {}
 
     def stack(self, name: str | None = None) -> AttentionStack:
-        """Return a stack of the first record. All records have the same layers and heads in it.
+        """Return a stack of the first record. It has the same layers and heads in all records.
 
         Parameters
         ----------
@@ -234,8 +236,8 @@ class Corpus:
         ----------
         layers : int or iterable of int
             Layers to keep, by their numbers in the model. A negative number counts from the last
-            layer of each stack. A stack keeps those layers that it has. A stack that has none of
-            them is left out.
+            layer of each stack. Each stack keeps those of the layers that it has. A stack that has
+            none of them is left out.
 
         Returns
         -------
@@ -251,8 +253,8 @@ class Corpus:
         """
         corpus = copy.copy(self)
         corpus.records = tuple(record.only(layers) for record in self.records)
-        # The records can also have stacks that are not in `self.stack_names`. Do not add their
-        # names, because these stacks may have no queries and keys.
+        # Use only names in `self.stack_names`, because other stacks of the records may have no
+        # queries and keys.
         corpus.stack_names = tuple(
             name for name in self.stack_names if name in corpus.records[0].stacks
         )
@@ -373,7 +375,7 @@ class Corpus:
         return cast("QueryKeyAttention", attention.vectors)
 
     def caveats(self, stack: str | None, layer: int) -> list[str]:
-        """Return sentences that explain why the joint embedding of a layer is not exact.
+        """Return the reasons why the joint embedding of a layer does not determine its weights.
 
         Parameters
         ----------
@@ -385,7 +387,8 @@ class Corpus:
         Returns
         -------
         list of str
-            One sentence for each reason. Empty if the embedding determines the weights.
+            One sentence for each reason: a soft cap, sinks, or a position bias. Empty if the layer
+            has none of them.
 
         Raises
         ------
@@ -451,8 +454,8 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `points.total_points` has the queries and keys of `records` only. Those of the other texts
-        # of `total_texts` are not known, because these texts were not read.
+        # `points.total_points` counts only the queries and keys of `records`. Texts without a
+        # record were not read, so their numbers of tokens are not known.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
@@ -463,11 +466,11 @@ class Corpus:
 def _copy(vectors: torch.Tensor, heads: list[int], positions: NDArray[np.int32]) -> torch.Tensor:
     """Return the vectors of some heads at some positions on the CPU, as float32.
 
-    `positions` must be sorted and distinct. If all vectors are selected, and are already float32 on
-    the CPU, they are not copied.
+    `vectors` is (heads, tokens, head_dim), and `positions` has sorted and distinct indices of
+    tokens. If all vectors are selected, and are already float32 on the CPU, they are not copied.
     """
     selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
-    # Indexing with a list copies the vectors, so do not index if `heads` has all heads.
+    # Indexing with a list copies the vectors, so do not index if `heads` has all heads in order.
     if heads != list(range(len(selected))):
         selected = selected[heads]
     return selected.detach().float().cpu()
@@ -478,10 +481,10 @@ _TITLE_LENGTH = 40
 
 
 def _title(record: AttentionRecord, number: int) -> str:
-    """Return a title for a record. `number` is the index of its text or image.
+    """Return a title for a record. `number` is the index of its text or image in the corpus.
 
-    The title is "image 3" for an image with the number 3. For a text, it has the first words, or is
-    "text 3" if the text has no words.
+    The title of a text is its first words. The title of an image with the number 3 is "image 3",
+    and that of a text without words is "text 3".
     """
     tokens = record.stack().query_tokens
     if tokens.grids:
@@ -495,7 +498,8 @@ def _first_words(tokens: Tokens) -> str:
         for token, special in zip(tokens.text[:_TITLE_LENGTH], tokens.special, strict=False)
         if not special
     ]
-    # If the tokens contain their spaces (as "·"), join them without additional spaces.
+    # In some tokenizers, the text of a token includes the space before it, here shown as "·". Join
+    # such tokens without additional spaces.
     between = "" if any("·" in token for token in shown) else " "
     text = between.join(shown).replace(" ##", "").replace("·", " ").replace("⏎", " ").strip()
     if len(text) > _TITLE_LENGTH or len(tokens) > _TITLE_LENGTH:

@@ -1,8 +1,8 @@
 """Function `extract_corpus`, which reads a random sample of many texts with a model.
 
-The result is a `Corpus`, whose queries and keys are the points of a plot. Texts are read in random
-order until the records have enough points. A record has the attention in one text. A stack is the
-attention of one kind, such as "self" or "cross", in all layers.
+A record has the attention in one text. The result is a `Corpus` of records, whose queries and keys
+are the points of a plot. Texts are read in random order until the records have enough points. A
+stack is the attention of one kind, such as "self" or "cross", in all layers.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def extract_corpus(
 ) -> Corpus:
     """Extract the attention of a model in a random sample of many texts.
 
-    Texts are read in random order, several in one forward pass. Reading stops when the texts have
-    about `max_points` queries and keys. For example, only a few hundred of a million texts are
-    read.
+    Texts are read in random order, several in one forward pass. Reading stops when the texts that
+    were read have about `max_points` queries and keys. Therefore only a few hundred of a million
+    texts are read, for example.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ def extract_corpus(
         Column of a dataset or table, or key of a dict, that contains the text or image.
     max_points : int, default 10,000
         Maximum number of points, which are the queries and keys of the first stack. If the first
-        text alone has more, a random sample of its tokens is used.
+        text that is read has more points, only this text is used, and its points are a random
+        sample of its tokens.
     seed : int, default 0
         Seed of the random order. Calls with equal arguments choose the same points.
     columns : mapping of str to sequence, or iterable of str, optional
@@ -70,17 +71,18 @@ def extract_corpus(
         Maximum number of texts in one forward pass. "auto" chooses a number that is fast and fits
         into memory. Texts of similar length are read together, and padding is removed. In some
         batches, the weights of a text are compared with those of the text alone. They may differ by
-        at most 1e-4 (2e-2 in half precision). If they differ more in the first comparison, all
-        further texts are read one by one. If they differ more in a later comparison, ValueError is
-        raised. Images, sounds and generated texts are always read one by one.
+        at most 1e-4 (2e-2 in half precision). If they differ more in the first comparison, this
+        batch and all further texts are read one by one. If they differ more in a later comparison,
+        ValueError is raised. Images, sounds and generated texts are always read one by one.
     check : callable, optional
         Function that is called once, with a corpus of only the first text that could be read. An
         error that it raises ends the reading, before the model reads the other texts.
     progress : bool
-        Whether to show a progress bar, which counts points.
+        Whether to show a progress bar, which counts queries and keys.
     **options
         Further options of `attnviz.extract`: `tokenizer`, `processor`, `name`, `layers`, `dtype`,
-        `device`, `generate` and `truncation`. With ``truncation=True``, no text is too long.
+        `device`, `generate` and `truncation`. With ``truncation=True``, long texts are cut, so that
+        no text is left out because it is too long.
 
     Returns
     -------
@@ -126,8 +128,8 @@ def extract_corpus(
         target=target,
         batch_size=batch_size,
         ahead=reading.look_ahead,
-        # Texts of a batch have points only when their records are yielded. Until then, the progress
-        # bar counts one query and one key for each token of the batch.
+        # The number of points of a text is known only when its record is yielded. Until then, count
+        # one query and one key for each token of the batch.
         done=lambda count: advance(bar.n + 2 * count),
         **options,
     )
@@ -139,8 +141,8 @@ def extract_corpus(
                 continue
             text_columns.check(text.index, text.record)
             if not reading.records:
-                # Make a corpus of the first record now. If the record has no queries and keys,
-                # `Corpus` raises an error, which would otherwise follow after hours of reading.
+                # Make a corpus of the first record alone. If the record has no queries and keys,
+                # `Corpus` raises an error now, and not after hours of reading.
                 first = Corpus([text.record])
                 reading.stack = first.stack_names[0]
                 if check is not None:
@@ -172,23 +174,24 @@ def extract_corpus(
 
 @dataclass
 class _Reading:
-    """Records that were read so far, and counts of texts that were left out.
+    """Records of a call of `extract_corpus` so far, and counts of texts that were left out.
 
     Attributes
     ----------
     chosen : ChosenTexts
-        Count of the points of `records` in the stack `stack`.
+        Count of the points of `records`: their queries and keys in the stack `stack`.
     expected : ChosenTexts or None
-        Count of the same points and of the estimated points of texts that are about to be read.
-        None if `look_ahead` was not called since the last record.
+        Count of the points of `records` and of the estimated points of texts that are about to be
+        read. None if `look_ahead` was not called since the last record.
     records : dict of int to AttentionRecord
         Record of each chosen text, by the index of the text.
     skipped : Counter of str
         Numbers of texts that were left out, by reason (`ReadText.skip_reason`).
     advice : str
-        Sentence for the error message if all texts are left out.
+        Last sentence of the error message if all texts are left out.
     stack : str
-        Name of the stack whose queries and keys are counted.
+        Name of the stack whose queries and keys are counted: the first stack of the first record.
+        "" before the first record.
     """
 
     chosen: ChosenTexts
@@ -199,9 +202,10 @@ class _Reading:
     stack: str = ""
 
     def look_ahead(self, num_tokens: int) -> bool:
-        """Count a text that is about to be read. Return whether further texts should be read.
+        """Count a text that is about to be read. Return whether to read a further text with it.
 
-        Each token is expected to give a query and a key.
+        `num_tokens` is the number of input tokens of the text. Each token is expected to give a
+        query and a key.
         """
         if self.expected is None:
             self.expected = replace(self.chosen)
@@ -209,7 +213,11 @@ class _Reading:
         return not self.expected.enough
 
     def take(self, index: int, record: AttentionRecord) -> None:
-        """Keep the record of a text if it is the first, or if its points still fit."""
+        """Keep the record of a text if it is the first, or if its points still fit.
+
+        Points fit if `records` then have at most `max_points` points. `index` is the index of the
+        text.
+        """
         self.expected = None
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)

@@ -1,7 +1,8 @@
 """Work on Ray, a framework that runs Python in processes on one or several machines.
 
 These processes are called actors. Each actor prepares the work once, for example loads a model, and
-then processes batches of texts. The module `ray` is imported only when it is needed.
+then processes batches of texts. The module `ray` is imported only when it is needed, because it is
+an optional dependency.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import nn
 
 from attnviz.utils.arguments import short_repr, whole_number
 
-# Maximum number of times that a batch is processed again because its actor has crashed.
+# Maximum number of times that a batch is processed again after its actor has crashed.
 _MAX_TRIES_AGAIN = 3
 
 _Result = TypeVar("_Result")
@@ -29,15 +30,15 @@ _Result = TypeVar("_Result")
 class RayEngine:
     """Settings for reading texts on Ray: the argument ``engine=`` of `head_statistics`.
 
-    ``engine="ray"`` means ``engine=RayEngine()``. If Ray is already running (``ray.init``), it is
-    used. If not, Ray is started on the cluster in the environment variable ``RAY_ADDRESS`` or on
-    this machine, and stopped at the end.
+    ``engine="ray"`` means ``engine=RayEngine()``. If ``ray.init`` was called before, this Ray is
+    used. If not, `head_statistics` calls ``ray.init``, which connects to the cluster in the
+    environment variable ``RAY_ADDRESS`` or starts Ray on this machine, and disconnects at the end.
 
     Parameters
     ----------
     num_actors : int, default 2
-        Maximum number of processes that load the model. If the cluster has not enough CPUs or GPUs
-        for all of them, fewer start.
+        Maximum number of processes (actors) that load the model. If the cluster has too few CPUs or
+        GPUs for all of them, fewer actors start.
     num_cpus : float, default 1
         Number of CPU cores of each actor. Torch uses this number of threads, rounded down, but at
         least one.
@@ -45,8 +46,8 @@ class RayEngine:
         Number of GPUs of each actor. A fraction such as 0.5 shares a GPU between actors. If the
         number is above 0, the model is moved to the GPU.
     texts_per_batch : int, default 64
-        Number of texts that an actor receives at a time. If an actor crashes, it is started again
-        and reads these texts again.
+        Number of texts that an actor receives at a time. If an actor crashes, it is started again,
+        and these texts are read again, at most three times.
 
     Raises
     ------
@@ -78,9 +79,9 @@ class RayEngine:
 
 
 def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
-    """Convert the argument `engine` to a `RayEngine`, or to None to use this process.
+    """Convert the argument `engine` to a `RayEngine`, or to None if this process does the work.
 
-    If `engine` is None and `texts` is a Ray dataset, return ``RayEngine()``.
+    If `engine` is "ray", or if it is None and `texts` is a Ray dataset, return ``RayEngine()``.
     """
     if engine is None:
         return RayEngine() if is_dataset(texts) else None
@@ -92,7 +93,7 @@ def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
 
 
 def is_dataset(texts: Any) -> bool:
-    """Whether `texts` is a Ray dataset. This function does not import Ray."""
+    """Whether `texts` is a Ray dataset. The check does not import Ray."""
     return type(texts).__module__.startswith("ray.data") and hasattr(texts, "map_batches")
 
 
@@ -121,9 +122,8 @@ def to_table(dataset: Any) -> Any:
     with running_ray():
         data: Any = importlib.import_module("ray.data")
         context = data.DataContext.get_current()
-        # Set `preserve_order` in the options of this dataset. If it were set in the global options,
-        # this would have no effect, because the dataset copied the global options when it was
-        # created.
+        # Set `preserve_order` in the options of this dataset. Setting it in the global options
+        # would have no effect, because the dataset copied them when it was created.
         options = dataset.context.execution_options
         before = context.enable_progress_bars, options.preserve_order
         try:
@@ -136,7 +136,9 @@ def to_table(dataset: Any) -> Any:
 def actor_results(
     engine: RayEngine, items: list[int], make: Callable[[], Callable[[list[int]], _Result]]
 ) -> Iterator[_Result]:
-    """Process batches of items in actors. Yield each result as soon as it is ready, in any order.
+    """Process batches of items in actors. Yield each result as soon as it is ready.
+
+    The results can have another order than the batches.
 
     Parameters
     ----------
@@ -145,8 +147,9 @@ def actor_results(
     items : list of int
         Indices of texts, or other whole numbers.
     make : callable
-        Function that is called once in each actor. It returns the function that the actor calls
-        with each batch of items. `make` is sent to the actors through Ray's object store.
+        Function that is called once in each actor, for example to load a model. It returns the
+        function that the actor calls with each of its batches. `make` is sent to the actors through
+        Ray's object store.
 
     Yields
     ------
@@ -156,7 +159,8 @@ def actor_results(
     Raises
     ------
     Exception
-        Error that occurred in an actor. Ray derives its class from the class of the original error.
+        Any error that occurs in an actor. Ray raises it as a subclass of the class of the original
+        error.
     """
     size = engine.texts_per_batch
     batches = [items[start : start + size] for start in range(0, len(items), size)]
@@ -203,8 +207,8 @@ class _Actor:
     """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
 
     `reference` is a list with one item: a reference to the argument `make` of `actor_results` in
-    Ray's object store. Ray loads `make` before `__init__` if it gets the reference itself, but not
-    if the reference is in a list. Therefore `run` can load `make`.
+    Ray's object store. If the reference itself were the argument, Ray would load `make` before it
+    calls `__init__`. Ray does not load references in a list, so `run` loads `make`.
     """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:
@@ -214,8 +218,8 @@ class _Actor:
         self._process: Callable[[list[int]], Any] | None = None
 
     def run(self, batch: list[int]) -> Any:
-        # Load and call `make` here and not in `__init__`, because an error in `__init__` would not
-        # reach the process that waits for the results.
+        # Load and call `make` in the first call of `run` and not in `__init__`, because an error in
+        # `__init__` would not reach the process that waits for the results.
         if self._process is None:
             make = importlib.import_module("ray").get(self._reference[0])
             self._process = make()

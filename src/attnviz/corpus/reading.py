@@ -1,15 +1,16 @@
 """Reading of many texts with a model, which gives one record (the attention) for each text.
 
-Several texts are read in one forward pass, as a batch. A window is a group of successive texts: its
-texts are first encoded, then divided into batches, then read. Then the next window is encoded.
-The texts of a window are sorted by length, so that a batch needs little padding. Padding follows
-the tokens of a text and is removed from its record.
+Several texts are read in one forward pass, as a batch. A window is a group of successive texts. Its
+texts are encoded (tokenized), divided into batches and read, before the next window is encoded. A
+batch has texts of similar length from the whole window, so that it needs little padding. Padding
+follows the tokens of a text and is removed from its record.
 
 In some models the texts of a batch influence each other. To detect this, some batches are checked:
 the text with the most padding is also read alone, and its weights are compared with those in the
 batch. If they differ in the first check, all texts of this batch and all later texts are read one
 by one. If they differ in a later check, an error is raised, because records of earlier batches may
-be wrong. Batches with and without padding are checked independently.
+be wrong. Batches with and without padding are counted separately: for each of the two kinds, there
+is a first check.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ from attnviz.utils.arguments import whole_number
 
 BatchSize = int | Literal["auto"]
 
-# Names of arguments that apply to all texts. If an error message begins with one of these names,
-# the index of a text is not added to the message. The exception is `target`: if it is not None, it
-# has one entry for each text, so the index is added.
+# Names of arguments of `read_records` that apply to all texts. If an error message begins with one
+# of these names, the index of a text is not added to the message. The exception is `target`: if it
+# is not None, it has one entry for each text, so the index is added.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
 # Maximum number of tokens of a batch, including padding, if batch_size is "auto". The first number
 # is for a CPU, where larger batches are not faster, because they exceed the processor's caches. The
@@ -69,11 +70,11 @@ _MAX_SHARE_OF_MEMORY = 0.25
 # Maximum allowed absolute difference between the weights of a text that is read in a batch and
 # those of the same text that is read alone.
 _TOLERANCE = 1e-4
-# Maximum allowed absolute difference between these weights if the model or the records have half
-# precision (float16 or bfloat16).
+# Maximum allowed absolute difference, instead of `_TOLERANCE`, if the model or the records have
+# half precision (float16 or bfloat16).
 _TOLERANCE_HALF = 2e-2
-# Maximum number of queries of each head whose weights are compared in a check of a batch. They are
-# the last queries of the text.
+# Maximum number of queries of each head whose weights are compared in a check of a batch: the last
+# queries of the text.
 _NUM_COMPARED_QUERIES = 16
 
 
@@ -88,8 +89,8 @@ class ReadText:
     record : AttentionRecord or None
         Record of the text, or None if the text was left out.
     skip_reason : {"", "empty", "too long"}
-        Reason why the text was left out: it is empty, or it has more tokens than the model has
-        positions. The string is "" if the text has a record.
+        Reason why the text was left out: it is empty, or too long for the model. The string is ""
+        if the text has a record.
     reason : str
         Error message for a text that is too long, otherwise "".
     """
@@ -115,7 +116,7 @@ def read_records(
 ) -> Iterator[ReadText]:
     """Read texts with a model, several in one forward pass, and yield the record of each text.
 
-    The first text that is neither empty nor too long is read before other texts are encoded.
+    The first text that is neither empty nor too long is read before later texts are encoded.
     Therefore a wrong argument raises an error after one text, and not after a whole window.
 
     Parameters
@@ -136,12 +137,14 @@ def read_records(
         the records of a batch are yielded directly after its forward pass.
     ahead : callable, optional
         Function that is called after a text was added to a window, with the text's number of input
-        tokens. It returns whether to add further texts to the window. It is not called for a text
-        that is empty or too long, or if the window ends after this text anyway. When it is called,
-        all texts of earlier windows have been yielded.
+        tokens. It returns whether to add a further text to this window. If not, the window is read
+        before further texts are encoded. The function is not called for a text that is empty or too
+        long, or if the window ends after this text anyway. When it is called, all texts of earlier
+        windows have been yielded.
     done : callable, optional
-        Function that is called after each batch with the number of input tokens of the batch,
-        before its records are yielded.
+        Function that is called after the forward pass of each batch, before its records are
+        yielded, with the number of input tokens of the batch, without padding. Tokens of texts
+        whose number of tokens is not known are not counted.
     outputs : bool
         Whether records have the outputs of heads (`AttentionStack.outputs`).
     **options
@@ -159,8 +162,9 @@ def read_records(
         (``texts[1734]: ...``), unless it is about an argument for all texts. The results of all
         earlier texts in `indices` are yielded first.
     ValueError
-        If a later check shows that the weights of a text in a batch are wrong (see the description
-        of this module). This error is raised directly after the check.
+        If the weights of a text in a batch are wrong in a later check (see the description of this
+        module). This error is raised directly after the check, before the results of this batch are
+        yielded.
     """
     reader = _Reader(
         model,
@@ -203,10 +207,12 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 class _Entry:
     """Text of a window, with its encoded input, and its result or error.
 
-    `batch` is the encoded input of this text alone. It is None if the text is empty or if `extract`
-    has to encode the text. Texts with the same `kind` can be read in one batch. `kind` is None if
-    the text must be read alone. `result` is None until the text is read. Only a text that is empty
-    or too long has a result before. `error` is None unless the text could not be encoded or read.
+    `index` is the index of the text in the corpus. `batch` is the encoded input of this text alone.
+    It is None if the text is empty or if `extract` has to encode the text. Texts with the same
+    `kind` can be read in one forward pass. `kind` is None if the text must be read alone. `result`
+    is set when the text is read, or already when the window is encoded if the text is empty or too
+    long. It is None before, and again after `take` has yielded it. `error` is the error that
+    occurred when the text was encoded or read, or None.
     """
 
     index: int
@@ -225,12 +231,15 @@ class _Entry:
 
     @cached_property
     def length(self) -> int:
-        """Length of the longest token sequence of the text, or 0 if the length is not known."""
+        """Number of tokens of the longest sequence of the text, or 0 if the number is not known.
+
+        In a model with encoder and decoder, a text has two sequences: input and target.
+        """
         sequences = () if self.batch is None else self.batch.sequences.values()
         return max((sequence.length for sequence in sequences), default=0)
 
     def take(self) -> Iterator[ReadText]:
-        """Yield the result, if there is one, and remove it from `self` to release memory."""
+        """Yield `result` unless it is None, and remove it from `self` to release memory."""
         if self.result is not None:
             result, self.result, self.batch = self.result, None, None
             yield result
@@ -269,12 +278,13 @@ class _Reader:
         self._auto = batch_size == "auto"
         self._can_batch = batch_size != 1 and options.get("generate") is None
         self._max_length = max_batched_length(self._model.config)
-        # Number of batches of several texts so far. The key is whether the batch has padding.
+        # Number of forward passes of several texts so far. The key is whether the batch has
+        # padding.
         self._forwards = Counter[bool]()
 
     @cached_property
     def _padding(self) -> int:
-        """Token id for padding: that of the model's configuration, or 0 if it has no valid id."""
+        """Token id for padding: that of the model's configuration if it is valid, or else 0."""
         config = self._model.config.get_text_config()
         padding = getattr(config, "pad_token_id", None)
         if isinstance(padding, int) and 0 <= padding < getattr(config, "vocab_size", 0):
@@ -284,9 +294,10 @@ class _Reader:
     def window(
         self, indices: Iterator[int], ahead: Callable[[int], bool] | None, *, alone: bool
     ) -> list[_Entry]:
-        """Encode and return the texts of the next window, or an empty list after the last text.
+        """Encode and return the texts of the next window. The list is empty after the last text.
 
-        If `alone`, the window has only one text.
+        The texts are the next ones in `indices`. `ahead` is that of `read_records`. If `alone`, the
+        window has only one text.
         """
         window: list[_Entry] = []
         num_tokens = 0
@@ -295,8 +306,8 @@ class _Reader:
             entry = self._make_entry(index)
             window.append(entry)
             num_tokens += entry.length
-            # End the window after each text if texts are read one by one. Also end it after a text
-            # of unknown length, because it is not known how much memory its record needs.
+            # If texts are read one by one, a window has only one text. Also end the window after a
+            # text of unknown length, because it is not known how much memory its record needs.
             has_length = self._can_batch and (entry.num_tokens or entry.result)
             if entry.error or alone or not has_length:
                 break
@@ -330,8 +341,9 @@ class _Reader:
     def _errors_of(self, entry: _Entry) -> Iterator[None]:
         """Catch an error in the `with` block and store it in `entry`.
 
-        `read` raises the error later, when it has yielded all earlier texts. A TooManyTokensError
-        is never raised: its message is stored as the reason why the text is left out.
+        The method `read` raises the error later, after the results of all earlier texts were
+        yielded. A TooManyTokensError is never raised: its message is stored in the result of the
+        text, as the reason why the text is left out.
         """
         try:
             yield
@@ -344,10 +356,12 @@ class _Reader:
     def read(
         self, window: Sequence[_Entry], done: Callable[[int], None] | None, *, ordered: bool
     ) -> Iterator[ReadText]:
-        """Read the texts of a window and yield their results.
+        """Read the texts of a window and yield their results, as in `read_records`.
 
-        If a text has an error, the error is raised after the results of all earlier texts in
-        `window` were yielded. If `ordered`, the results have the order of `window`.
+        After each batch, call `done` with the batch's number of input tokens. If a text has an
+        error, raise the error after the results of all earlier texts in `window` were yielded. If
+        `ordered`, yield the results in the order of `window`. Otherwise, yield the results of a
+        batch directly after its forward pass.
         """
         order = {entry: number for number, entry in enumerate(window)}
         first_failed = _first_failed(window)
@@ -366,7 +380,8 @@ class _Reader:
             while ordered and num_yielded < first_failed and window[num_yielded].result:
                 yield from window[num_yielded].take()
                 num_yielded += 1
-        # Yield the remaining results: those of empty and too long texts, which are in no batch.
+        # Yield the remaining results: those of texts that are empty or too long, which are in no
+        # batch.
         yield from chain.from_iterable(entry.take() for entry in window[:first_failed])
         for entry in window:
             if entry.error is not None:
@@ -375,8 +390,8 @@ class _Reader:
     def _batches(self, window: Sequence[_Entry]) -> Iterator[list[_Entry]]:
         """Divide the texts that have no result yet into batches.
 
-        All texts of a batch have the same `kind`. Texts of a kind are sorted by length, the longest
-        first, which keeps padding small. Texts without a kind form batches of one text.
+        All texts of a batch have the same `_Entry.kind`. Texts of a kind are sorted by length, the
+        longest first, which keeps padding small. A text whose kind is None forms a batch alone.
         """
         kinds: dict[tuple[str, ...] | None, list[_Entry]] = {}
         for entry in window:
@@ -402,8 +417,8 @@ class _Reader:
         """Whether `count` texts may form a batch.
 
         `num_tokens` is the total number of tokens of these texts, without padding. `longest` is the
-        length of the longest text. `room` is the memory that the batch may need, in bytes. If
-        batch_size is a number, only the number of texts is limited.
+        number of tokens of the longest text. `room` is the memory that the batch may need, in
+        bytes. If batch_size is a number, it is the only limit.
         """
         if count > self._max_texts:
             return False
@@ -419,8 +434,10 @@ class _Reader:
     def _read(self, batch: Sequence[_Entry]) -> None:
         """Read a batch, and store the record or error of each text in its entry.
 
-        Use one forward pass if possible. If memory is not sufficient, divide the batch into halves.
-        After another error, or if `_read_together` returns False, read each text alone.
+        Read all texts in one forward pass if possible. If memory is not sufficient, divide the
+        batch into halves and read each half. After another error that one of the texts can cause,
+        such as ValueError, or if `_read_together` returns False, read each text alone. A
+        _DifferentError is not caught.
         """
         if len(batch) == 1 or not self._can_batch:
             for entry in batch:
@@ -437,22 +454,24 @@ class _Reader:
             self._read(batch[middle:])
             return
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-            # The error can be that of one text, or it occurs only if the texts are read together.
-            # Read each text alone to find out.
+            # Either one of the texts causes the error, or the model cannot read these texts
+            # together. Read each text alone to find out.
             pass
         for entry in batch:
             self._read_alone(entry)
-        # If a text also has an error when it is read alone, the text was the cause, and further
-        # batches are possible. If not, the model cannot read these texts together, so read all
-        # further texts alone.
+        # If a text also causes an error when it is read alone, other texts can still be read
+        # together. Otherwise the model cannot read several texts together, so read all further
+        # texts alone.
         self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
-        """Read a batch in one forward pass. Return False if a check shows that weights are wrong.
+        """Read a batch in one forward pass and store the records in its entries.
 
-        In some batches, the shortest text is also read alone, and its weights are compared with
-        those in the batch. If they differ, but did not differ in an earlier check, raise
-        _DifferentError, because weights of earlier batches may be wrong, too.
+        Return True unless a check shows that the weights of the batch are wrong. To check some
+        batches, the shortest text is also read alone, and its weights are compared with those in
+        the batch. If they differ in the first check, return False. If they differ in a later check,
+        raise _DifferentError, because weights of earlier batches may be wrong, too. Batches with
+        and without padding are counted separately.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         records = self._records(joined_examples(singles, self._padding))
@@ -462,7 +481,6 @@ class _Reader:
         self._forwards[padded] += 1
         count = self._forwards[padded]
         # Check only the batches 1, 2, 4, 8 and so on, because a check needs another forward pass.
-        # Batches with and without padding are counted separately.
         if count & (count - 1):
             return True
         [alone] = self._records(replace(singles[-1]))
@@ -515,13 +533,13 @@ class _Reader:
         """Return an error like `error` whose message begins with the text, such as ``texts[3]: ``.
 
         If the message is about an argument for all texts, or already names the text, return `error`
-        unchanged. If `error` is of another class than those in `kinds`, return it with a note that
-        names the text.
+        unchanged. If `error` is a torch.OutOfMemoryError or has none of the classes in `kinds`,
+        return it with a note that names the text.
         """
         words = str(error)
         argument = re.split(r"\W", words, maxsplit=1)[0]
-        # If targets were passed, each text has its own target. Then an error in `target` is about
-        # one text.
+        # If targets were passed, each text has its own target, so an error in `target` is about one
+        # text.
         of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
         if of_all or words.startswith(f"texts[{index}]"):
             return error
@@ -530,7 +548,7 @@ class _Reader:
         if kind is None or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"This was texts[{index}].")
             return error
-        # Make an error of a built-in base class, because the class of `error` may need arguments
+        # Raise the built-in base class of the error and not its own class, which may need arguments
         # besides the message.
         named = kind(f"texts[{index}]: {words}")
         named.__cause__ = error
@@ -538,26 +556,27 @@ class _Reader:
 
 
 def _first_failed(window: Sequence[_Entry]) -> int:
-    """Return the index of the first text with an error, or the number of texts if there is none."""
+    """Return the index in `window` of the first text with an error, or the length of `window`."""
     failed = (number for number, entry in enumerate(window) if entry.error)
     return next(failed, len(window))
 
 
 class _DifferentError(ValueError):
-    """Error: the weights of a text in a batch are wrong, but those in earlier checks were right."""
+    """Error: a check shows wrong weights in a batch, although earlier checks showed none."""
 
 
 def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -> float:
     """Return the largest absolute difference between the weights of two records.
 
     Only the last `_NUM_COMPARED_QUERIES` queries of each head are compared. Return infinity if a
-    weight is NaN. Raise KeyError or ValueError if the records have different stacks or shapes.
+    compared weight is NaN. Raise KeyError or ValueError if the records have different stacks (the
+    attention of one kind, such as "self") or shapes.
     """
     worst = 0.0
     for name, stack in first_record.stacks.items():
         alone = second_record.stacks[name]
-        # Compare the last queries, because the padding follows directly after them, and because in
-        # a causal model they attend to the most keys.
+        # Compare the last queries: padding follows directly after them, and in a causal model they
+        # attend to the most keys.
         count = len(stack.query_tokens)
         rows = slice(max(0, count - _NUM_COMPARED_QUERIES), count)
         for layer in stack.layers:
@@ -575,7 +594,8 @@ def _several_examples(index: int, count: int) -> str:
 def _is_empty(text: Any) -> bool:
     """Whether `text` is missing, or has no characters except white space.
 
-    A pair or list is empty if all of its items are empty.
+    Missing values are those of `is_missing`, such as None. A tuple or list is empty if all of its
+    items are empty.
     """
     if isinstance(text, tuple | list):
         return all(map(_is_empty, text))

@@ -6,6 +6,8 @@ describes, for example if the weights of each query were shuffled among its keys
 two baselines. A head has a role if the score exceeds each baseline by significantly more than a
 margin. P values are corrected for the number of tests: each role of each head is one test.
 ``docs/heads.md`` has the formulas and their sources.
+
+A stack is the attention of one kind, such as "self" or "cross", in all layers.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-#: Prefix of the names of syntactic roles. Heads with the role "syntactic: nsubj" attend from the
-#: dependent word of this relation (the subject) to the word on which it depends (the verb). The
-#: suffix `REVERSED` is added to the name of the role whose heads attend in the other direction.
+#: Prefix of the names of syntactic roles, each of which belongs to a relation in dependency parses.
+#: Heads with the role "syntactic: nsubj" attend from the dependent word of this relation (the
+#: subject) to the word on which it depends (the verb). Heads with the role "syntactic: nsubj
+#: (reversed)", whose name has the suffix `REVERSED`, attend in the other direction.
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
-# Minimum number of texts for a test. With fewer texts, the standard error is not reliable.
+# Minimum number of texts in which a score must be defined for a test. With fewer texts, the
+# standard error is not reliable.
 _MIN_TEXTS = 5
 # Maximum number of degrees of freedom for which `student_above` uses the exact formula. With more
 # degrees of freedom, it uses a normal approximation.
@@ -45,16 +49,17 @@ _MAX_EXACT_FREEDOM = 200
 class Role:
     """Result of the test of one role for one head.
 
-    `low`, `high` and `p_value` are NaN if fewer than five texts define the score, because its
-    standard error is then not reliable. They are also NaN if no text defines the baseline.
+    `low`, `high` and `p_value` are NaN if the score is defined in fewer than five texts, because
+    its standard error is then not reliable. They are also NaN if the baseline is not defined in any
+    text.
 
     Attributes
     ----------
     name : str
         Name of the role.
     score : float
-        Mean of the score over texts. The score of a text is the share of attention on the keys of
-        the role, averaged over the queries that have such a key.
+        Mean of the score over texts. The score of a text is the share of a query's attention on the
+        keys of the role, averaged over the queries that have such a key.
     standard_error : float
         Standard error of `score`.
     low, high : float
@@ -62,12 +67,13 @@ class Role:
         the argument of `StackStatistics.roles`.
     baseline : float
         Mean of the baseline over texts. If the role has two baselines, `low`, `high`, `baseline`,
-        `difference` and `p_value` belong to the baseline whose test has the larger p value.
+        `difference` and `p_value` are those of the baseline whose test has the larger p value.
     difference : float
         Mean over texts of the score minus the baseline.
     p_value : float
-        Probability of a difference of at least this size if the true difference is equal to the
-        margin, corrected for the number of heads and roles (Benjamini-Hochberg).
+        Probability that `difference` is at least as large as observed if the true difference is
+        equal to the margin (the argument of `StackStatistics.roles`). It is corrected for the
+        number of heads and roles (Benjamini-Hochberg).
     texts : int
         Number of texts in which the score is defined.
 
@@ -100,9 +106,11 @@ class Evidence:
     score, standard_error : ndarray of float64, (heads,)
         Mean of the score over texts, and its standard error.
     baseline : ndarray of float64, (baselines, heads)
-        Mean of each baseline over texts. NaN if no text defines the baseline.
+        Mean of each baseline over texts. The first baseline is the shuffled baseline, and the
+        second the baseline from position (``docs/heads.md``). NaN if a baseline is not defined in
+        any text.
     difference, difference_standard_error : ndarray of float64, (baselines, heads)
-        Mean over texts of the score minus the baseline, and its standard error.
+        Mean over texts of the score minus each baseline, and the standard error of this mean.
     """
 
     texts: NDArray[np.int64]
@@ -123,9 +131,9 @@ class Roles:
     heads_per_layer : sequence of int
         Number of heads of each layer.
     evidence : mapping of str to Evidence
-        For the name of each role, the statistics of its score.
+        Statistics of the score of each tested role. The keys are the names of the roles.
     margin : float
-        A head has a role only if its score exceeds the baseline by significantly more than this
+        A head has a role only if its score exceeds each baseline by significantly more than this
         number.
     level : float
         Maximum expected share of false roles among all assigned roles. The confidence intervals
@@ -137,12 +145,12 @@ class Roles:
         The arguments.
     names : list of list of (str or None)
         For each layer, the main role of each head, or None for a head without a role. The main role
-        is the role whose score exceeds its baseline by the largest difference. "first token" and
-        "delimiter" (attention sinks) are the main role only if the head has no other role.
+        is the one with the largest `Role.difference`. "first token" and "delimiter" (attention
+        sinks) are the main role only if the head has no other role.
     candidates : tuple of str
         Names of the roles that were tested.
     definitions : dict of str to str
-        Description of each of these roles, such as "attends to the token before".
+        Description of each tested role, such as "attends to the token before".
 
     Examples
     --------
@@ -176,7 +184,7 @@ class Roles:
         ]
 
     def of(self, layer: int, head: int) -> list[Role]:
-        """Return the roles of a head, sorted by the difference between score and baseline.
+        """Return the roles of a head, sorted by `Role.difference`.
 
         The role with the largest difference is first. "first token" and "delimiter" are last.
 
@@ -210,8 +218,7 @@ class Roles:
         Returns
         -------
         list of Role
-            In the same order as the result of `of`. Roles whose score is not defined in any text
-            are left out.
+            Sorted as the result of `of`. Roles whose score is not defined in any text are left out.
 
         Raises
         ------
@@ -250,8 +257,8 @@ class Roles:
         Returns
         -------
         DataFrame
-            Columns ``layer, head, role, holds``, followed by the fields of `Role` except `name`.
-            ``holds`` says whether the head has the role.
+            Columns ``layer, head, role, holds``, followed by the attributes of `Role` except
+            `name`. ``holds`` says whether the head has the role.
 
         Raises
         ------
@@ -286,7 +293,7 @@ class Roles:
 
 
 def score_of_roles(scores: Sequence[str]) -> dict[str, str]:
-    """Return the roles whose score is in `scores`, as a dict from each role to its score.
+    """Return a dict from the name of each role whose score is in `scores` to the score's name.
 
     >>> score_of_roles(["same word", "entropy", "syntactic: nsubj"])
     {'subword joiner': 'same word', 'syntactic: nsubj': 'syntactic: nsubj'}
@@ -317,8 +324,8 @@ def is_sink(role: str) -> bool:
     """Whether heads with this role attend to attention sinks.
 
     An attention sink is a token, such as the first token, that gets much weight whatever its
-    meaning. Most heads attend to sinks, so other roles of a head are more informative and are
-    listed first.
+    meaning. Most heads attend to sinks. Other roles of a head are more informative and are
+    therefore listed first.
     """
     return not role.startswith(SYNTACTIC) and _measures_by_role()[role].sink
 
@@ -332,9 +339,9 @@ def _tests(
 ) -> list[list[tuple[Role, bool]]]:
     """Test all roles of all heads.
 
-    The result has a list for each head, sorted with `_strongest_first`. Each item of a list is a
-    pair: a tested role, and whether the head has this role. A role whose score is not defined in
-    any text is left out.
+    The result has a list for each head, sorted with `_strongest_first`. Each item of a list has the
+    result of a test, and whether the head has the role. A role whose score is not defined in any
+    text is left out. `evidence` has the statistics of each role's score.
     """
     heads = range(num_heads)
     tested = [
@@ -354,15 +361,16 @@ def _tests(
 
 
 def _strictest_test(name: str, evidence: Evidence, head: int, margin: float, level: float) -> Role:
-    """Test the score of a head against each baseline. Return the test with the largest p value.
+    """Test the score of a head against each baseline. Return the result with the largest p value.
 
-    The p value is not corrected. It is NaN, and so are the bounds of the confidence interval, if
-    there are too few texts, or if no text defines the baseline.
+    `name` is the name of the role. The p value of the result is not corrected for the number of
+    tests. The p value and the bounds of the confidence interval are NaN if there are too few texts,
+    or if the baseline is not defined in any text.
 
-    Baselines that no text defines are ignored, unless this applies to all of them. A head has a
-    role only if its score exceeds every baseline. For such an intersection-union test, the largest
-    p value needs no correction for the number of baselines. If p values are equal, for example both
-    0, the test with the smaller difference is returned.
+    A baseline that is not defined in any text is ignored, unless no baseline is defined. A head has
+    a role only if its score exceeds every baseline. For such an intersection-union test, the
+    largest p value needs no correction for the number of baselines. If p values are equal, for
+    example both 0, the result with the smaller difference is returned.
     """
     texts = int(evidence.texts[head])
     tests = []
@@ -406,7 +414,7 @@ def benjamini_hochberg(p_values: Numbers) -> Numbers:
     """Correct p values for the number of tests (Benjamini and Hochberg 1995).
 
     A corrected value is the smallest false discovery rate at which the test is significant. NaN
-    values are ignored and remain NaN.
+    values are not counted as tests and remain NaN.
 
     >>> benjamini_hochberg(np.array([0.01, 0.04, 0.03])).round(6).tolist()
     [0.03, 0.04, 0.04]
@@ -421,7 +429,7 @@ def benjamini_hochberg(p_values: Numbers) -> Numbers:
 
 
 def student_above(t: float, freedom: int) -> float:
-    """Return the probability that a variable with Student's t distribution exceeds `t`.
+    """Return the probability that a random variable with Student's t distribution exceeds `t`.
 
     `freedom` is the number of degrees of freedom. The formulas are 26.7.3, 26.7.4 and, for many
     degrees of freedom, 26.7.8 in Abramowitz and Stegun 1964.

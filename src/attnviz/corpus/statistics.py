@@ -1,12 +1,17 @@
 """Head statistics over a corpus: an object of limited size, to which texts are added.
 
 The object has sums over texts and a limited number of edges, but no records (a record has the
-attention in one text). An edge is a pair of a query and a key with its weight. The statistics of
-the parts of a corpus add up to the statistics of the whole corpus. A stack is the attention of one
-kind, such as "self" or "cross", in all layers.
+attention in one text). The statistics of the parts of a corpus add up to the statistics of the
+whole corpus.
+
+A stack is the attention of one kind, such as "self" or "cross", in all layers. A score is a number
+for each head and text, such as the weight on the previous token. An edge is a pair of a query and a
+key with its weight. The offset of a pair is the position of its key minus the position of its
+query.
 
 A system of classes assigns at most one class to each token. Each corpus has the system "kind",
-whose classes are kinds of tokens such as punctuation. The user can add systems as columns.
+whose classes are kinds of tokens such as punctuation. Each column that the user passes, such as
+parts of speech, is a further system.
 """
 
 from __future__ import annotations
@@ -71,21 +76,22 @@ _SEVERAL_CORPORA = (
 
 
 class HeadStatistics:
-    """Statistics of every head over many texts: scores, sums by offset and class, and edges.
+    """Statistics of every head over many texts: scores, weights by offset and by class, and edges.
 
     Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
     sum (``+``) of two objects is the statistics of the texts of both. Both objects must have the
     same model, and the same arguments except `frequencies`. If `frequencies` are equal, the objects
     belong to one corpus and must have different texts. If `frequencies` differ, the objects belong
-    to two corpora. In that case the texts of the second object are numbered after those of the
-    first, and the rarest token of a text is the one with the smallest frequency in its own corpus.
+    to two corpora. In that case the texts of the second object get new indices after those of the
+    first, and the rarest token of a text is still the one with the smallest frequency in its own
+    corpus.
 
     Parameters
     ----------
     model : str, optional
         Name of the model. By default the model's name in the first record.
     weights : str, optional
-        Hash of the model's weights. `attnviz.head_statistics` computes it. Statistics with
+        Hash of the model's weights, which `attnviz.head_statistics` computes. Statistics with
         different hashes cannot be added.
     edges : int, default 100
         Maximum number of strongest edges, and of sampled edges, that are kept for each head. The
@@ -95,8 +101,9 @@ class HeadStatistics:
     columns : sequence of str
         Names of additional systems of classes of tokens, such as ``"pos"`` for parts of speech.
     frequencies : mapping of int or str to int, optional
-        Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
-        tokens if the ids are not known. The rarest token of a text has the smallest number.
+        Number of occurrences of each token in the corpus, to determine the rarest token of a text,
+        which has the smallest number. The keys are token ids, or the texts of tokens if the ids are
+        not known.
 
     Examples
     --------
@@ -145,7 +152,7 @@ class HeadStatistics:
 
     @property
     def texts(self) -> int:
-        """Number of texts that were read, without those that were left out."""
+        """Number of texts that were read. Texts that were left out are not counted."""
         return self._totals.num_texts
 
     @property
@@ -180,7 +187,7 @@ class HeadStatistics:
         return self._totals.settings.class_systems
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
-        """Return the roles of the heads, if the statistics have only one stack.
+        """Return the roles of the heads if the statistics have only one stack.
 
         Parameters
         ----------
@@ -210,7 +217,7 @@ class HeadStatistics:
         Parameters
         ----------
         name : str, optional
-            One of `stack_names`. The default is the first.
+            One of `stack_names`. By default the first.
 
         Returns
         -------
@@ -253,7 +260,7 @@ class HeadStatistics:
             Index of the text. By default one more than the largest index so far, or 0.
         columns : mapping of str to object, optional
             For each column, the class of the text, or a sequence with the class of each of its
-            tokens. None means an unknown class.
+            tokens. None means an unknown class. A column that is not passed has unknown classes.
         parse : sequence, optional
             Dependency parse of the text, such as ``(heads, relations)``, as for
             `attnviz.head_statistics`.
@@ -276,7 +283,7 @@ class HeadStatistics:
         columns: Mapping[str, Any] | None,
         parse: Any,
     ) -> RecordText:
-        """Check the arguments of `add`, and convert them to a `RecordText` for `_add`."""
+        """Check the arguments of `add`, and return them as a `RecordText`."""
         if not isinstance(record, AttentionRecord):
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
         following = self.text_numbers[-1][1] if self.text_numbers else 0
@@ -303,7 +310,7 @@ class HeadStatistics:
         return RecordText(record, number, sum(map(len, sides.values())), stacks)
 
     def _add(self, texts: Sequence[RecordText]) -> None:
-        """Add one text, or several that can be measured together."""
+        """Add one text, or several texts that can be measured together (`can_add_together`)."""
         settings, record = self._totals.settings, texts[0].record
         stacks = {}
         for name, stack in record.stacks.items():
@@ -311,8 +318,9 @@ class HeadStatistics:
             min_orders = self._totals.min_orders(name, sum(stack.heads_per_layer))
             numbers = measure_stacks(of_stack, seed=self.seed, min_orders=min_orders)
             stacks[name] = totals_of_texts(numbers, of_stack)
-        # Keep only the notes of the records on missing layers, which are the same for every text.
-        # Other notes are about single texts, for example that a text was truncated.
+        # Keep only those notes of the records that are about missing layers, because they are the
+        # same for every text. Other notes are about single texts, for example that a text was
+        # truncated.
         remarks = [note for text in texts for note in text.record.notes if "not shown" in note]
         added = Totals(
             settings,
@@ -360,8 +368,8 @@ class HeadStatistics:
             joined = dict(Counter(counts[0]) + Counter(counts[1]))
             first = replace(first, settings=replace(first.settings, frequencies=joined))
             if first.texts and second.texts:
-                # Texts are numbered from 0 in both corpora. Number those of `second` after those of
-                # `first`, so that no two texts have the same number.
+                # The indices of texts start at 0 in both corpora. Increase those of `second`, so
+                # that no two texts have the same index.
                 second = second.renumbered(first.texts[-1][1])
                 second = replace(second, remarks=(*second.remarks, _SEVERAL_CORPORA))
         return self._with_totals(first.plus(second))
@@ -378,8 +386,9 @@ class HeadStatistics:
         Parameters
         ----------
         path : path-like
-            Path of the file. A ``.safetensors`` file has all statistics and can be read with
-            `load`. A ``.parquet`` file has only the table of scores that `to_pandas` returns.
+            Path of the file. If it ends with ``.parquet``, the file has only the table of scores
+            that `to_pandas` returns. Otherwise it is a ``.safetensors`` file, which has all
+            statistics and can be read with `load`.
 
         Returns
         -------
@@ -418,7 +427,8 @@ class HeadStatistics:
         FileNotFoundError
             If the file does not exist.
         ValueError
-            If the file is damaged or does not contain statistics.
+            If the file is damaged, does not contain statistics, or has a format that this version
+            of attnviz does not read.
         """
         totals, _ = read_totals(path)
         return cls._with_totals(totals)
@@ -430,8 +440,9 @@ class HeadStatistics:
         -------
         DataFrame
             Columns ``stack, layer, head, score, mean, standard_error, baseline, texts``. ``score``
-            is the name of the score, and ``texts`` the number of texts that define it. The other
-            columns are results of the methods of `StackStatistics`.
+            is the name of the score, and ``texts`` the number of texts in which it is defined.
+            ``mean``, ``standard_error`` and ``baseline`` are the results of these methods of
+            `StackStatistics`.
 
         Raises
         ------
@@ -476,7 +487,7 @@ class HeadStatistics:
 
 @dataclass(frozen=True, eq=False)
 class RecordText:
-    """Record of a text that can be added to `HeadStatistics`.
+    """Record of a text whose columns and parse were checked, to be added to `HeadStatistics`.
 
     Attributes
     ----------
@@ -485,9 +496,9 @@ class RecordText:
     number : int
         Index of the text.
     num_tokens : int
-        Number of tokens of the record.
+        Number of tokens in all stacks of the record. Tokens of several stacks are counted once.
     stacks : dict of str to StackText
-        The stacks of the record, by name.
+        The stacks of the record with the data to measure them, by name.
     """
 
     record: AttentionRecord
@@ -497,7 +508,7 @@ class RecordText:
 
     @staticmethod
     def can_add_together(texts: Sequence[RecordText]) -> bool:
-        """Whether `HeadStatistics` can measure the texts together, which is faster."""
+        """Whether `HeadStatistics` can measure the texts in one step, which is faster."""
         first = texts[0]
         return all(
             text.record.model == first.record.model and text.stacks.keys() == first.stacks.keys()
@@ -521,7 +532,7 @@ def _stack_text(
 class StackStatistics:
     """Statistics of the heads of one stack over many texts. Returned by `HeadStatistics.stack`.
 
-    Methods that return a score for each head return a list with one array, (heads,), for each
+    Methods that return a number for each head return a list with one array, (heads,), for each
     layer.
 
     Attributes
@@ -634,7 +645,7 @@ class StackStatistics:
         KeyError
             If the score does not exist.
         """
-        # A baseline that no text defines is NaN. fmax then takes the other baseline.
+        # A baseline that is not defined in any text is NaN, and `fmax` ignores NaN.
         baseline = np.fmax.reduce(self._evidence(score).baseline)
         return None if np.isnan(baseline).all() else self._by_layer(baseline)
 
@@ -671,11 +682,12 @@ class StackStatistics:
         Returns
         -------
         ndarray of float64, (heads, offsets)
-            The columns have the labels `offset_labels`. For an offset, the entry is the mean weight
-            of all pairs with this offset, except pairs with the first key. For "first", it is the
-            mean over queries of the weight on the first key. For "rest", it is the mean over
-            queries of the total weight on all keys that belong to no other column. An entry is NaN
-            if no such pair exists.
+            The columns have the labels `offset_labels`. In the column of an offset, an entry is the
+            mean weight of all allowed pairs with this offset, except pairs with the first key. In
+            the column "first", it is the mean weight on the first key. In the column "rest", it is
+            the total weight on all keys that belong to no other column, averaged over the queries
+            that may attend to such a key. An entry is NaN if no such pair is allowed. In
+            cross-attention, only "first" and "rest" are not NaN.
 
         Raises
         ------
@@ -690,7 +702,7 @@ class StackStatistics:
         return self.classes_of(KIND)
 
     def classes_of(self, system: str) -> tuple[str, ...]:
-        """Return the names of the classes of a system of classes.
+        """Return the names of all classes of a system of classes.
 
         Parameters
         ----------
@@ -722,7 +734,7 @@ class StackStatistics:
         -------
         ndarray of float64, (heads, classes, classes)
             Entry [h, a, b] is the total weight of head h on all keys of class b, averaged over the
-            queries of class a. NaN for a class without queries.
+            queries of class a whose weights are not all 0. NaN for a class without such queries.
 
         Raises
         ------
@@ -745,8 +757,8 @@ class StackStatistics:
         -------
         list of Edge
             The edge with the largest weight is first. A query has at most one edge, and a text at
-            most four. Queries that may attend to only one key have none, because their weight on
-            this key is always 1, except in heads with an attention sink.
+            most four. A query that may attend to only one key has no edge: without an attention
+            sink, its weight on this key is always 1.
 
         Raises
         ------
@@ -772,7 +784,7 @@ class StackStatistics:
         -------
         list of Edge
             Edges in random order. For example, the share of these edges whose key is the first
-            token estimates the share of the head's attention on the first token.
+            token is an estimate of the share of the head's attention on the first token.
 
         Raises
         ------
@@ -795,7 +807,7 @@ class StackStatistics:
         -------
         EdgeColumns
             Edges sorted by head. The edges of a head are sorted as in `strongest` or `sampled`.
-            ``head`` is the index of the head in the layer.
+            `EdgeColumns.head` is the index of the head in the layer.
 
         Raises
         ------
@@ -808,13 +820,13 @@ class StackStatistics:
         return replace(of_layer, head=of_layer.head - np.int32(heads.start))
 
     def with_edges(self, max_edges: int) -> StackStatistics:
-        """Return the same statistics with fewer edges. Only tokens near these edges are kept.
+        """Return the same statistics with fewer edges, and only the tokens near these edges.
 
         Parameters
         ----------
         max_edges : int
-            Maximum number of strongest edges, and of sampled edges, of each head. The remaining
-            sampled edges are a random sample, too.
+            Maximum number of strongest edges, and of sampled edges, of each head. The sampled edges
+            that are kept are a random sample, too.
 
         Returns
         -------
@@ -837,7 +849,7 @@ class StackStatistics:
 
     @property
     def kept_tokens(self) -> tuple[NearTokens, ...]:
-        """Tokens near the edges.
+        """Tokens near the edges: at most 6 tokens away from the query or the key of an edge.
 
         In self-attention the tuple has one item. In cross-attention, it has two items: the first
         has query tokens, and the second has key tokens. The first row of `NearTokens.codes` has
@@ -848,7 +860,7 @@ class StackStatistics:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Distinct texts of the tokens in `kept_tokens`."""
+        """Distinct texts of the tokens in `kept_tokens`, to which their codes refer."""
         return self._kept.words[0]
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
@@ -857,8 +869,8 @@ class StackStatistics:
         Parameters
         ----------
         margin : float, default 0.1
-            A head has a role only if its score exceeds the baseline by significantly more than this
-            number. In [0, 1).
+            A head has a role only if its score exceeds each baseline by significantly more than
+            this number. In [0, 1).
         level : float, default 0.05
             Maximum expected share of false roles among all assigned roles. The confidence intervals
             have confidence ``1 - level``. In [0, 0.5).
@@ -948,10 +960,10 @@ class StackStatistics:
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _numbers_by_layer(self, score: str) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
-        """Yield the number of each layer, and an iterator with a tuple for each of its heads.
+        """Yield, for each layer, its number and an iterator with a tuple for each of its heads.
 
-        The tuple has the mean, the standard error, the baseline and the number of texts of the
-        score.
+        The tuple has the mean, the standard error and the baseline of the score, and the number of
+        texts in which it is defined.
         """
         means = self.mean(score)
         baselines = self.baseline(score) or [np.full(len(mean), np.nan) for mean in means]
@@ -960,7 +972,7 @@ class StackStatistics:
             yield layer, zip(*of_layer, strict=True)
 
     def _head_slice(self, layer: int) -> slice:
-        """Return the slice of the heads of a layer among the heads of all layers of the stack."""
+        """Return the slice of the heads of a layer, in an array of the heads of all layers."""
         index = self.layers.index(self.layer_number(layer))
         start = sum(self.heads_per_layer[:index])
         return slice(start, start + self.heads_per_layer[index])
@@ -982,17 +994,17 @@ def _divide(sums: Numbers, counts: Numbers) -> Numbers:
 
 
 def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the means over texts of some quantities, and the standard errors of these means.
+    """Return the means over texts of several quantities, and the standard errors of these means.
 
-    The arrays have one entry for each quantity: the number of texts, the sum of the quantity over
-    these texts, and the sum of its squares.
+    The arrays have one entry for each quantity, such as the score of a head: the number of texts,
+    the sum of the quantity over these texts, and the sum of its squares.
     """
     means = _divide(sums, counts)
     deviations = squares - counts * means**2
     # `deviations` has the sum of squared deviations from the mean for each quantity. If a quantity
     # is equal in all texts, this sum should be 0, but rounding errors can make it larger. Set the
-    # sum to 0 if it is at most the largest rounding error of `squares`, which is a sum of `counts`
-    # terms: each addition of a term has one rounding error.
+    # sum to 0 if it is at most the largest rounding error of `squares`: `counts` additions, each
+    # with a relative error of at most eps.
     deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
     return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
 
