@@ -43,10 +43,10 @@ export type Method = "pca" | "tsne" | "umap";
 export type Dimensions = 2 | 3;
 
 /**
- * Options of the plots of the heads of a layer.
+ * Options of plots. Each head of a layer has its own plot.
  *
- * Each head has its own plot. The query and key vectors of the head are placed in one space
- * (`placing`), and then projected to two or three dimensions (`method`).
+ * The query and key vectors of the head are placed in one space (`placing`), and then projected to
+ * two or three dimensions (`method`).
  */
 export interface PlotOptions {
   stack: string;
@@ -118,7 +118,7 @@ export interface CorpusCaveat {
 
 /** Tokens that are the patches of one image, row by row from the top left. */
 export interface CorpusGrid {
-  /** Index of the text in `CorpusPoints.names`. The input of this text contains the image. */
+  /** Index, in `CorpusPoints.names`, of the text whose input contains the image. */
   text: number;
   /** Whether the patches are query tokens, key tokens, or both. */
   side: "both" | "queries" | "keys";
@@ -195,7 +195,7 @@ export interface SinkOfRow {
 }
 
 /**
- * Properties of the weights of one query of a head on all keys, not only on requested keys.
+ * Properties of one row: the weights of a query on all keys, not only on requested keys.
  *
  * A logit is `scale * q . k`, bounded by the soft cap, plus the bias.
  */
@@ -407,12 +407,12 @@ export interface PageRequest {
 }
 
 /**
- * Header of a reply whose buffer has one part of a content.
+ * Header of a reply with one part of some data in its buffer.
  *
- * A content that is too large for one reply is divided into parts, which are requested separately.
+ * Data that are too large for one reply are divided into parts, which are requested separately.
  */
 export interface PartHeader {
-  /** Number of parts of the content. */
+  /** Number of parts of the data. */
   parts: number;
 }
 
@@ -533,7 +533,7 @@ export interface TokenList {
 export type PageForm = "all" | "vectors" | "strongest";
 
 /**
- * Storage of the weights in an exported page, with the share that is stored and the error.
+ * Form in which an exported page stores weights, with the stored share and the error.
  *
  * The values hold for all stacks of the page together.
  */
@@ -561,7 +561,7 @@ export interface StackDescription extends StackNumbers {
   query_tokens: TokenList;
   /** Tokens of the keys. null if they are the same tokens as the queries. */
   key_tokens: TokenList | null;
-  /** Storage of the weights in an exported page. Omitted in live views. */
+  /** Form in which an exported page stores the weights. Omitted in live views. */
   embedded?: EmbeddedShare;
 }
 
@@ -643,8 +643,9 @@ export interface MapsHeader extends EncodedHeader {
   /** Always "max", because each cell of a map shows the largest of its weights. */
   pooled: string;
   /**
-   * Largest cell of each map: its index in the map in row-major order, and its weight before the
-   * encoding. Signed numbers are compared by absolute value. Omitted in an exported page.
+   * Largest cell of each map: its index in the map in row-major order, and its exact weight,
+   * without the error of the encoding. Signed numbers are compared by absolute value. Omitted in an
+   * exported page.
    */
   largest?: [number, number][];
   /**
@@ -888,7 +889,7 @@ export interface EdgeRequest {
   key: number;
 }
 
-/** Effect on the answer of one run that cut a query-key pair, which removes its attention. */
+/** Effect of one run in which a query-key pair was cut, that is, its attention was removed. */
 export interface Cut {
   /**
    * Words that say where the pair was cut (in one head, or in several heads or layers), with the
@@ -941,11 +942,12 @@ export interface PointsRequest {
 }
 
 /**
- * Request for one part of small plots, by principal components, of all heads of some layers.
+ * Request for one part of the small plots of all heads of some layers.
  *
- * For each head, the buffer has the x coordinates of the drawn points, with one byte per point, and
- * then their y coordinates. The bytes 0 and 255 are opposite sides of the smallest square that
- * contains all points of the head. The y axis points up. `part` is the index of the part, from 0.
+ * A small plot shows some of the points by their principal components. For each head, the buffer
+ * has the x coordinates of the drawn points, with one byte per point, and then their y coordinates.
+ * The bytes 0 and 255 are opposite sides of the smallest square that contains all points of the
+ * head. The y axis points up. `part` is the index of the part, from 0.
  */
 export interface OverviewRequest {
   stack: string;
@@ -1149,8 +1151,9 @@ export interface AggregateHeader {
 /**
  * Request for the attention lines of a point, of which there are at most 64.
  *
- * The lines of a query end at its strongest keys. The lines of a key end at the queries with the
- * largest weights on it. Both ends of a line are points of the same text.
+ * `point` is the number of the point. The lines of a query end at its strongest keys. The lines of
+ * a key end at the queries with the largest weights on it. Both ends of a line are points of the
+ * same text.
  */
 export interface LinesRequest {
   stack: string;

@@ -206,7 +206,8 @@ function pooledWeights(
 }
 
 /**
- * Answers to the requests of a view about its record (or its corpus or atlas), from any transport.
+ * Requests of a view about its record (or its corpus or atlas), sent over a transport, with a cache
+ * of decoded answers.
  */
 export class Source {
   readonly transport: Transport;

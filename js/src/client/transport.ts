@@ -67,8 +67,8 @@ export interface Transport {
 }
 
 /**
- * Maximum number of bytes in the buffer of a reply of a kernel. All programs that show notebooks
- * and were tested deliver messages of this size.
+ * Maximum number of bytes in the buffer of a reply of a kernel. All tested programs that show
+ * notebooks deliver messages of this size.
  */
 export const MAX_REPLY_BYTES = 1_000_000;
 

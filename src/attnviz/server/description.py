@@ -53,7 +53,7 @@ class TokenList(TypedDict):
 
 
 class EmbeddedShare(TypedDict):
-    """Storage of the weights in an exported page, with the share that is stored and the error.
+    """Form in which an exported page stores weights, with the stored share and the error.
 
     The values hold for all stacks of the page together.
 
@@ -133,7 +133,7 @@ class StackDescription(StackNumbers):
     key_tokens : TokenList or None
         Tokens of the keys. None if they are the same tokens as the queries.
     embedded : EmbeddedShare
-        Storage of the weights in an exported page. Omitted in live views.
+        Form in which an exported page stores the weights. Omitted in live views.
     """
 
     query_tokens: TokenList

@@ -39,14 +39,14 @@ class Reply:
 
 
 class PartHeader(TypedDict):
-    """Header of a reply whose buffer has one part of a content.
+    """Header of a reply with one part of some data in its buffer.
 
-    A content that is too large for one reply is divided into parts, which are requested separately.
+    Data that are too large for one reply are divided into parts, which are requested separately.
 
     Attributes
     ----------
     parts : int
-        Number of parts of the content.
+        Number of parts of the data.
     """
 
     parts: int

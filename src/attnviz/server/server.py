@@ -181,8 +181,9 @@ class MapsHeader(EncodedHeader):
     pooled : str
         Always "max", because each cell of a map shows the largest of its weights.
     largest : list
-        Largest cell of each map: its index in the map in row-major order, and its weight before the
-        encoding. Signed numbers are compared by absolute value. Omitted in an exported page.
+        Largest cell of each map: its index in the map in row-major order, and its exact weight,
+        without the error of the encoding. Signed numbers are compared by absolute value. Omitted in
+        an exported page.
     sampled : list of int
         Position of the query that each row of cells shows, if only some queries are used. Omitted
         if all queries are used.
@@ -471,7 +472,7 @@ class ChangedHeader(TypedDict):
 
 
 class Cut(TypedDict):
-    """Effect on the answer of one run that cut a query-key pair, which removes its attention.
+    """Effect of one run in which a query-key pair was cut, that is, its attention was removed.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ class SinkOfRow(TypedDict):
 
 
 class RowHeader(TypedDict):
-    """Properties of the weights of one query of a head on all keys, not only on requested keys.
+    """Properties of one row: the weights of a query on all keys, not only on requested keys.
 
     A logit is ``scale * q . k``, bounded by the soft cap, plus the bias.
 

@@ -47,7 +47,7 @@ import {
 export interface PageData {
   format: 2;
   view: string;
-  /** Traits of the view at the time of the export. */
+  /** Values of the view's traits (its settings and selections) at the time of the export. */
   state: Record<string, unknown>;
   description: Description;
   /** Weights of layers, except layers whose queries and keys are embedded instead. */
@@ -78,8 +78,8 @@ export interface PageData {
 }
 
 /**
- * If a layer has more weights than this, pooling would take too long. Requests for finer maps of
- * this layer are then answered with the embedded small maps, except maps of a part of the text.
+ * If a layer has more weights than this, pooling would take too long. Requests for maps with more
+ * cells are then answered with the embedded small maps, unless they are for a part of the text.
  */
 const MAX_POOLED_WEIGHTS = 4_000_000;
 
@@ -182,8 +182,9 @@ export class PageTransport implements Transport {
     const numWeights = numHeads * numRows * numColumns;
     const smallMaps = findLayer(maps, request);
     const isPart = request.rows !== undefined || request.columns !== undefined;
-    // If each row contains only its strongest keys, pooled maps would show the choice of these keys
-    // instead of the row's weak weights. The embedded maps were pooled from all weights.
+    // If the page has only the strongest weights of each row, maps that are pooled from them would
+    // show which keys were chosen, and not the small weights. The embedded maps were pooled from
+    // all weights.
     const canPool = embedded?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
     const isFiner = smallMaps && request.size > Math.max(smallMaps.shape[1], smallMaps.shape[2]);
     // The embedded maps cover the whole text. To show a part of the text, they are too coarse.
@@ -252,7 +253,7 @@ function findLayer<T extends LayerKey>(entries: T[], { stack, layer }: LayerKey)
 
 /**
  * Return a function that returns a row of weights: those of one head, or the mean or maximum of
- * several heads.
+ * several heads. The next call may overwrite the returned row.
  */
 function combinedRows(
   weights: WeightRows,

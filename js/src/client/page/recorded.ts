@@ -20,7 +20,8 @@ export interface RecordedReply {
   common?: object;
   /**
    * Deflated bytes in base64. If `header` is a list, the inflated bytes have the shape
-   * [planes][heads][...]. The reply for a head then has the bytes of this head, plane by plane.
+   * [planes][heads][...] (see `planes`). The reply for a head then has the bytes of this head,
+   * plane by plane.
    */
   data?: string;
   /**
@@ -34,8 +35,9 @@ export interface RecordedReply {
    */
   compressed?: string;
   /**
-   * Largest weight of each head, if the data are mean weights with one byte each. A byte c stands
-   * for the weight maximum * ((c - 1) / 254)². Byte 0 stands for NaN.
+   * Largest weight of each head, if the data are mean weights with one byte each. A byte c from 1
+   * to 255 stands for the weight maximum * ((c - 1) / 254)², where maximum is the largest weight of
+   * the head. Byte 0 stands for NaN.
    */
   maxima?: number[];
 }

@@ -21,7 +21,10 @@ export interface LayerKey {
 
 /** Weights of all heads of a layer, read row by row. */
 export interface WeightRows {
-  /** Number of heads, queries and keys. */
+  /**
+   * Number of heads, queries and keys. For small maps, number of heads, and of rows and columns of
+   * cells.
+   */
   shape: [number, number, number];
   maximum: number;
   /** Largest absolute error of a weight. */
@@ -105,8 +108,9 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
   const firstKeys = unpacked(array(1), totalRows);
   const endKeys = unpacked(array(2), totalRows);
   const restPerKey = new Float32Array(totalRows);
-  // Index of each row's first code, and of its first gap. A gap is the number of keys between an
-  // embedded key and the previous one. Rows in which every key is embedded have no gaps.
+  // For each row, `starts` has the index of its first code (the byte of a weight), and `gapStarts`
+  // has the index of its first gap. A gap is the number of keys between an embedded key and the
+  // previous one. Rows in which every key is embedded have no gaps.
   const starts = new Uint32Array(totalRows + 1);
   const gapStarts = new Uint32Array(totalRows + 1);
   const restValues = codeValues(embedded.max_rest);
@@ -178,8 +182,8 @@ export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
         }
         const start = Math.max(0, (firstKeys[rowIndex] as number) - left);
         const stop = Math.min(line.length, (endKeys[rowIndex] as number) - left);
-        // The remaining weight of most heads is spread over the same keys. For such heads it is
-        // summed first and then added once.
+        // In most heads, the remaining weight is spread over the same keys. Sum it over such heads
+        // first, so that it is added to the keys only once.
         if (start !== from || stop !== to) {
           spreadRest();
           [rest, from, to] = [0, start, stop];

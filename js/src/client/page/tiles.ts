@@ -1,7 +1,8 @@
 /**
- * Pooling of the weights in a page to tiles and maps, with the same results as the kernel's pooling
- * for a live view. A tile is a square of at most `TILE` by `TILE` cells. At level l, a cell covers
- * 2^l queries and 2^l keys. A map shows the matrix of a head, or a part of it, in few cells.
+ * Pooling of the weights in an exported page to tiles and maps. In a live view, the kernel computes
+ * the same cells, unless it uses only a sample of the queries. A tile is a square of at most `TILE`
+ * by `TILE` cells. At level l, a cell covers 2^l queries and 2^l keys. A map shows the matrix of a
+ * head, or a part of it, in few cells.
  */
 
 import type { Pooled, Range } from "../protocol";
@@ -12,7 +13,8 @@ import type { WeightRows } from "./rows";
 export const TILE = 256;
 
 /**
- * Return the range of queries or keys that a tile covers.
+ * Return the range of queries (or keys) that a tile covers. `index` is the row (or column) of the
+ * tile among all tiles of the level.
  *
  * @param count total number of queries or keys.
  */
@@ -33,9 +35,9 @@ export interface Starts {
 /**
  * Pool the mean of the weights of some heads to cells, in row-major order.
  *
- * Positive and negative numbers of a cell are pooled separately. With "mean", each kind is pooled to
- * its sum divided by the size of the cell. With "max", it is pooled to its number with the largest
- * absolute value. `cellValue` chooses one of the two results.
+ * Positive and negative numbers of a cell are pooled separately. With "mean", the result of each is
+ * a sum divided by the size of the cell. With "max", it is the number with the largest absolute
+ * value. `cellValue` chooses one of the two results.
  */
 export function pooledMean(
   weights: Pick<WeightRows, "add">,
@@ -77,8 +79,8 @@ export function pooledMean(
 }
 
 /**
- * Split a range into cells of `length` rows or columns. Return their starts, followed by the end of
- * the range.
+ * Split a range into cells of `length` rows or columns, of which the last can be shorter. Return
+ * their starts, followed by the end of the range.
  */
 export function runs([start, stop]: Range, length: number): number[] {
   const starts: number[] = [];

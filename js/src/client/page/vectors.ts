@@ -70,8 +70,8 @@ export interface VectorErrors extends LayerKey {
 export type LayerVectors = Awaited<ReturnType<typeof readVectors>>;
 
 /**
- * Array with the shape [heads, queries, keys] or a similar shape. If an axis has the length 1, its
- * values hold for all heads or for all queries.
+ * Array of a saved record. In a "packed" mask or a "dense" bias, the first two axes are heads and
+ * queries. If such an axis has length 1, the values are the same for all heads or for all queries.
  */
 interface PairArray {
   values: Float32Array | Uint8Array;
@@ -179,7 +179,8 @@ async function readMask(
       (after === null || key - query - offset <= after) &&
       (before === null || query + offset - key <= before);
   }
-  // One bit for each key. The lowest bit of a byte belongs to its first key.
+  // The array has one bit for each key. The lowest bit of a byte belongs to the first of its eight
+  // keys.
   const bits = await read(`${name}/bits`);
   return (head, query, key) => {
     const byte = bits.values[rowStart(bits, head, query) + (key >> 3)] as number;

@@ -3,8 +3,8 @@
  * of signed numbers.
  *
  * A request can leave out keys, such as special tokens. If the input of the model is a pair of
- * texts a and b, a request can also select a pair such as "a-b", which includes only queries in
- * text a and keys in text b.
+ * texts a and b, a request can also include only keys in one text. With the pair "a-b", for
+ * example, it includes only keys in text b, and the view shows them only for queries in text a.
  *
  * In a live view the kernel finds the strongest keys with `attnviz/server/strongest.py`. An
  * exported page finds them with `strongestOf`.
@@ -26,8 +26,9 @@ export interface StrongestKeys {
   weights: Float32Array;
   /**
    * Three sums of weights for each row: over the included keys, over the keys that are left out,
-   * and over the keys outside of the selected pair of texts. No sum is computed as a difference of
-   * others, because this would lose precision. For signed numbers, the sums are of absolute values.
+   * and over the other keys, which are not in the selected text. No sum is computed as a difference
+   * of others, because this would lose precision. For signed numbers, the sums are of absolute
+   * values.
    */
   sums: Float32Array;
 }

@@ -95,7 +95,7 @@ class CorpusGrid(TypedDict):
     Attributes
     ----------
     text : int
-        Index of the text in `CorpusPoints.names`. The input of this text contains the image.
+        Index, in `CorpusPoints.names`, of the text whose input contains the image.
     side : {"both", "queries", "keys"}
         Whether the patches are query tokens, key tokens, or both.
     image : int

@@ -55,10 +55,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Options of the plots of the heads of a layer.
+    """Options of plots. Each head of a layer has its own plot.
 
-    Each head has its own plot. The query and key vectors of the head are placed in one space
-    (`placing`), and then projected to two or three dimensions (`method`).
+    The query and key vectors of the head are placed in one space (`placing`), and then projected to
+    two or three dimensions (`method`).
 
     Attributes
     ----------

@@ -139,11 +139,12 @@ def _in_parts(
 @CORPUS_REQUESTS.add("overview", OverviewHeader, PartHeader)
 @dataclass(frozen=True)
 class OverviewRequest:
-    """Request for one part of small plots, by principal components, of all heads of some layers.
+    """Request for one part of the small plots of all heads of some layers.
 
-    For each head, the buffer has the x coordinates of the drawn points, with one byte per point,
-    and then their y coordinates. The bytes 0 and 255 are opposite sides of the smallest square that
-    contains all points of the head. The y axis points up. `part` is the index of the part, from 0.
+    A small plot shows some of the points by their principal components. For each head, the buffer
+    has the x coordinates of the drawn points, with one byte per point, and then their y
+    coordinates. The bytes 0 and 255 are opposite sides of the smallest square that contains all
+    points of the head. The y axis points up. `part` is the index of the part, from 0.
     """
 
     stack: str
@@ -271,8 +272,9 @@ class AggregateRequest:
 class LinesRequest:
     """Request for the attention lines of a point, of which there are at most 64.
 
-    The lines of a query end at its strongest keys. The lines of a key end at the queries with the
-    largest weights on it. Both ends of a line are points of the same text.
+    `point` is the number of the point. The lines of a query end at its strongest keys. The lines of
+    a key end at the queries with the largest weights on it. Both ends of a line are points of the
+    same text.
     """
 
     stack: str
