@@ -248,8 +248,9 @@ function extentOf(marks: readonly Mark[]) {
 }
 
 /**
- * Remove the blank areas of a picture. In a figure for the screen, these are the areas at the left
- * and right. In print, these are the areas above and below, which a view keeps free for tooltips.
+ * Remove blank areas of a picture. In a figure for the screen, these are the areas at the left and
+ * right. In print, these are the areas above and below, for example the space that a heat map
+ * reserves for longer labels.
  */
 function withoutBlankAreas(picture: Picture, printed: boolean): Picture {
   const visible = extentOf([...picture.back, ...picture.front]);
