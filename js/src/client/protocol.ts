@@ -101,17 +101,17 @@ export interface ColumnValues {
   keys: (number | null)[];
 }
 
-/** Sentence that explains why the plots of some layers do not determine their weights exactly. */
+/** Reason why the plots of some layers do not determine their attention weights exactly. */
 export interface CorpusCaveat {
-  /** Numbers of the layers. */
+  /** Numbers of the layers in the model. */
   layers: number[];
-  /** The sentence. */
+  /** Sentence that explains the reason to the reader. */
   words: string;
   /**
-   * Reason. "moving": the layer has a soft cap or a sink, so moving the keys near the queries
-   * (`translate` of `PlotOptions.placing`) changes the weights. The view shows this caveat only for
-   * plots with moved keys. "bias": the layer adds a position bias to its logits, and the distances
-   * between points do not contain this bias.
+   * Kind of reason. "moving": the layer has a soft cap or a sink, so moving the keys near the
+   * queries (`translate` of `PlotOptions.placing`) changes the weights. The view shows this caveat
+   * only for plots with moved keys. "bias": the layer adds a position bias to its logits, and the
+   * distances between points do not contain this bias.
    */
   kind?: "moving" | "bias";
 }
@@ -808,7 +808,11 @@ export interface InterveneRequest {
   measured?: (number | string)[];
 }
 
-/** Token or class that the model predicts: its displayed text, and its id in the model. */
+/**
+ * Token or class that the model predicts. `text` is the displayed text.
+ *
+ * `id` is the id of the token in the vocabulary, or the index of the class.
+ */
 export interface AnswerToken {
   text: string;
   id: number;
@@ -854,7 +858,7 @@ export interface ChangedRequest {
  * The names of `after` and `difference` can be used in other requests, for example for weights.
  */
 export interface ChangedStack {
-  /** Name of this stack in the record, which is the unchanged run. */
+  /** Name of this stack in the record, which has the attention of the unchanged run. */
   stack: string;
   /** Properties of the stack in the changed run. */
   after: StackNumbers;
@@ -1221,7 +1225,7 @@ export interface AtlasClasses {
 /** Description of a stack of an atlas: its heads, and the statistics of these heads. */
 export interface AtlasStack {
   name: string;
-  /** Numbers of the layers. */
+  /** Numbers of the layers in the model. */
   layers: number[];
   /** Number of heads of each layer, in the order of `layers`. */
   heads_per_layer: number[];
@@ -1229,7 +1233,7 @@ export interface AtlasStack {
   causal: boolean;
   /** Whether queries and keys are the same tokens. */
   same_tokens: boolean;
-  /** Statistics of the heads, in the order of `AtlasTable.means`. */
+  /** Statistics that are computed for each head. */
   statistics: AtlasStatistic[];
   /** Roles for which the heads are tested. `AtlasRole.role` is an index into this list. */
   roles: AtlasRoleKind[];

@@ -55,7 +55,7 @@ class AtlasStack(TypedDict):
     Attributes
     ----------
     layers : list of int
-        Numbers of the layers.
+        Numbers of the layers in the model.
     heads_per_layer : list of int
         Number of heads of each layer, in the order of `layers`.
     causal : bool
@@ -63,7 +63,7 @@ class AtlasStack(TypedDict):
     same_tokens : bool
         Whether queries and keys are the same tokens.
     statistics : list of AtlasStatistic
-        Statistics of the heads, in the order of `AtlasTable.means`.
+        Statistics that are computed for each head.
     roles : list of AtlasRoleKind
         Roles for which the heads are tested. `AtlasRole.role` is an index into this list.
     margin : float

@@ -408,7 +408,10 @@ class ImageRequest:
 
 
 class AnswerToken(TypedDict):
-    """Token or class that the model predicts: its displayed text, and its id in the model."""
+    """Token or class that the model predicts. `text` is the displayed text.
+
+    `id` is the id of the token in the vocabulary, or the index of the class.
+    """
 
     text: str
     id: int
@@ -448,7 +451,7 @@ class ChangedStack(TypedDict):
     Attributes
     ----------
     stack : str
-        Name of this stack in the record, which is the unchanged run.
+        Name of this stack in the record, which has the attention of the unchanged run.
     after : StackNumbers
         Properties of the stack in the changed run.
     difference : StackNumbers

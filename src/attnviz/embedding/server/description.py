@@ -69,19 +69,19 @@ class ColumnValues(TypedDict):
 
 
 class CorpusCaveat(TypedDict):
-    """Sentence that explains why the plots of some layers do not determine their weights exactly.
+    """Reason why the plots of some layers do not determine their attention weights exactly.
 
     Attributes
     ----------
     layers : list of int
-        Numbers of the layers.
+        Numbers of the layers in the model.
     words : str
-        The sentence.
+        Sentence that explains the reason to the reader.
     kind : {"moving", "bias"}
-        Reason. "moving": the layer has a soft cap or a sink, so moving the keys near the queries
-        (`translate` of `PlotOptions.placing`) changes the weights. The view shows this caveat only
-        for plots with moved keys. "bias": the layer adds a position bias to its logits, and the
-        distances between points do not contain this bias.
+        Kind of reason. "moving": the layer has a soft cap or a sink, so moving the keys near the
+        queries (`translate` of `PlotOptions.placing`) changes the weights. The view shows this
+        caveat only for plots with moved keys. "bias": the layer adds a position bias to its logits,
+        and the distances between points do not contain this bias.
     """
 
     layers: list[int]
