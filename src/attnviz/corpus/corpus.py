@@ -35,7 +35,7 @@ from attnviz.utils.arguments import (
 
 @dataclass(frozen=True, eq=False)
 class LayerVectors:
-    """Query and key vectors of the points in a layer.
+    """Query and key vectors of the points of a plot, in one layer.
 
     The vectors are those from which the model computes logits, for example after rotary position
     embeddings are applied.
@@ -454,8 +454,8 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `points.total_points` counts only the queries and keys of `records`. Texts without a
-        # record were not read, so their numbers of tokens are not known.
+        # `points.total_points` counts only the queries and keys of `records`. The other texts have
+        # no record, so their numbers of tokens are not known here.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "

@@ -96,8 +96,9 @@ def extract_corpus(
         If an argument has a wrong type.
     ValueError
         If `texts` is empty, or if all texts are empty or too long. If a column does not have one
-        value for each text, or one for each token of a text. If `attnviz.extract` raises ValueError
-        for a text. The error names this text (``texts[1734]: ...``).
+        entry for each text, or if a sequence in a column does not have one value for each token of
+        its text. If `attnviz.extract` raises ValueError for a text. The error names this text
+        (``texts[1734]: ...``).
     MemoryError, OSError
         If `attnviz.extract` raises this error for a text.
 

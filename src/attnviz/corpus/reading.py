@@ -9,8 +9,8 @@ In some models the texts of a batch influence each other. To detect this, some b
 the text with the most padding is also read alone, and its weights are compared with those in the
 batch. If they differ in the first check, all texts of this batch and all later texts are read one
 by one. If they differ in a later check, an error is raised, because records of earlier batches may
-be wrong. Batches with and without padding are counted separately: for each of the two kinds, there
-is a first check.
+be wrong. Batches with and without padding have separate checks, so there is a first check for each
+of the two kinds.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class _Entry:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of the input sequence, or 0 if the number is not known."""
+        """Number of tokens of the input (without a target), or 0 if the number is not known."""
         sequences = {} if self.batch is None else self.batch.sequences
         return sequences["input"].length if "input" in sequences else 0
 
@@ -470,8 +470,8 @@ class _Reader:
         Return True unless a check shows that the weights of the batch are wrong. To check some
         batches, the shortest text is also read alone, and its weights are compared with those in
         the batch. If they differ in the first check, return False. If they differ in a later check,
-        raise _DifferentError, because weights of earlier batches may be wrong, too. Batches with
-        and without padding are counted separately.
+        raise _DifferentError, because weights of earlier batches may be wrong, too. There is a
+        first check for batches with padding, and one for batches without padding.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         records = self._records(joined_examples(singles, self._padding))

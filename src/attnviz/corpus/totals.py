@@ -31,8 +31,8 @@ Numbers = NDArray[np.float64]
 KIND = "kind"
 # Joining the edges of a new text with those of earlier texts is slow. Therefore `StackTotals.plus`
 # only appends the edges of new texts to the tuple `StackTotals.edges`. It joins all items of the
-# tuple if they are more than `_MAX_PARTS`, or if the number of edges since the last join exceeds
-# `_MAX_EDGES` plus twice the number of edges that the last join kept.
+# tuple if there are more than `_MAX_PARTS` of them, or if the number of edges since the last join
+# exceeds `_MAX_EDGES` plus twice the number of edges that the last join kept.
 _MAX_PARTS = 64
 _MAX_EDGES = 1 << 14
 
