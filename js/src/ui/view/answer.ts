@@ -1,6 +1,7 @@
 /**
- * Answers to questions. A question is a value that determines a request to the kernel or the
- * exported page. The reply to this request is the answer to the question.
+ * Answers to the questions of a view. A question is a value that determines a request to the kernel
+ * or to the exported page, such as a layer and its heads. What the request returns is the answer to
+ * the question.
  */
 
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
@@ -15,12 +16,12 @@ export interface Answer<Q, A> {
 /**
  * Request the answer to a question whenever the question changes, and keep the latest answer.
  *
- * Nothing is requested while the question is null. When the question changes, the running request
- * is aborted, and its answer or error is ignored.
+ * Nothing is requested while the question is null. When the question changes, a request that is
+ * still running is aborted, and its answer or error is ignored.
  *
  * @param again signals whose changes repeat the request for the same question.
  * @param settled called with the question when its answer has arrived, with the question and the
- *   reason after an error, and with null when the question becomes null.
+ *   error after an error, and with null if the question is null.
  */
 export function createAnswer<Q, A>(
   question: ReadonlySignal<Q | null>,

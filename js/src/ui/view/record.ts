@@ -3,7 +3,7 @@
  * tokens), and the data that the kernel or the exported page returns.
  *
  * A record is the stored attention of one run of a model. A stack is a group of attention layers,
- * such as the self-attention of the decoder.
+ * such as the self-attention of the decoder. Answers to questions are explained in `answer.ts`.
  */
 
 import { batch, computed, effect, type ReadonlySignal, signal, untracked } from "@preact/signals";
@@ -71,16 +71,19 @@ export const RECORD_DEFAULTS = {
    * view shows the row of weights in which the token is the query. Otherwise it shows the row of
    * the query that predicted the token.
    *
-   * A change of these fields also moves the pinned query. Linked views receive changed fields in
-   * the order of this object, and must receive the cause first. Therefore these two fields come
-   * before `token` and `key`.
+   * A change of one of these two fields also moves the pinned query, `token`. Linked views receive
+   * changed fields in the order of this object, and must receive the cause before its effect.
+   * Therefore, these fields come before `token` and `key`.
    */
   as_query: false,
   prediction: null as number | null,
-  /** Pinned query and pinned key. */
+  /** Indices of the pinned query and the pinned key, or null if none is pinned. */
   token: null as number | null,
   key: null as number | null,
-  /** Texts of the shown queries and of the shown keys, if the record consists of two texts. */
+  /**
+   * Texts from which the shown queries and the shown keys come, if the record consists of two
+   * texts.
+   */
   pair: "all" as Pair,
   ...SCORE_DEFAULTS,
   /** Roles of heads, by stack. A role names what a head does, as found over a corpus. */
@@ -88,11 +91,13 @@ export const RECORD_DEFAULTS = {
   theme: "auto" as "auto" | ThemeName,
   /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */
   controls: "auto" as "auto" | ControlsForm,
-  /** Progress of the generation, or null without one. The view sets null to stop the generation. */
+  /**
+   * Progress of the generation, or null without one. To stop the generation, the view sets null.
+   */
   _generating: null as Generating | null,
   /**
-   * Head at which the view opened, and the reason. null if the user chose the head. Only Python
-   * sets this trait.
+   * Head with a distinct pattern at which the view opened, or null if the view opened elsewhere,
+   * for example because the user chose a head. Only Python sets this trait.
    */
   opening: null as Opening | null,
   ...CHANGED_RUN_DEFAULTS,
@@ -113,12 +118,13 @@ export const RECORD_HASH: HashFields<RecordState> = {
   run: readShownRun,
 };
 
-/** Current stack, layer, heads and pins. The record contains all of them. */
+/** Selected stack, layer, heads and pins. All of them exist in the record. */
 export type Selection = ReturnType<typeof selectionOf>;
 
 /**
- * Return the selection for a state. If the record lacks the stack or layer of the state, the first
- * one is selected. Heads that the layer lacks are omitted, and a pin at a missing token is null.
+ * Return the selection for a state. If the record lacks the stack of the state, its first stack is
+ * selected. If the stack lacks the layer, its first layer is selected. Heads that the layer lacks
+ * are omitted, and a pin at a missing token is null.
  */
 export function selectionOf(
   description: Description,
@@ -141,7 +147,9 @@ export function selectionOf(
     queries,
     keys,
     layer,
-    /** Indices of all heads of the layer, and indices of the chosen heads. */
+    /**
+     * `allHeads` are the indices of all heads of the layer. `chosen` are those of the chosen heads.
+     */
     allHeads,
     chosen,
     /** Heads that are shown: the chosen heads, or all heads if none is chosen. */
@@ -161,8 +169,9 @@ export type HeadOrder = ReturnType<typeof orderHeads>;
 
 /**
  * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score. If
- * `minScore` is null, heads without a score come last. Otherwise these heads are dropped, and so
- * are heads below `minScore`. If `scores` is null, all heads keep their order.
+ * `minScore` is null, heads without a score come last. Otherwise, heads without a score and heads
+ * whose score (or absolute value) is less than `minScore` are dropped. If `scores` is null, all
+ * heads keep their order.
  */
 export function orderHeads(
   heads: readonly number[],
@@ -177,7 +186,7 @@ export function orderHeads(
   return { heads: shownHeads, scores: shownHeads.map((head) => scores[head] ?? null) };
 }
 
-/** Export of a page, for which the reader waits. */
+/** Export of a page that is running, as the reader sees it. */
 export interface Job {
   /** Description of the job and its progress. */
   text: string;
@@ -188,14 +197,14 @@ export interface Job {
 
 /** Maximum number of cells per side of the small heat map of a head. */
 const MAP_SIZE = 32;
-/** Maximum time in milliseconds that other requests wait until the picture is drawn. */
+/** Maximum time in milliseconds that less urgent requests wait until the picture is drawn. */
 const PICTURED_WITHIN_MS = 1_000;
 
 /**
  * Create the store of a view: its record, selection and data as signals, and functions that request
  * more data.
  *
- * @param drawn names the picture that is drawn. null while a newer picture is loading.
+ * @param drawn name of the picture that is drawn. It is null while a newer picture is loading.
  * @param takeUp called with the number of a record when its description has arrived. It sets the
  *   traits that belong to this record.
  */
@@ -207,8 +216,9 @@ export function createRecordStore(
   takeUp: (record: number) => void = () => {},
 ) {
   const connection = source.transport.connection ?? signal<Connection>("ready");
-  // Messages of errors, one per kind of question. An answer to one question must not remove the
-  // error of another.
+  // Messages of errors, one for each call of `answer`, because an answer to one question must not
+  // remove the error of another. The key `general` is for errors of no question. The next answer
+  // removes them.
   const failures = signal<ReadonlyMap<object, string>>(new Map());
   const error = computed(() => [...failures.value.values()][0] ?? null);
   const general = {};
@@ -228,12 +238,12 @@ export function createRecordStore(
     const remaining = [...failures.peek()].filter(([owner]) => !of.includes(owner));
     if (remaining.length < failures.peek().size) failures.value = new Map(remaining);
   };
-  /** Show an error, unless it comes from an aborted request. */
+  /** Show an error that belongs to no question, unless it comes from an aborted request. */
   const fail = (reason: unknown): void => failed(general, reason);
 
   /**
-   * Ask a question whenever it changes, and again after "Try again". The frame shows an error until
-   * the question has an answer or is null.
+   * Ask a question whenever it changes, and again after "Try again". If this causes an error, the
+   * frame shows its message until the question has an answer or is null.
    */
   const answer = <Q, A>(
     question: ReadonlySignal<Q | null>,
@@ -249,13 +259,15 @@ export function createRecordStore(
   };
 
   /**
-   * Wait until the picture is drawn, but at most `PICTURED_WITHIN_MS`, so that less urgent requests
-   * do not delay the picture. In a widget that was stored without its kernel, the promise never
-   * resolves, because nothing can be requested.
+   * Wait until the picture is drawn, but at most `PICTURED_WITHIN_MS`, and not after `over` is
+   * aborted. Less urgent requests wait for this, so that they do not delay the picture. In a widget
+   * that was stored without its kernel, the promise never resolves, because nothing can be
+   * requested.
    */
   const pictured = async (over: AbortSignal): Promise<void> => {
     if (source.transport.detached) await new Promise(() => {});
-    // Let all effects of the same change run first. They may start to load another picture.
+    // First let the effects run that belong to the same change of the state. One of them may start
+    // to load another picture and set `drawn` to null.
     await new Promise((resolve) => setTimeout(resolve));
     let stop = (): void => {};
     await new Promise<void>((resolve) => {
@@ -274,8 +286,8 @@ export function createRecordStore(
   const described = answer(version, (_, signal) => source.describe(signal));
   const number = signal(0);
   const whole = signal<Description | null>(null);
-  // Set the description of a record and the traits that belong to this record in one step, so that
-  // no effect sees only one of them.
+  // When the description of another record arrives, set the description and the traits of this
+  // record in one step, so that no effect sees only one of them.
   live(() => {
     const now = described.latest.value;
     if (now === null) return undefined;
@@ -313,8 +325,9 @@ export function createRecordStore(
   live(() => {
     for (const dependency of [selection, state.token, state.prediction, state.as_query])
       dependency.value;
-    // Run after all listeners of the change. A change of `as_query` moves the pin. If another view
-    // is linked to both traits, it must receive `as_query` before it receives the new pin.
+    // A change of `as_query` moves the pinned query, `token`. If another view is linked to both
+    // traits, it must receive `as_query` first. So set `token` after all listeners of the change
+    // have run.
     queueMicrotask(settleCursor);
     return undefined;
   });
@@ -324,7 +337,7 @@ export function createRecordStore(
     return current && { stack: current.stack, layer: current.layer, heads: current.allHeads };
   });
   const maps = answer(at, async ({ stack, layer, heads }, signal) => {
-    // A kernel handles one request at a time, and the picture has priority.
+    // A kernel handles one request at a time, and requests for the picture have priority.
     await pictured(signal);
     const request = { stack: stack.name, layer, heads, size: MAP_SIZE };
     const headMaps = await source.maps(stack, request, signal);
@@ -391,7 +404,7 @@ export function createRecordStore(
     description,
     /** Number of the record that `description` describes. */
     number,
-    /** Run of the model with changed attention: its answers, and its weights. */
+    /** Run of the model with changed attention: the answers that are measured, and its weights. */
     changedRun,
     connection,
     /** Message of the oldest error that is not resolved, or null. */
@@ -399,7 +412,8 @@ export function createRecordStore(
     selection,
     /**
      * Small heat maps of the heads of the layer, by head. They are requested after the first call
-     * of `wantMaps`. Until new maps are loaded, the earlier ones stay, or null.
+     * of `wantMaps`. null before the first maps are loaded. Later, old maps stay until new ones are
+     * loaded.
      */
     maps: computed(() => maps.latest.value?.answer ?? null),
     wantMaps: () => {
@@ -407,8 +421,9 @@ export function createRecordStore(
     },
     /**
      * Scores by which the heads of the stack are ordered, by layer. null until the scores are
-     * loaded, and if the heads are ordered by number. This also happens if the stack lacks the
-     * chosen score, or if the order is by pinned tokens and no query is pinned.
+     * loaded. Also null if the heads are ordered by number: because the reader chose this order,
+     * because the stack lacks the chosen score, or because the order is by pinned tokens and no
+     * query is pinned.
      */
     scores,
     /**

@@ -1,6 +1,8 @@
 /**
- * A changed run is a run of the model with changed attention. This file requests the answer and the
- * weights of a changed run. The view can show these weights instead of those of the unchanged run.
+ * A changed run is a run of the model with changed attention. The measured answer is a number that
+ * is computed from the model's output, such as the logit of a token. This file requests the
+ * measured answer and the weights of a changed run. The view can show these weights instead of
+ * those of the unchanged run.
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
@@ -30,19 +32,22 @@ type ShownRun = (typeof RUNS)[number];
 
 interface ChangeOfHeads {
   stack: string;
-  /** Number of the layer and of the head. null means all layers or all heads. */
+  /** `layers` and `heads` have one number each. null means all layers or all heads. */
   layers: number | null;
   heads: number | null;
 }
 
-/** Removal of the attention of a query to a key. null means all queries or all keys. */
+/**
+ * Removal of the attention of a query to a key. `queries` and `keys` have one index each. null
+ * means all queries or all keys.
+ */
 export interface CutChange extends ChangeOfHeads {
   kind: "Knockout";
   queries: number | null;
   keys: number | null;
   /**
-   * Whether the pair is removed before the softmax, so that its weight is distributed among the
-   * other keys. If false, the weight is set to 0 after the softmax.
+   * Whether the attention is removed before the softmax, so that its weight is distributed among
+   * the other keys. If false, the weight is set to 0 after the softmax.
    */
   renormalize: boolean;
 }
@@ -67,7 +72,7 @@ interface AnswerFunction {
 
 /**
  * Defaults of the traits of changed runs. The traits have the same names in Python. The last three
- * are data of an exported page. A live view requests these data from the kernel instead.
+ * have data that is stored in an exported page. A live view requests such data from the kernel.
  */
 export const CHANGED_RUN_DEFAULTS = {
   /**
@@ -76,21 +81,22 @@ export const CHANGED_RUN_DEFAULTS = {
    */
   runs_model: false,
   /**
-   * Answer that is measured: a token, two tokens whose difference is measured, or a function. null
-   * means the default of the kernel.
+   * Answer that is measured: a token, two tokens whose logits are subtracted, or a function of the
+   * model's output. null means the default of the kernel.
    */
   answer: null as AnswerToken | AnswerToken[] | AnswerFunction | null,
   changes: [] as Change[],
   run: "before" as ShownRun,
   /**
-   * Result of each list of changes that a page contains. `described` has one text per change, and
-   * `sentence` is the answer of the model.
+   * Results that a page contains, one per list of changes. `described` has one text per change.
+   * `sentence` states the measured answer before and after the changes, and the noise.
    */
   outcomes: [] as { changes: Change[]; described: string[]; sentence: string }[],
+  /** Numbers of edges that a page contains. An edge is a query and a key in one head. */
   known_edges: [] as (EdgeRequest & EdgeHeader)[],
   /**
-   * Changed run that a page contains, or null. `stacks` has the names of its stacks, by the name of
-   * the unchanged stack.
+   * Changed run whose weights a page contains, or null. `stacks` has the names of the stacks with
+   * the changed weights and with the differences, by the name of the unchanged stack.
    */
   changed_run: null as {
     changes: Change[];
@@ -101,8 +107,8 @@ export const CHANGED_RUN_DEFAULTS = {
 type ChangedRunState = typeof CHANGED_RUN_DEFAULTS;
 
 /**
- * Names of the values of each kind of change in a URL fragment. They follow the kind, the stack,
- * the layer and the head, in this order.
+ * Names of the values that a URL fragment has for each kind of change, after the kind, the stack,
+ * the layer and the head.
  */
 const FIELDS: Record<Change["kind"], readonly string[]> = {
   Ablate: [],
@@ -154,7 +160,8 @@ export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerF
 
 /**
  * Convert the trait `answer` to the field `measured` of a request: a list of tokens, which is empty
- * for the default of the kernel. A function becomes null, because only the kernel has the function.
+ * for the default of the kernel. A function becomes null, with which the kernel measures the answer
+ * that the user chose in Python.
  */
 export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | null {
   if (isFunction(answer)) return null;
@@ -163,6 +170,7 @@ export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | n
 }
 
 interface ShownStack extends StackDescription {
+  /** Name of the unchanged stack that this stack of a changed run replaces. */
   of?: string;
 }
 
@@ -171,7 +179,10 @@ export function baseName(stack: StackDescription): string {
   return (stack as ShownStack).of ?? withoutNumber(stack.name);
 }
 
-/** Describe the changes of the run that a stack belongs to. Return "" for the unchanged run. */
+/**
+ * Describe the changes of the run that a stack belongs to. Return "" for a stack of the unchanged
+ * run.
+ */
 export function changedInWords({ name }: Pick<StackDescription, "name">): string {
   const plain = withoutNumber(name);
   const [, words] = / · ((?:after|difference after): .*)$/s.exec(plain) ?? [];
@@ -179,7 +190,10 @@ export function changedInWords({ name }: Pick<StackDescription, "name">): string
   return capital(words) + (words.endsWith(".") ? "" : ".");
 }
 
-/** Answer of the kernel, or an error message. */
+/**
+ * Result of a request to the kernel: either what it returned (`answer`) or an error message
+ * (`problem`). The other one is null.
+ */
 interface Reply<A> {
   answer: A | null;
   problem: string | null;
@@ -201,9 +215,9 @@ export function createChangedRun(
     reason instanceof Error ? reason.message : String(reason);
 
   /**
-   * Ask the kernel a question about the current record. Return the latest reply, and the reply to
-   * the current question. Both are null until a reply arrives. An error becomes a reply with a
-   * message. Nothing is requested in a page.
+   * Ask the kernel a question about the current record whenever the question changes. Return the
+   * latest reply about this record, and the reply to the current question. Both are null until such
+   * a reply arrives. An error becomes a reply with a message. Nothing is requested in a page.
    */
   const repliesTo = <Q extends object, A>(
     question: ReadonlySignal<Q | null>,
@@ -242,8 +256,8 @@ export function createChangedRun(
     ended?: AbortSignal,
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: { header: unknown }): OutcomeHeader => header as OutcomeHeader;
-    // A request does not contain the measured function. A cached reply could belong to another
-    // function, so do not use the cache.
+    // A request does not say which function is measured, because only the kernel has it. A cached
+    // reply could belong to another function, so do not use the cache.
     if (measured === null)
       return source.transport.request("intervene", { changes }, ended).then(read);
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
@@ -259,7 +273,7 @@ export function createChangedRun(
   );
 
   // Request the weights only after the answer has arrived. The request for the answer runs the
-  // model.
+  // model, and the kernel then has the weights of this run.
   const weightsQuestion = computed(() => {
     const now = latest.value;
     const changes = state.changes.value;
@@ -273,8 +287,9 @@ export function createChangedRun(
   const problem = computed(() => weights.current.value?.problem ?? null);
 
   /**
-   * Stacks of the changed run. Until its weights arrive, these are the stacks of the previous
-   * changed run, or null. Also null without changes, after an error, or if a page has no run with
+   * Stacks of the changed run, or null without changes. In a live view, they are null until the
+   * first weights arrive. Later, the stacks of the previous changed run stay until those of the new
+   * one arrive or an error occurs. In a page, they are null unless the page contains a run with
    * these changes.
    */
   const changedStacks = computed<Stacks | null>(() => {
@@ -324,11 +339,17 @@ export function createChangedRun(
     return { ...whole, stacks };
   });
   return {
-    /** Whether the panel "What if" is open. Answers are requested while it is open. */
+    /**
+     * Whether the panel "What if" is open. While it is open, the answer is measured after every
+     * change.
+     */
     panelOpen,
-    /** Latest reply of the kernel. Its changes and its measured answer may be earlier ones. */
+    /**
+     * Latest reply of the kernel. Its question may have other changes or another measured answer
+     * than the current question.
+     */
     latest,
-    /** Reply to the current changes and measured answer, or null until it arrives. */
+    /** Reply to the current changes and the current measured answer, or null until it arrives. */
     current,
     /**
      * Run that is drawn: the chosen one, or "before" until weights of a changed run are available.
@@ -340,7 +361,9 @@ export function createChangedRun(
     problem,
     /** Description of the record. Its stacks are those of the shown run. */
     description,
-    /** Measure another answer. Resolve to null after success, otherwise to an error message. */
+    /**
+     * Measure another token as the answer. Return null after success, otherwise an error message.
+     */
     measure: (answer: string): Promise<string | null> =>
       intervene(state.changes.peek(), [answer]).then(() => {
         assign(state, { answer });

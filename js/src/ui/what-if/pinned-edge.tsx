@@ -1,6 +1,8 @@
 /**
  * Line with the numbers of the pinned edge, in a fixed order: weight, share of the value norm,
- * effect of cutting the edge, and noise. An edge is a query and a key in one head.
+ * effect of cutting the edge, and noise. An edge is a query and a key in one head. The value norm
+ * of a key is the norm of what it adds to the head's output for the query. The share is the value
+ * norm of this key, divided by the sum of the value norms of all keys.
  */
 
 import { useComputed, useSignalEffect } from "@preact/signals";
@@ -28,7 +30,7 @@ function edgeAt(selection: Selection): EdgeRequest | null {
 
 /**
  * Return the answer to the current question, or null while it is unknown. Errors are ignored. The
- * arguments are those of `createAnswer`. The arguments of later renderings are ignored.
+ * arguments are those of `createAnswer`, and only those of the first rendering are used.
  */
 function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | null {
   const { run, current } = useMemo(() => createAnswer(...asked), []);
@@ -37,10 +39,11 @@ function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | n
 }
 
 /**
- * Describe the numbers that follow the weight. For a missing number, say that it is loading, that
- * the page lacks it, or how the reader can get it.
+ * Describe the numbers that follow the weight in the line. For a missing number, say that it is
+ * loading, that the page lacks it, or how the reader can get it.
  *
- * @param named name of the measured answer that the panel shows. It is not repeated here.
+ * @param named name of the measured answer that the panel "What if" shows. Effects on this answer
+ *   do not repeat its name.
  */
 export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
   const both = "share of the value norm and effect of cutting it:";
@@ -61,12 +64,12 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
 }
 
 /**
- * Render the changes of the shown run, the heads with the most weight at the pinned tokens, and the
- * line of the pinned edge.
+ * Render the changes of the shown run, if any, the heads with the most weight from the pinned query
+ * to the pinned key, and the line of the pinned edge.
  *
- * All of these are below the captions, so they move nothing when they appear. A page has the line
- * only if it contains results of changes or numbers of edges. Without controls, the heads are
- * omitted, and in a live view also the line.
+ * All of these are below the captions, so they move nothing when they appear. Without controls, the
+ * heads are omitted. The line is omitted in a live view without controls, and in a page that
+ * contains neither results of changes nor numbers of edges.
  */
 export function PinnedEdge({ context }: { context: RecordContext }) {
   const { record, common, source } = context;
@@ -93,7 +96,7 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
   const { live } = source.transport;
   const runs = common.runs_model.value;
   const outcome = changedRun.latest.value;
-  // The number of the record is a part of the question, because the answer depends on the record.
+  // The number of the record is a part of the question, because the weight depends on the record.
   const pinned = useComputed(() => {
     const edge = record.selection.value && edgeAt(record.selection.value);
     return edge && { edge, number: record.number.value };
@@ -111,7 +114,7 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
     return `${quantity.name} ${writtenAmong(keys.text.length, quantity, value)}`;
   });
   // The latest run of the model may have measured the effect of cutting this edge, so ask again
-  // after each answer.
+  // after each reply about a changed run.
   const answered = useAnswer(
     useComputed(() => (live && common.runs_model.value ? pinned.value : null)),
     async ({ edge }, ended) =>
