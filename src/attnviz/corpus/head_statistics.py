@@ -1,9 +1,9 @@
 """Function `head_statistics`, which measures all heads of a model over many texts.
 
-The function reads texts with the model and adds their records (the attention in one text) to an
-object `HeadStatistics`. The object has sums over texts (`Totals`) and keeps no records. Therefore
-texts can be added in several calls (the arguments `part` and `resume`), or in actors, which are
-processes of Ray.
+The function reads texts with the model. For each text this gives a record, which has the attention
+in the text. The records are added to an object `HeadStatistics`, which has sums over texts
+(`Totals`) and keeps no records. Therefore texts can be added in several calls (the arguments `part`
+and `resume`), or by actors (processes of the framework Ray) whose sums are added.
 """
 
 from __future__ import annotations
@@ -58,15 +58,16 @@ from attnviz.utils.arguments import (
     whole_number,
 )
 
-# Maximum number of texts or records in which tokens are counted. The counts determine which token
-# of a text is the rarest.
+# Maximum number of texts or records in which tokens are counted to find the rarest token of each
+# text.
 _MAX_COUNTED_TEXTS = 2_000
-# Arguments that can be passed, besides `model`, if `model` is a record or a list of records.
+# Arguments of `head_statistics` that can be passed, besides `model`, if `model` is a record or a
+# list of records.
 _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
-# Arguments that must be the same in a call that continues from a checkpoint. They are stored in the
-# file for this comparison. `Checkpoint` also compares `edges`, `seed`, the names of columns and the
-# model, which are part of the totals. For some texts, it compares a fingerprint (checksum) of the
-# text and of its column values, parse and target.
+# Arguments of `head_statistics` that must be the same in a call that continues from a checkpoint.
+# The file stores their values for this comparison. `Checkpoint` also compares `edges`, `seed`, the
+# names of columns and the model, which are part of the totals. For some texts, it compares a
+# fingerprint (checksum) of the text and of its column values, parse and target.
 _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
@@ -94,8 +95,8 @@ def head_statistics(
 ) -> HeadStatistics:
     """Measure the attention of every head of a model over many texts.
 
-    Several texts are read in one forward pass. Their records are not kept. Therefore the result is
-    a small object for any number of texts.
+    Several texts are read in one forward pass. Their attention is measured and not kept, so the
+    result is a small object for any number of texts.
 
     Parameters
     ----------
@@ -274,12 +275,12 @@ def _finished(
     progress: bool,
     saver: Checkpoint | None = None,
 ) -> HeadStatistics:
-    """Iterate over `added`, which adds texts to the statistics, and return the statistics.
+    """Iterate over `added`, an iterator that adds texts to the statistics. Return the statistics.
 
     Each item of `added` is the number of texts that were added since the last item. During the
-    iteration, show a progress bar. If `saver` is not None, save the statistics during the iteration
-    and at its end, also after an error or interrupt. `total` is the number of texts, including
-    those that were added in earlier calls.
+    iteration, show a progress bar if `progress`. If `saver` is not None, save the statistics during
+    the iteration and at its end, also after an error or interrupt. `total` is the length of the
+    progress bar: the number of texts to read, including those that were added in earlier calls.
     """
     bar = tqdm(
         total=total,
@@ -302,7 +303,7 @@ def _finished(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The texts or records of a call of `head_statistics`, with further arguments for each of them.
+    """Texts or records of a call of `head_statistics`, with the arguments of each text.
 
     Attributes
     ----------
@@ -347,11 +348,12 @@ class _Inputs:
     def add_texts(
         self, statistics: HeadStatistics, read: Iterable[ReadText], name: str = "texts"
     ) -> Iterator[int]:
-        """Add the record of each text to the statistics. Yield how many texts each step added.
+        """Add the record of each text in `read` to the statistics.
 
-        Successive texts are measured together if possible, which is faster for short texts. A text
-        without a record (empty or too long) is only counted as skipped. `name` is the name of the
-        argument in error messages: "texts" or "records".
+        Yield how many texts each step added. Successive texts are measured together if possible,
+        which is faster for short texts. A text without a record (empty or too long) is only counted
+        as skipped. `name` is the name of the argument in error messages such as ``texts[3]: ...``:
+        "texts" or "records".
         """
         group: list[RecordText] = []
         try:
@@ -369,7 +371,8 @@ class _Inputs:
                     yield _add_group(statistics, group, name)
                 group.append(added)
         except Exception:
-            # Add the earlier texts before the error of this text is raised.
+            # Before the error of this text is raised, add the earlier texts that are still in
+            # `group`.
             if group:
                 yield _add_group(statistics, group, name)
             raise
@@ -384,7 +387,8 @@ def _add_group(statistics: HeadStatistics, group: list[RecordText], name: str) -
     try:
         statistics._add(texts)
     except (TypeError, ValueError):
-        # Add each text alone, so that the error names the text.
+        # The error does not name the text that caused it. Add each text alone, so that the new
+        # error does.
         for text in texts:
             with _named_errors(name, text.number):
                 statistics._add([text])
@@ -393,7 +397,10 @@ def _add_group(statistics: HeadStatistics, group: list[RecordText], name: str) -
 
 @contextmanager
 def _named_errors(name: str, index: int) -> Iterator[None]:
-    """Begin the message of an error in the `with` block with the text, such as ``texts[3]: ``."""
+    """Begin the message of a TypeError or ValueError with the text, such as ``texts[3]: ``.
+
+    `name` is "texts" or "records", and `index` the index of the text.
+    """
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -403,7 +410,7 @@ def _named_errors(name: str, index: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Work:
-    """A model and the texts to measure with it. On Ray, this object is sent to the actors."""
+    """A model, the texts to measure with it, and options. On Ray, it is sent to the actors."""
 
     model: Any
     inputs: _Inputs
@@ -420,7 +427,10 @@ class _Work:
         return replace(self, model=loaded.model, options=options)
 
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
-        """Read the texts `indices` and add them. Yield how many texts each step added."""
+        """Read the texts with the given indices and add them to the statistics.
+
+        Yield how many texts each step added.
+        """
         read = read_records(
             self.model,
             self.inputs.texts,
@@ -439,15 +449,15 @@ class _RemoteModel:
     """Placeholder for a model that only the Ray actors load.
 
     Like a model of transformers, it has `name_or_path`: the hub id or folder from which the
-    tokenizer is loaded, and from which the name of the model is derived. It is "" if a function
-    loads the model.
+    tokenizer is loaded, and from which the name of the model is derived. The attribute is "" if a
+    function loads the model.
     """
 
     name_or_path: str
 
 
 def _for_ray(work: _Work) -> Loaded:
-    """Return the model with its tokenizer and processor, for work on Ray.
+    """Return the model of `work` with its tokenizer and processor, if actors of Ray do the work.
 
     If `work.model` is a hub id, a folder or a function, only the actors load the model, and the
     result has a `_RemoteModel` in place of the model. Raise ValueError if a model in memory is not
@@ -468,7 +478,7 @@ def _for_ray(work: _Work) -> Loaded:
 def _add_on_ray(
     work: _Work, statistics: HeadStatistics, indices: list[int], engine: RayEngine
 ) -> Iterator[int]:
-    """Read texts in Ray actors and add them to the statistics.
+    """Read the texts with the given indices in Ray actors, and add them to the statistics.
 
     After each batch that an actor has read, yield the number of its texts.
     """
@@ -484,9 +494,9 @@ def _measure_in_actor(
 ) -> Callable[[list[int]], Totals]:
     """Load the model in a Ray actor, and return a function that measures texts.
 
-    The function takes the indices of texts and returns their totals. `measures` are the definitions
-    of scores that the user registered in the calling process. They are registered in the actor,
-    too.
+    The function takes the indices of texts and returns their totals. `measures` are the measures
+    (definitions of scores) that the user registered in the calling process. The actor must register
+    them, too, because it is another process.
     """
     register_all(measures)
     model = work.model() if is_loader(work.model) else work.model
@@ -510,7 +520,7 @@ def _measure_in_actor(
 def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
     """Return one record, or several records, as a tuple.
 
-    Raise ValueError if `records` is empty, and TypeError if it has anything that is not a record.
+    Raise ValueError if `records` is empty, and TypeError if an item is not a record.
     """
     if isinstance(records, AttentionRecord):
         return (records,)
@@ -532,10 +542,10 @@ def _selected(record: AttentionRecord, layers: Layers, name: str | None) -> Atte
 
 
 def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
-    """Return a list with an entry of `parse` for each text, or None if `parse` is None.
+    """Return a list with the parse of each text, or None if `parse` is None.
 
-    If `parse` is a string, the entries are the values of this column of the dataset. Raise
-    TypeError or ValueError unless `parse` has an entry for each text.
+    If `parse` is a string, the parses are the values of this column of the dataset `texts`.
+    Otherwise `parse` has the parses. Raise TypeError or ValueError unless it has one for each text.
     """
     if parse is None:
         return None
@@ -574,7 +584,11 @@ def _part_indices(part: Any, count: int) -> range:
 
 
 def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Return the indices below `count` that are in none of the half-open `ranges`."""
+    """Return the indices of the texts that were not read yet, out of `count` texts.
+
+    `ranges` has the indices of the texts that were read or left out, as half-open ranges (start,
+    stop).
+    """
     unread = np.ones(count, np.bool_)
     for start, stop in ranges:
         unread[start:stop] = False
@@ -583,7 +597,7 @@ def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
 
 
 def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
-    """Count each token id in a sample of up to `_MAX_COUNTED_TEXTS` evenly spaced texts.
+    """Count how often each token id occurs in up to `_MAX_COUNTED_TEXTS` evenly spaced texts.
 
     Items that are not strings, such as images, are not counted. Return an empty dict if no
     tokenizer is found.
@@ -603,10 +617,10 @@ def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
 
 
 def _count_tokens_of_records(records: Sequence[AttentionRecord]) -> dict[int | str, int]:
-    """Count each token in up to `_MAX_COUNTED_TEXTS` evenly spaced records.
+    """Count how often each token occurs in up to `_MAX_COUNTED_TEXTS` evenly spaced records.
 
-    The keys of the result are token ids, or texts of tokens if the record has no ids. Only key
-    tokens are counted, which in self-attention are also the query tokens.
+    The keys of the result are token ids, or texts of tokens if a record has no ids. Only tokens of
+    attention keys are counted. In self-attention, they are also the query tokens.
     """
     counted: Counter[int | str] = Counter()
     for index in _counted_indices(len(records)):
@@ -617,7 +631,7 @@ def _count_tokens_of_records(records: Sequence[AttentionRecord]) -> dict[int | s
 
 
 def _counted_indices(count: int) -> list[int]:
-    """Return up to `_MAX_COUNTED_TEXTS` evenly spaced indices of `count` texts."""
+    """Return up to `_MAX_COUNTED_TEXTS` evenly spaced indices from 0 to `count - 1`."""
     spread = np.linspace(0, count - 1, min(count, _MAX_COUNTED_TEXTS)).astype(np.int64)
     indices: list[int] = np.unique(spread).tolist()
     return indices
