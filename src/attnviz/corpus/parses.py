@@ -24,8 +24,8 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# Index of the head of the root, which depends on no word. It is not 0, because 0 is the index of
-# the first word.
+# Value in place of the index of the head for the root, which has no head. It is not 0, because 0 is
+# the index of the first word.
 _ROOT = -1
 
 

@@ -310,7 +310,7 @@ class HeadStatistics:
         return RecordText(record, number, sum(map(len, sides.values())), stacks)
 
     def _add(self, texts: Sequence[RecordText]) -> None:
-        """Add one text, or several texts that can be measured together (`can_add_together`)."""
+        """Add one text, or several for which `RecordText.can_add_together` is True."""
         settings, record = self._totals.settings, texts[0].record
         stacks = {}
         for name, stack in record.stacks.items():
