@@ -87,7 +87,10 @@ const MIN_NUMBER_ROW = 20;
 const NUMBER_SIZE = 10;
 /** Smallest width and height of a cell in which a minus sign fits, in pixels. */
 const MIN_SIGN_CELL = 9;
-/** Smallest weight whose number is written into its cell. Signed numbers have another limit. */
+/**
+ * Smallest weight whose number is written into its cell. Signed numbers have another limit (see
+ * `leastNumber`).
+ */
 const MIN_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
 /** Smallest distance between token indices, in pixels. */
@@ -263,7 +266,9 @@ export function frontMarks(
   ];
 }
 
-/** Return the outlines of the row and the column at a position, as far as they are not null. */
+/**
+ * Return the outlines of the row and of the column `at`. If one of them is null, it has no outline.
+ */
 function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: number): Mark[] {
   return SIDES.flatMap((side): Mark[] => {
     const cell = at[side];

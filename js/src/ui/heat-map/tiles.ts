@@ -46,7 +46,10 @@ function wholeLevel({ queries, keys }: Viewport): number {
   return Math.max(0, Math.ceil(Math.log2(longest / TILE)));
 }
 
-/** Number of weights above which a complete matrix is estimated from a sample of queries. */
+/**
+ * Number of weights of all shown heads above which a picture of the whole matrix is estimated from
+ * a sample of queries.
+ */
 const MAX_EXACT_WEIGHTS = 1 << 24;
 
 /**

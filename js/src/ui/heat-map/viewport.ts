@@ -131,7 +131,8 @@ function axisOf(
     // tried.
     if (cells > room && cells > 1) continue;
     const cell = sharp(Math.min(room, tokenPixels * sizeOf(requested)) / cells, ratio);
-    // At the border of two texts, a cell may cover tokens of both texts.
+    // The window may extend beyond the extent: at the border of two texts, a cell may cover tokens
+    // of both.
     const stop = Math.min(tokens.text.length, (first + cells) * tokensPerCell);
     return { tokens, extent, window: [first * tokensPerCell, stop], level, cells, cell };
   }
@@ -200,7 +201,7 @@ export function stageOf(viewport: Pick<Viewport, "axes">, room: BySide<number>):
   return bySide((side) => pixels[side] * sizeOf(extents[side]));
 }
 
-/** Return the side that limits the size of the cells. */
+/** Return the side that limits the size of the cells, which has the least space per token. */
 function limitingSide(extents: BySide<Range>, room: BySide<number>): Side {
   return room.query / sizeOf(extents.query) <= room.key / sizeOf(extents.key) ? "query" : "key";
 }
@@ -280,8 +281,8 @@ function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const lastCell = Math.ceil(size / tokensPerCell) - 1;
   const cellsBefore = Math.floor(Math.max(0, Math.min(lastCell, pixel / next.cell)));
   const start = (Math.floor(token / tokensPerCell) - cellsBefore) * tokensPerCell;
-  // The window starts at a whole cell. Round up, because the last cell of a text may cover fewer
-  // tokens than the others.
+  // Latest start of the window. It is rounded up to a whole cell, because the last cell of a text
+  // may cover fewer tokens than the others.
   const last = Math.ceil((extent[1] - size) / tokensPerCell) * tokensPerCell;
   const first = Math.max(extent[0], Math.min(last, start));
   return [first, Math.min(extent[1], first + size)];
@@ -298,8 +299,8 @@ export function movedBy({ extent }: Pick<Axis, "extent">, window: Range, by: num
  * Return the windows after one zoom step. Return null if it is not possible to zoom further.
  *
  * @param nearer whether to zoom in instead of out.
- * @param around distances from the upper left corner of the cells, in pixels, at which a token
- *   stays in place.
+ * @param around point whose query and key stay in place, in pixels from the upper left corner of
+ *   the cells.
  */
 export function zoomed(
   viewport: Viewport,

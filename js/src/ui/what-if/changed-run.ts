@@ -107,8 +107,8 @@ export const CHANGED_RUN_DEFAULTS = {
 type ChangedRunState = typeof CHANGED_RUN_DEFAULTS;
 
 /**
- * Names of the values that a URL fragment has for each kind of change, after the kind, the stack,
- * the layer and the head.
+ * Names of further values of each kind of change. In a URL fragment, a change is written as its
+ * kind, stack, layer and head, followed by these values.
  */
 const FIELDS: Record<Change["kind"], readonly string[]> = {
   Ablate: [],
