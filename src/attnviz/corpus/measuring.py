@@ -6,13 +6,15 @@ its key minus the position of its query. An edge is a pair with its weight.
 
 Most scores have a set of pairs, such as all pairs of a query and the previous token. The score of a
 head is its weight on the allowed pairs of this set, divided by the number of queries that have such
-a pair. The baselines of a score (`StackNumbers.scores`) show which score is to be expected without
-the property that the score measures.
+a pair. The baselines of a score (`StackNumbers.scores`) are the scores that are to be expected
+without the property that the score measures, for example if the weights of each query are shuffled.
 
 The weights are computed for a block at a time, which limits the memory for long texts. A block has
 some heads with the same mask, some queries (rows), and all keys. Let W be the weights of a block,
 (heads, rows x keys), and let D be 1 for each allowed pair of a score and otherwise 0, (scores, rows
 x keys). Then the matrix product W D^T is the weight of each head on the pairs of each score.
+
+A system of classes, such as parts of speech, assigns at most one class to each token.
 
 For short texts, the call of an operation takes longer than its computation. Therefore several texts
 with equal numbers of tokens can be measured together (`StackText.shape`). All arrays of
@@ -55,24 +57,26 @@ _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 # Approximate maximum number of entries of W and D of a block together: 16 MiB of float32. W and D
 # are the matrices in the description of this module.
 _MAX_ENTRIES = 1 << 22
-# Maximum number of pairs of a text for which `_joined_groups` computes the weights of several
-# layers in one matrix product.
+# Maximum number of pairs of a text, if it is measured alone, for which `_joined_groups` computes
+# the weights of several layers in one matrix product.
 _MAX_JOINED_PAIRS = 1 << 14
-# Maximum number of entries of W and D of all texts that are measured together: 2 MiB of float32,
-# which fits into the cache of a processor.
+# Maximum number of entries of W and D of several texts that are measured together: 2 MiB of
+# float32, which fits into the cache of a processor.
 _MAX_ENTRIES_TOGETHER = 1 << 19
 # Maximum number of strongest edges of a head in one text. Their queries are all different. Without
 # this limit, all strongest edges that a corpus keeps could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
 # Maximum absolute offset for the baseline from position, which needs the mean weight of the pairs
-# at each offset. Larger offsets are clipped to this value, so pairs at these offsets share a mean.
+# at each offset. Larger offsets are clipped to this value, so the pairs at all larger offsets have
+# one common mean.
 _MAX_PAIR_OFFSET = 1024
 # The score "positional share" is undefined if the weights of a head hardly differ: if the sum of
 # their squared deviations from their mean is at most this share of the sum of their squares. A sum
 # this small can be a rounding error.
 _NO_VARIANCE = 1e-9
-# Name of a score that is not in `MEASURES`, because it is neither a weight on a set of pairs nor a
-# mean over queries. It is computed from the sums of the weights at all offsets.
+# Name of a score that is not in `MEASURES`, because it has none of the kinds of measures: it is
+# neither a weight on a set of pairs, nor a mean over queries, nor computed from outputs of heads.
+# The score is computed from the sums of the weights at all offsets.
 _POSITIONAL_SHARE = "positional share"
 
 
@@ -104,7 +108,7 @@ def unit_and_definition(score: str) -> tuple[str, str]:
             "(epsilon squared: 0 for weights in random order)."
         )
     # Statistics that were loaded from a file can have a score whose measure is not registered in
-    # this process. Such a score gets a general unit and sentence.
+    # this process, so that its unit and definition are not known.
     return "share", f"Score “{score}”."
 
 
@@ -115,13 +119,14 @@ class StackText:
     Attributes
     ----------
     stack : AttentionStack
-        The attention of one kind in all layers.
+        The stack in the record of the text.
     queries, keys : TokenFacts
-        Tokens of the stack, with their classes and frequencies.
+        Query tokens and key tokens of the stack, with their classes and frequencies. The same
+        object if queries and keys are the same tokens.
     text : int
-        Index of the text. It is mixed into the seed of the sampled edges.
+        Index of the text in the corpus. It is mixed into the seed of the sampled edges.
     relations : Relations
-        Pairs of a dependency parse. Empty without a parse.
+        Pairs of the relations in the dependency parse of the text. Empty without a parse.
     """
 
     stack: AttentionStack
@@ -132,15 +137,16 @@ class StackText:
 
     @cached_property
     def groups(self) -> list[_Group]:
-        """Groups of heads. The heads of a group have the same mask."""
+        """All heads of the stack, divided into groups. The heads of a group have the same mask."""
         return list(_groups(self.stack))
 
     @cached_property
     def shape(self) -> Hashable:
-        """Shapes and formulas of this text. Texts with equal ones can be measured together.
+        """Everything that must be equal in texts that are measured together, or None.
 
-        None if the text has to be measured alone, because the weights of a group of heads cannot be
-        computed in one matrix product.
+        These are the layers, heads, shapes and formulas of the stack, and the names of relations
+        and classes. None if the text has to be measured alone, because the weights of a group of
+        heads cannot be computed in one matrix product.
         """
         if any(group.formula is None for group in self.groups):
             return None
@@ -153,7 +159,7 @@ class StackText:
 
     @property
     def num_entries(self) -> int:
-        """Number of entries of W and D, the matrices in the description of this module."""
+        """Estimate of the number of entries of W and D (see the description of this module)."""
         num_scores = len(MEASURES) + len(self.relations)
         num_rows = sum(self.stack.heads_per_layer) + num_scores
         return num_rows * len(self.queries) * len(self.keys)
@@ -162,7 +168,7 @@ class StackText:
 def can_measure_together(texts: Sequence[StackText]) -> bool:
     """Whether `measure_stacks` can measure the texts in one call.
 
-    True for a single text. Several texts must be short and have equal shapes.
+    True for a single text. Several texts must have few entries and the same `StackText.shape`.
     """
     if len(texts) == 1:
         return True
@@ -186,21 +192,20 @@ class StackNumbers:
         baseline from position in cross-attention and for scores whose pairs depend only on
         positions. A score with pairs is left out if every pair is forbidden in all heads and texts.
     offsets : ndarray, (texts, heads, offsets)
-        Sums of weights. The columns have the labels `OFFSET_LABELS`. "first" has the weights on the
-        first key. A column for an offset has the weights on all other keys at this offset. "rest"
-        has the weights on the remaining keys. In cross-attention, where offsets have no meaning,
-        all weights are in "first" and "rest".
+        Sums of weights. The columns have the labels `OFFSET_LABELS`. The column "first" has the
+        weights on the first key. The column of an offset has the weights on other keys at this
+        offset. The column "rest" has the weights on the remaining keys. In cross-attention, where
+        offsets have no meaning, all weights are in "first" and "rest".
     offset_counts : ndarray, (texts, heads, offsets)
-        Number of allowed pairs in each of these sums. For "first" and "rest", the number of queries
-        with at least one such pair.
+        Number of allowed pairs in each sum of `offsets`. For "first" and "rest", the number of
+        queries with at least one allowed pair in the sum.
     classes : dict of str to ndarray, (texts, heads, classes of queries, classes of keys)
-        For each system of classes, sums of weights by class of query and class of key. A system of
-        classes assigns at most one class to each token, for example its part of speech.
+        For each system of classes, sums of weights by class of query and class of key.
     class_counts : dict of str to ndarray, (texts, heads, classes of queries)
         For each system of classes, number of queries of each class whose weights are not all 0.
     strongest, sampled : EdgeColumns
-        Edges of these texts from which the strongest edges and the sampled edges of the corpus are
-        selected later.
+        Candidates of these texts for the strongest edges and the sampled edges of the corpus, which
+        `attnviz.corpus.edges` selects later. `EdgeColumns.head` counts the heads of all layers.
     """
 
     scores: dict[str, Numbers]
@@ -221,9 +226,10 @@ def measure_stacks(
     """Measure the heads of the same stack in one text, or in several (`can_measure_together`).
 
     The sampled edges depend on `seed` and on the indices of the texts. `min_orders` has two arrays,
-    (heads,), with the smallest rank (`EdgeColumns.order`) of the strongest edges and of the sampled
-    edges of each head. Edges with a smaller rank are ignored, because the corpus already has enough
-    edges of this head with a larger rank. If `min_orders` is None, no edges are ignored.
+    (heads,), one for strongest edges and one for sampled edges. An edge whose rank
+    (`EdgeColumns.order`) is smaller than the number of its head is ignored, because the corpus
+    already has enough edges of this head with a larger rank. If `min_orders` is None, no edges are
+    ignored.
     """
     return _Measuring(texts, seed=seed, min_orders=min_orders).result()
 
@@ -267,7 +273,8 @@ class _Measuring:
         self._head_measures = [
             measure for measure in measures if measure.kind == "heads" and stack.has_outputs
         ]
-        # Names of the scores with pairs.
+        # Names of the scores that have a set of pairs. The last axis of the next three arrays has
+        # these scores.
         self._names = (*(measure.name for measure in self._pair_measures), *first.relations)
         count = len(self._names)
         of_heads = (len(texts), self._num_heads)
@@ -335,7 +342,10 @@ class _Measuring:
         )
 
     def _edges(self, parts: list[EdgeColumns], max_edges: int | None = None) -> EdgeColumns:
-        """Join edges, and keep at most `max_edges` of each head in each text."""
+        """Join edges, and keep at most `max_edges` of each head in each text. None keeps all edges.
+
+        In the result, `EdgeColumns.head` counts the heads of the stack.
+        """
         if max_edges is not None and len(parts) > 1:
             parts = [largest_per_head(parts, max_edges, self._hashes.size)]
         edges = EdgeColumns.joined(parts)
@@ -351,7 +361,8 @@ class _Measuring:
                 _MAX_ENTRIES // (2 * self._num_keys * min(self._num_queries, 32)) - scores,
             ),
         )
-        # If there are several texts, all of their weights fit into one block.
+        # If there are several texts, all of their weights fit into one block
+        # (`can_measure_together`).
         if num_texts > 1:
             heads_per_step = len(group)
         step = max(1, _MAX_ENTRIES // (num_texts * self._num_keys * (heads_per_step + scores)))
@@ -370,9 +381,9 @@ class _Measuring:
                 self._add_weights(heads, by_text, block)
 
     def _find_pairs(self, rows: slice) -> Flags:
-        """Return whether each pair belongs to each score, (texts, scores, rows, keys).
+        """Return whether each pair belongs to the set of each score, (texts, scores, rows, keys).
 
-        Pairs that the mask forbids are included.
+        `rows` are the queries of a block. Pairs that the mask forbids are included.
         """
         positions = np.arange(rows.start, rows.stop)
         shape = (len(self._texts), len(self._names), len(positions), self._num_keys)
@@ -391,7 +402,10 @@ class _Measuring:
         return pairs
 
     def _add_weights(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
-        """Add the measurements of `weights`, (texts, heads, rows, keys)."""
+        """Add the measurements of `weights`, (texts, heads, rows, keys), which are one block.
+
+        `heads` has the indices of the heads among the heads of all layers.
+        """
         num_texts, num_heads, num_rows, num_keys = weights.shape
         flat = weights.reshape(num_texts, num_heads, -1)
         sums = weights.sum(axis=3)
@@ -474,10 +488,10 @@ class _Measuring:
             self._offset_counts[:, heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of the columns of `_diagonals` for the queries `rows`.
+        """Return the slice of the columns of `_diagonals` that the queries `rows` can reach.
 
-        Each column is an offset. The slice has all offsets from these queries to any key, in the
-        same order as the columns of `_Block.by_offset`.
+        Each column is an offset. The slice has the offsets of all pairs of these queries with any
+        key, in the same order as the columns of `_Block.by_offset`.
         """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
@@ -489,7 +503,7 @@ class _Measuring:
         sums: NDArray[np.float32],
         block: _Block,
     ) -> None:
-        # Flatten the axes of texts and heads.
+        # Flatten the axes of texts and heads, so that each head of each text is one row.
         weights = weights.reshape(-1, *weights.shape[2:])
         sums = sums.reshape(len(weights), -1)
         num_texts = len(self._texts)
@@ -593,7 +607,7 @@ class _Measuring:
         return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:
-        """Return the score "positional share" and its shuffled baseline, (texts, heads) each.
+        """Return the score "positional share" and its shuffled baseline. Both are (texts, heads).
 
         The score is the share of the variance of the weights that their offsets explain, in an
         analysis of variance in which each offset is a group. This share (eta squared) is above 0
@@ -625,10 +639,11 @@ class _Measuring:
 class _Group:
     """Heads with the same mask, which can belong to several layers.
 
-    Each item of `members` has the attention of a layer, and the heads of this layer that belong to
-    the group. In a group from `_joined_groups`, `members` can have a single item, in which the
-    heads of several layers and texts are joined. `heads` has the index of each head of the group
-    among the heads of all layers of the stack.
+    Each item of `members` has the attention of a layer, and the indices of the heads of this layer
+    that belong to the group. `heads` has the index of each head of the group among the heads of all
+    layers of the stack. In a group from `_joined_groups`, `members` can have a single item, in
+    which the heads of several layers and texts are joined. In that case `heads` has the heads of
+    one text.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
@@ -642,7 +657,7 @@ class _Group:
         """Everything that determines how weights are computed from queries and keys, or None.
 
         The value has the shapes of queries and keys, the dtype of queries, the scale, the soft cap,
-        the mask and the number of layers. If it is the same for several texts, the weights of all
+        the mask and the number of layers. If it is equal for several texts, the weights of all
         layers and texts can be computed in one matrix product. None if the layers differ in one of
         these, if heads of a layer have different masks, if a layer has a bias or sinks, or if
         weights are not computed from queries and keys.
@@ -668,8 +683,8 @@ class _Group:
     def looks_causal(self) -> bool:
         """Whether the weights of all heads are 0 on all keys after the query.
 
-        Only weights that are stored in the record are read. False if weights are computed from
-        queries and keys, because their mask is known. Also False if there is only one query, or if
+        Only weights that are stored in the record are read, because their mask is not known. False
+        if weights are computed from queries and keys. Also False if there is only one query, or if
         the numbers of queries and keys differ.
         """
         weights = [attention.stored_weights for attention, _ in self.members]
@@ -684,8 +699,8 @@ class _Group:
         attention, heads = self.members[0]
         flags: Flags = attention.allowed(heads[:1], rows)[0].numpy()
         if self.looks_causal:
-            # Stored weights have no mask, so `flags` are all True. Treat keys after the query as
-            # masked, because all of their weights are 0.
+            # Stored weights have no mask, so `flags` are all True. Here the weights on all keys
+            # after the query are 0, so treat these keys as masked.
             flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
         return flags
 
@@ -708,10 +723,11 @@ class _Group:
 
 
 def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
-    """Join the groups of heads of all texts. Yield groups with the heads of all texts.
+    """Yield the groups of the texts. Each group has the heads of all texts.
 
-    If the texts are short, one matrix product for all layers of a group, and for all texts, is
-    faster than one for each layer.
+    All layers of a group, in all texts, are joined to one layer, because one matrix product is
+    faster than many small ones. A group of a single text is not joined if it has only one layer, if
+    the text is long, or if the layers cannot be joined (`_Group.formula`).
     """
     for groups in zip(*(text.groups for text in texts), strict=True):
         first = groups[0]
@@ -753,28 +769,33 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
 
 
 class _Block:
-    """Queries `rows` of a block, with their allowed keys and the allowed pairs of each score.
+    """Queries (rows) of a block, with their allowed keys and the allowed pairs of each score.
 
-    `allowed` is (rows, keys), and `pairs` is (texts, scores, rows, keys).
+    `rows` is the slice of the queries in the text. `allowed` says whether the mask allows each
+    pair, (rows, keys). `pairs` says whether each allowed pair belongs to each score, (texts,
+    scores, rows, keys).
     """
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
         self.rows, self.allowed = rows, allowed
         self.flat_pairs = pairs.reshape(*pairs.shape[:2], -1).astype(np.float32)
         per_query = pairs.sum(axis=3)
-        # For each score, the number of queries that have at least one pair, (texts, scores).
+        # For each score, the number of queries that have at least one of its pairs, (texts,
+        # scores).
         self.queries = np.count_nonzero(per_query, axis=2)
-        # Number of allowed keys of each query, (rows,). At least 1, to avoid division by 0.
+        # Number of allowed keys of each query, (rows,), or 1 if there are none, to avoid division
+        # by 0.
         self.num_keys = np.maximum(allowed.sum(axis=1), 1)
-        # For each score and query, the share of the allowed keys that form a pair, (texts, scores,
-        # rows).
+        # For each score and query, the share of the allowed keys that form a pair of the score,
+        # (texts, scores, rows).
         self.expected = (per_query / self.num_keys).astype(np.float32)
 
     @cached_property
     def by_offset(self) -> Numbers:
         """Matrix with 1 for each allowed pair and otherwise 0, (rows, offsets).
 
-        Column c has the pairs with key index - row index = c - (rows - 1).
+        Column c has the pairs with key index - row index = c - (rows - 1). The row index is 0 for
+        the first query of the block.
         """
         num_rows, num_keys = self.allowed.shape
         flags = np.zeros((num_rows, num_keys + num_rows - 1))
@@ -811,6 +832,8 @@ class _Block:
 def _values_of_outputs(measure: Measure, stack: AttentionStack) -> Numbers:
     """Return the value of a measure of the kind "heads" for each head of a stack, (heads,).
 
+    Such a measure is computed from the outputs of heads.
+
     The value is NaN for the heads of a layer whose outputs are not in the record.
     """
     of_layers = [
@@ -823,10 +846,10 @@ def _values_of_outputs(measure: Measure, stack: AttentionStack) -> Numbers:
 
 
 def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) -> Numbers:
-    """Sum the columns of `diagonals`, (..., offsets), whose clipped offsets are equal.
+    """Sum the columns of `diagonals`, (..., offsets), that have the same offset when clipped.
 
-    The first column has offset -(num_tokens - 1). Offsets are clipped to [-max_offset, max_offset].
-    The result has shape (..., 2 * max_offset + 1).
+    The first column of `diagonals` has the offset -(num_tokens - 1). Offsets are clipped to
+    [-max_offset, max_offset]. The result has shape (..., 2 * max_offset + 1).
     """
     if max_offset == num_tokens - 1:
         return diagonals
@@ -839,7 +862,11 @@ def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) ->
 
 
 def _one_hot(codes: list[NDArray[np.int64]], size: int) -> NDArray[np.float32]:
-    """Return one-hot vectors of the codes, (texts, tokens, size), with only zeros for code -1."""
+    """Return the codes as one-hot vectors, (texts, tokens, size).
+
+    `codes` has one array, (tokens,), for each text. Codes are below `size`. The vector of the code
+    -1 has only zeros.
+    """
     flags: NDArray[np.float32] = (np.stack(codes)[..., None] == np.arange(size)).astype(np.float32)
     return flags
 
