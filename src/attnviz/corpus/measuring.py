@@ -188,9 +188,10 @@ class StackNumbers:
         score if the weights of each query are shuffled among its allowed keys. The third row is the
         baseline from position: the score if each of its pairs had the mean weight of the other
         allowed pairs at the same offset, or of all allowed pairs at this offset if all of them
-        belong to the score. A number is NaN if it is not defined: the baselines of entropy, and the
-        baseline from position in cross-attention and for scores whose pairs depend only on
-        positions. A score with pairs is left out if every pair is forbidden in all heads and texts.
+        belong to the score. A number is NaN if it is not defined. Scores without pairs, such as
+        entropy, have no baselines, except that "positional share" has the shuffled baseline. The
+        baseline from position is not defined in cross-attention, nor for scores whose pairs depend
+        only on positions. A score with pairs is left out if no head and text has an allowed pair.
     offsets : ndarray, (texts, heads, offsets)
         Sums of weights. The columns have the labels `OFFSET_LABELS`. The column "first" has the
         weights on the first key. The column of an offset has the weights on other keys at this
@@ -579,12 +580,13 @@ class _Measuring:
         return scores
 
     def _expected_from_position(self) -> Numbers:
-        """Return the baseline from position before the division by numbers of queries.
+        """Return the baseline from position of each score with pairs, times the number of queries.
 
-        The result has shape (texts, heads, scores). The weight of each pair of a score is replaced
-        by the mean weight of the allowed pairs at the same offset that do not belong to the score.
-        If all pairs at an offset belong to the score, their own mean weight is used. The result is
-        the sum of these means over the allowed pairs of the score. It is NaN for scores whose pairs
+        The result has shape (texts, heads, scores). Dividing it by the number of queries that have
+        a pair of the score gives the baseline. The weight of each pair of a score is replaced by
+        the mean weight of the allowed pairs at the same offset that do not belong to the score. If
+        all pairs at an offset belong to the score, their own mean weight is used. The result is the
+        sum of these means over the allowed pairs of the score. It is NaN for scores whose pairs
         depend only on positions, and for all scores in cross-attention.
         """
         alone = np.full((*self._squares.shape, len(self._names)), np.nan)
@@ -832,9 +834,8 @@ class _Block:
 def _values_of_outputs(measure: Measure, stack: AttentionStack) -> Numbers:
     """Return the value of a measure of the kind "heads" for each head of a stack, (heads,).
 
-    Such a measure is computed from the outputs of heads.
-
-    The value is NaN for the heads of a layer whose outputs are not in the record.
+    Such a measure is computed from the outputs of heads. The value is NaN for the heads of a layer
+    whose outputs are not in the record.
     """
     of_layers = [
         np.full(num_heads, np.nan) if outputs is None else values_of(measure, outputs)
