@@ -56,8 +56,9 @@ class GivenColumn:
     """Column that the user passed, with its values converted to numbers.
 
     `values` has one array for each text. A 0-d array is the value of the whole text. A 1-d array
-    has one value for each token. As in `Column`, the values of a numeric column are float64, and
-    the values of any other column are int32 indices into `categories`.
+    has one value for each token. The numbers and `categories` are those that `Column` describes:
+    float64 with NaN for unknown values, or int32 indices into `categories` with -1 for unknown
+    values.
     """
 
     values: tuple[NDArray[Any], ...]

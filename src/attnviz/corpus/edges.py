@@ -37,7 +37,9 @@ _STEP, _MIX_1, _MIX_2 = (
 
 
 def hashed(state: Any, number: Any) -> Any:
-    """Mix two uint64 into a pseudorandom uint64. Arrays are broadcast.
+    """Mix two uint64 into a pseudorandom uint64. Arrays are broadcast against each other.
+
+    `state` is a seed or the result of another call. Chained calls mix several numbers into a seed.
 
     >>> int(hashed(np.uint64(0), np.uint64(0)))
     16294208416658607535

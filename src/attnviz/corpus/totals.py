@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def class_systems(self) -> tuple[str, ...]:
-        """Names of the systems of classes of tokens."""
+        """Names of the systems of classes of tokens: `KIND`, followed by the columns."""
         return (KIND, *self.columns)
 
 
