@@ -19,7 +19,7 @@ import {
 } from "../../ui/head-grid/grid";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign } from "../../ui/view/state";
+import { assign, follow } from "../../ui/view/state";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import {
   classWeightsOf,
@@ -269,39 +269,38 @@ const SHOWN_EVERY_OF_HEAD = 0.1;
  * the other are loaded and searched. The result is incomplete until all layers are searched.
  */
 function createSearch(
-  { record, source }: ViewContext<AtlasState>,
+  { record, source, state }: ViewContext<AtlasState>,
   stack: ReadonlySignal<AtlasStack | null>,
   texts: ReadonlySignal<Texts | null>,
   search: ReadonlySignal<Search | null>,
 ): ReadonlySignal<SearchResult | null> {
   const counted = signal<ReadonlyMap<number, Count[]>>(new Map());
-  record.live(() => {
-    const [currentStack, tokens, sought] = [stack.value, texts.value, search.value];
-    counted.value = new Map();
-    if (!currentStack || !tokens || !sought) return undefined;
-    const controller = new AbortController();
+  // A search is a function. The question consists of the values that determine this function.
+  const question = computed(() => {
+    const { query_search, key_search, offsets } = state;
+    return stack.value && search.value
+      ? { stack: stack.value.name, ...follow({ query_search, key_search, offsets }) }
+      : null;
+  });
+  record.answer(question, async (_, ended) => {
+    const currentStack = stack.peek() as AtlasStack;
+    const [tokens, sought] = [texts.peek() as Texts, search.peek() as Search];
     const counts = new Map<number, Count[]>();
     const wait = SHOWN_EVERY + SHOWN_EVERY_OF_HEAD * countHeads(currentStack);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const show = (): void => {
       clearTimeout(timer);
       timer = undefined;
-      counted.value = new Map(counts);
+      if (!ended.aborted) counted.value = new Map(counts);
     };
-    const go = async (): Promise<void> => {
-      for (const [at, layer] of currentStack.layers.entries()) {
-        const { sampled } = await edgesOf(source, currentStack, layer, tokens, controller.signal);
-        if (controller.signal.aborted) return;
-        counts.set(layer, countMatches(sampled, currentStack.heads_per_layer[at] ?? 0, sought));
-        timer ??= setTimeout(show, wait);
-      }
-      show();
-    };
-    go().catch(record.fail);
-    return () => {
-      clearTimeout(timer);
-      controller.abort();
-    };
+    show();
+    for (const [at, layer] of currentStack.layers.entries()) {
+      const { sampled } = await edgesOf(source, currentStack, layer, tokens, ended);
+      if (ended.aborted) return;
+      counts.set(layer, countMatches(sampled, currentStack.heads_per_layer[at] ?? 0, sought));
+      timer ??= setTimeout(show, wait);
+    }
+    show();
   });
   return computed(() => {
     const [currentStack, counts] = [stack.value, counted.value];

@@ -115,6 +115,19 @@ it("a search shows its progress layer by layer", async () => {
   expect(cellNamesOf(root)[2]).toContain("2 of 2 sampled edges");
 });
 
+it("a search that failed runs again on demand", async () => {
+  const kernel = new Kernel();
+  await open(kernel);
+  kernel.failing = { edges: "The kernel was interrupted." };
+  enter(fieldOf(root, "Query"), "*", "input");
+  await until(() => expect(root.textContent).toContain("The kernel was interrupted."));
+  expect(root.querySelector("progress")).not.toBeNull();
+  kernel.failing = {};
+  buttonOf(root, "Try again")?.click();
+  await until(() => expect(root.querySelector("progress")).toBeNull());
+  expect(root.textContent).not.toContain("The kernel was interrupted.");
+});
+
 it("sends one request of each kind until everything is drawn", async () => {
   const kernel = new Kernel();
   await open(kernel);
