@@ -1,6 +1,7 @@
-/** Form fields: a select, a switch, a slider between two buttons, and a close button. */
+/** Form fields and buttons: a select, a switch, a slider between two buttons, chips. */
 
 import type { Signal } from "@preact/signals";
+import type { ComponentProps } from "preact";
 
 /** Return the properties `value` and `onChange` of a field that shows and sets a signal. */
 export function bound<T>(field: Signal<T>) {
@@ -101,7 +102,12 @@ export function StepSlider(props: {
   );
 }
 
-/** Render a button with a cross. `label` names what it closes, and `title` is its tooltip. */
+/** Render a chip: a small rounded button, such as an entry of a list that a click removes. */
+export function Chip(props: ComponentProps<"button">) {
+  return <button type="button" class="av-chip" {...props} />;
+}
+
+/** Render a button with a cross. The tooltip `title` is the label by default. */
 export function CloseButton(props: { label: string; title?: string; onClick: () => void }) {
   const { label, title = label, onClick } = props;
   return (

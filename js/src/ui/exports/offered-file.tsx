@@ -5,6 +5,7 @@
 
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { Chip } from "../controls/fields";
 import { runKey } from "../controls/keys";
 
 export interface OfferedFile {
@@ -117,9 +118,7 @@ function FileBox({ file, onClose }: { file: OfferedFile; onClose: () => void }) 
         <img src={content.picture} alt={name} />
       )}
       <div class="av-row">
-        <button type="button" class="av-chip" onClick={close}>
-          Close
-        </button>
+        <Chip onClick={close}>Close</Chip>
       </div>
     </section>
   );

@@ -6,7 +6,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { OutcomeHeader } from "../../client/protocol";
-import { bound, Choice } from "../controls/fields";
+import { bound, Chip, Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
 import type { Selection } from "../view/record";
@@ -82,14 +82,12 @@ function Tried({ context, selection }: PanelProps) {
           const chosen = same(item.changes, changes);
           return (
             <li key={JSON.stringify(item.changes)}>
-              <button
-                type="button"
-                class="av-chip"
+              <Chip
                 aria-pressed={chosen}
                 onClick={() => assign(state, { changes: chosen ? [] : item.changes })}
               >
                 {item.described.join(" ")}
-              </button>{" "}
+              </Chip>{" "}
               <span class={chosen ? "av-what-if-answer" : ""}>{item.sentence}</span>
             </li>
           );
@@ -243,15 +241,13 @@ function Chips({ context, selection }: PanelProps) {
         const words = changeInWords(change, selection);
         return (
           <li key={JSON.stringify(change)}>
-            <button
-              type="button"
-              class="av-chip"
+            <Chip
               aria-label={`Remove: ${words}`}
               title="Remove this change"
               onClick={({ currentTarget }) => remove(currentTarget, i)}
             >
               {words} <span aria-hidden="true">×</span>
-            </button>
+            </Chip>
           </li>
         );
       })}
@@ -278,9 +274,7 @@ function Offers({ context, selection }: PanelProps) {
       run: state.run.peek() === "before" ? "after" : state.run.peek(),
     });
   const button = (label: string, change: Change) => (
-    <button type="button" class="av-chip" onClick={() => add(change)}>
-      {label}
-    </button>
+    <Chip onClick={() => add(change)}>{label}</Chip>
   );
   return (
     <div class="av-row av-options">

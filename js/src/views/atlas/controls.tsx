@@ -5,7 +5,7 @@
  */
 
 import { useId } from "preact/hooks";
-import { Choice } from "../../ui/controls/fields";
+import { Chip, Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign } from "../../ui/view/state";
 import { headTitle, searchInWords, shortCount } from "./captions";
@@ -81,13 +81,9 @@ function EdgeSearch({ context, store }: AtlasProps) {
       </datalist>
       <OffsetFields context={context} store={store} />
       {any && (
-        <button
-          type="button"
-          class="av-chip"
-          onClick={() => assign(state, { query_search: "", key_search: "" })}
-        >
+        <Chip onClick={() => assign(state, { query_search: "", key_search: "" })}>
           Clear the search
-        </button>
+        </Chip>
       )}
     </search>
   );
@@ -127,11 +123,7 @@ function OffsetFields({ context, store }: AtlasProps) {
           onChange={(event) => change(end, event.currentTarget.valueAsNumber)}
         />
       ))}
-      {offsets && (
-        <button type="button" class="av-chip" onClick={clear}>
-          All offsets
-        </button>
-      )}
+      {offsets && <Chip onClick={clear}>All offsets</Chip>}
     </fieldset>
   );
 }
@@ -173,9 +165,9 @@ export function MatchedHeads({ store }: AtlasProps) {
       <ol class="av-vertical">
         {heads.slice(0, MAX_LISTED).map((head) => (
           <li key={`${head.layer} ${head.head}`}>
-            <button type="button" class="av-chip" onClick={() => store.choose(head)}>
+            <Chip onClick={() => store.choose(head)}>
               {headTitle(head)} <span class="av-muted">{shortCount(head.count)}</span>
-            </button>
+            </Chip>
           </li>
         ))}
       </ol>

@@ -5,6 +5,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import type { AtlasStack } from "../../client/protocol";
+import { Chip } from "../../ui/controls/fields";
 import { formatSmall, several } from "../../ui/text/captions";
 import { assign } from "../../ui/view/state";
 import { headTitle, listedInWords, listInWords, offsetInWords } from "./captions";
@@ -76,9 +77,9 @@ export function EdgeList({ context, store }: AtlasProps) {
         ))}
       </ol>
       {listed.length > most && (
-        <button type="button" class="av-chip" onClick={() => setMost(listed.length)}>
+        <Chip onClick={() => setMost(listed.length)}>
           {several(listed.length - most, "more edge")}
-        </button>
+        </Chip>
       )}
     </section>
   );

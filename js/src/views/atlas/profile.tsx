@@ -6,6 +6,7 @@
 import { computed, useComputed, useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
 import { type Mark, sceneOf } from "../../draw/marks";
+import { Chip } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { formatSmall } from "../../ui/text/captions";
@@ -136,11 +137,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
     <section class="av-atlas-profile" aria-label="Weights by offset">
       <div class="av-row av-options">
         <h3 class="av-part">Mean weight by offset</h3>
-        {selected && (
-          <button type="button" class="av-chip" onClick={() => select(null)}>
-            offset {offsetsInWords(selected)} ×
-          </button>
-        )}
+        {selected && <Chip onClick={() => select(null)}>offset {offsetsInWords(selected)} ×</Chip>}
       </div>
       <ScenePlot
         scene={scene}

@@ -2,7 +2,7 @@
 
 import { Fragment } from "preact";
 import { rgbOf } from "../../ui/colors/palette";
-import { CloseButton } from "../../ui/controls/fields";
+import { Chip, CloseButton } from "../../ui/controls/fields";
 import { formatSmall, headName, several } from "../../ui/text/captions";
 import { shadeOf } from "../../ui/text/running-text";
 import { assign } from "../../ui/view/state";
@@ -113,13 +113,9 @@ export function TextPane({ context, store }: AtlasProps) {
           <ul class="av-chips">
             {others.slice(0, MAX_OTHERS).map((edge) => (
               <li key={`${edge.query} ${edge.key}`}>
-                <button
-                  type="button"
-                  class="av-chip"
-                  onClick={() => assign(state, { edge: [edge.query, edge.key] })}
-                >
+                <Chip onClick={() => assign(state, { edge: [edge.query, edge.key] })}>
                   {namesOf(texts, edge).join(" → ")} <b>{formatSmall(edge.weight)}</b>
-                </button>
+                </Chip>
               </li>
             ))}
           </ul>

@@ -1,7 +1,7 @@
 /** Controls of the embedding view: display, projection and search. */
 
 import { useMemo } from "preact/hooks";
-import { bound, Choice, Switch } from "../../ui/controls/fields";
+import { bound, Chip, Choice, Switch } from "../../ui/controls/fields";
 import { counted, several } from "../../ui/text/captions";
 import { SearchField } from "../../ui/text/token-search";
 import { assign, follow, valuesOf } from "../../ui/view/state";
@@ -81,14 +81,9 @@ export function LassoChip({ context: { state } }: Pick<EmbeddingProps, "context"
   const selected = state.selected.value.length;
   if (selected === 0) return null;
   return (
-    <button
-      type="button"
-      class="av-chip"
-      title="Clear the lasso (Esc on a plot)"
-      onClick={() => assign(state, { selected: [] })}
-    >
+    <Chip title="Clear the lasso (Esc on a plot)" onClick={() => assign(state, { selected: [] })}>
       {several(selected, "point")} in the lasso ×
-    </button>
+    </Chip>
   );
 }
 
@@ -286,9 +281,9 @@ export function Progress({ context, store }: EmbeddingProps) {
       {running && <progress aria-label="Projection" {...length} />}
       <span>{work.words}</span>
       {live && (
-        <button type="button" class="av-chip" onClick={running ? store.cancel : store.restart}>
+        <Chip onClick={running ? store.cancel : store.restart}>
           {running ? "Cancel" : work.state === "cancelled" ? "Continue" : "Try again"}
-        </button>
+        </Chip>
       )}
     </div>
   );

@@ -5,7 +5,7 @@ import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { patchIn } from "../../draw/patches";
 import { rgbOf } from "../../ui/colors/palette";
-import { bound, CloseButton, Switch } from "../../ui/controls/fields";
+import { bound, Chip, CloseButton, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { capital, counted, formatSmall, quoted, several } from "../../ui/text/captions";
 import {
@@ -124,10 +124,10 @@ function Strongest({ store, corpus }: { store: EmbeddingStore; corpus: Corpus })
     >
       {lines.points.slice(0, MAX_NAMED).map((point, i) => (
         <li key={point}>
-          <button type="button" class="av-chip" onClick={() => store.choose(point)}>
+          <Chip onClick={() => store.choose(point)}>
             {quoted(corpus.tokenOf(point))} ({corpus.positionOf(point)}){" "}
             <b>{formatSmall(lines.weights[i] as number)}</b>
-          </button>
+          </Chip>
         </li>
       ))}
     </ul>
@@ -240,11 +240,7 @@ function Running(props: RunningProps) {
         store.hovered.value = null;
       }}
     >
-      {start > 0 && (
-        <button type="button" class="av-chip" onClick={() => focus(start - 1)}>
-          {several(start, "token")} before
-        </button>
-      )}
+      {start > 0 && <Chip onClick={() => focus(start - 1)}>{several(start, "token")} before</Chip>}
       {all.slice(start, stop).map((token, i) => {
         const { position, name, missing } = token;
         const index = start + i;
@@ -279,9 +275,7 @@ function Running(props: RunningProps) {
         );
       })}
       {stop < all.length && (
-        <button type="button" class="av-chip" onClick={() => focus(stop)}>
-          {several(all.length - stop, "token")} after
-        </button>
+        <Chip onClick={() => focus(stop)}>{several(all.length - stop, "token")} after</Chip>
       )}
     </fieldset>
   );

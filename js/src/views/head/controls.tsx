@@ -6,7 +6,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
-import { bound, Choice, CloseButton, StepSlider, Switch } from "../../ui/controls/fields";
+import { bound, Chip, Choice, CloseButton, StepSlider, Switch } from "../../ui/controls/fields";
 import { runKey } from "../../ui/controls/keys";
 import { Panel } from "../../ui/controls/menu";
 import { OrderControl, PairControl, TokenScoreControl } from "../../ui/frame/frame";
@@ -150,15 +150,9 @@ function LeaveOutControl({ context, store, plan }: ControlProps) {
   const leaveOut = state.leave_out.value;
   const leftOut = leaveOut.filter((item): item is number => typeof item === "number");
   const chip = (key: number, text: string, title?: string) => (
-    <button
-      type="button"
-      class="av-chip"
-      key={key}
-      title={title}
-      onClick={() => store.leaveOut(key)}
-    >
+    <Chip key={key} title={title} onClick={() => store.leaveOut(key)}>
       {text}
-    </button>
+    </Chip>
   );
   const nameOf = (key: number): string => quoted(plan.keys.text[key] ?? `#${key}`);
   const groups =
@@ -332,16 +326,14 @@ export function StrongestList({ context, store }: Omit<ControlProps, "plan">) {
               const text = quoted(plan.keys.text[key] ?? "");
               const number = writtenSmall(quantity, weight);
               return (
-                <button
-                  type="button"
-                  class="av-chip"
+                <Chip
                   key={key}
                   aria-pressed={plan.key === key}
                   aria-label={`Key ${key}, ${text}, ${number}: show it`}
                   onClick={() => show(key)}
                 >
                   {text} <span class="av-muted">{key}</span> {number}
-                </button>
+                </Chip>
               );
             })}
             <span class="av-muted">{listed.length === 0 ? `no ${quantity.name}` : note}</span>

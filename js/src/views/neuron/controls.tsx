@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { printable } from "../../draw/marks";
-import { bound, Switch } from "../../ui/controls/fields";
+import { bound, Chip, Switch } from "../../ui/controls/fields";
 import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { OrderControl, PairControl } from "../../ui/frame/frame";
 import { answerStart } from "../../ui/generated-token/state";
@@ -124,9 +124,7 @@ function KeyWindow({ context, store, selection }: NeuronProps & { selection: Sel
         keys {start} to {stop - 1} of {counted(selection.keys.text.length)}
       </output>
       {moveButton("Later keys", "›", MAX_KEYS, stop === end)}
-      <button
-        type="button"
-        class="av-chip"
+      <Chip
         disabled={key === null && store.moved.value === null}
         onClick={() => {
           store.moved.value = null;
@@ -134,7 +132,7 @@ function KeyWindow({ context, store, selection }: NeuronProps & { selection: Sel
         }}
       >
         around the strongest
-      </button>
+      </Chip>
     </fieldset>
   );
 }

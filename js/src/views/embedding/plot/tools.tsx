@@ -1,6 +1,7 @@
 /** The row above an enlarged head: its name and trust figures, and buttons. */
 
 import type { ComponentProps } from "preact";
+import { Chip } from "../../../ui/controls/fields";
 import { isSameHead } from "../../../ui/head-grid/grid";
 import { capital, headName } from "../../../ui/text/captions";
 import { assign } from "../../../ui/view/state";
@@ -31,14 +32,9 @@ export function PlotTools({ context, store, plot }: PlotProps) {
   const plotted = state.content.value === "plot";
   return (
     <div class="av-wrapping av-embedding-tools">
-      <button
-        type="button"
-        class="av-chip"
-        title="Back to all heads (Esc)"
-        onClick={() => assign(state, { enlarged: false })}
-      >
+      <Chip title="Back to all heads (Esc)" onClick={() => assign(state, { enlarged: false })}>
         ‹ All heads
-      </button>
+      </Chip>
       <h3 class="av-pane-title">
         {capital(headName(head))}
         {plotted && (
