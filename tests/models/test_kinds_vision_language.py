@@ -12,8 +12,9 @@ import torch
 from PIL import Image
 
 from attnviz import AttentionRecord, extract
+from model_types.build import tiny_model
 from models.image_models import MODELS, chat, mixing_nothing
-from models.tiny import assert_own, changed_queries, picture, reference, with_patch
+from models.tiny import assert_own, changed_queries, picture, reference, sharpen, with_patch
 
 TEXT = "The cat sat"
 # Height and width of an image that the processor does not resize, pixels per side of a patch, and
@@ -163,6 +164,36 @@ def test_text_generated_after_an_image(kind: str, make: Make) -> None:
     tokens = with_target.stacks["self"].query_tokens
     assert "".join(tokens.text).endswith("<|assistant|>·the·dog")
     assert len(tokens.grids) == 1
+
+
+@pytest.mark.parametrize("with_types", [True, False])
+@pytest.mark.parametrize("options", [{"target": " on the mat"}, {"generate": 3}], ids=str)
+def test_paligemma_is_causal_after_its_bidirectional_prompt(
+    with_types: bool, options: dict[str, Any], byte_tokenizer: Any
+) -> None:
+    text = {"vocab_size": 400, "max_position_embeddings": 512}
+    model = tiny_model("paligemma", "PaliGemmaForConditionalGeneration", {"text_config": text})
+    sharpen(model, 2.0)
+    prompt = torch.tensor([byte_tokenizer(TEXT)["input_ids"]])
+    inputs = {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}
+    # Processors return the types of tokens, but tokenizers do not.
+    if with_types:
+        inputs["token_type_ids"] = torch.zeros_like(prompt)
+    record = extract(model, inputs, tokenizer=byte_tokenizer, progress=False, **options)
+    ids = torch.tensor([record.stack().query_tokens.ids])
+    types = torch.ones_like(ids)
+    types[:, : prompt.shape[1]] = 0
+    whole = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "token_type_ids": types,
+    }
+    assert ids.shape[1] == prompt.shape[1] + 3
+    assert_own(record, reference(model, whole))
+    # A token attends to the prompt, to itself, and to the tokens before it.
+    expected = np.tri(ids.shape[1], dtype=bool)
+    expected[:, : prompt.shape[1]] = True
+    assert np.array_equal(record.stack().allowed(layer=0, head=0), expected)
 
 
 def test_a_padded_batch_of_images_with_texts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

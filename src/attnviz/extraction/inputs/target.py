@@ -194,6 +194,10 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     pair, so that views can distinguish them from the prompt.
     """
     ids = batch.arguments["input_ids"]
+    bidirectional_prompt = family_of(model.config).bidirectional_prompt
+    if bidirectional_prompt:
+        # Without types, attention would be bidirectional in the appended tokens, too.
+        batch.arguments.setdefault("token_type_ids", torch.zeros_like(ids))
     for name, value in batch.arguments.items():
         # Each argument with one number per token gets numbers for the appended tokens. For most
         # arguments, repeat the number of the prompt's last token, such as 1 in a mask.
@@ -201,7 +205,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
                 more = more + 1 + torch.arange(added.shape[1])
-            elif name == "token_type_ids" and family_of(model.config).bidirectional_prompt:
+            elif name == "token_type_ids" and bidirectional_prompt:
                 more = torch.full_like(more, _GENERATED_TYPE)
             more = added if name == "input_ids" else more
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
