@@ -1,4 +1,4 @@
-"""Records of T5 store the relative position bias by the distance of query and key."""
+"""Records of text models: the position bias of T5, and the pooled queries of Funnel."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
 from models.make_models import make_model
+from models.tiny import IDS, built, extracted, reference
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
@@ -35,3 +36,21 @@ def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
     cross = record.stacks["cross"].attention(0)
     assert isinstance(cross, QueryKeyAttention)
     assert cross.bias is None
+
+
+def test_layers_of_funnel_have_fewer_queries_than_tokens() -> None:
+    """Funnel pools pairs of tokens to one query in the first layer of its second block."""
+    settings = {"d_model": 48, "n_head": 4, "d_head": 12, "d_inner": 64}
+    model = built("FunnelBaseModel", {**settings, "block_sizes": [1, 2]})
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            if path.endswith(("q_head.weight", "k_head.weight")):
+                parameter.mul_(8.0)
+    record = extracted(model, {"input_ids": IDS})
+    stacks = [record.stacks[name] for name in ("self stage 1", "cross", "self stage 2")]
+    layers = [stack.weights(layer=stack.layers[0]) for stack in stacks]
+    own = reference(model, {"input_ids": IDS})["self"]
+    assert [weights.shape for weights in layers] == [(4, 10, 10), (4, 5, 10), (4, 5, 5)]
+    assert np.mean([weights.max(-1).mean() for weights in own]) > 0.3
+    for weights, expected in zip(layers, own, strict=True):
+        assert np.abs(weights - expected[0]).max() < 1e-4

@@ -173,8 +173,9 @@ def test_patches_of_a_video_cover_several_frames() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "pixels"),
     [
-        # ViT-MAE shuffles its patches, and drops 3/4 of them.
+        # ViT-MAE shuffles its patches, and drops 3/4 of them or, as here in the second case, none.
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.75, "image_size": 64}, (3, 64, 64)),
+        ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.0}, (3, 32, 32)),
         ("HieraModel", _HIERA, (3, 64, 64)),
         # A layer of TimeSformer attends twice: first among patches at the same position in all
         # frames, then among patches of the same frame.
