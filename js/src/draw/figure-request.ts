@@ -46,7 +46,10 @@ export function isPrinted(request: FigureRequest | undefined): boolean {
   return request?.width !== undefined || request?.fontSize !== undefined;
 }
 
-/** Return the number of CSS pixels of the figure per layout pixel. */
+/**
+ * Return the number of CSS pixels per layout pixel, the unit in which `figure.ts` composes a
+ * figure. It is 1 unless the figure is printed.
+ */
 export function figureScale(request: FigureRequest | undefined): number {
   return isPrinted(request) ? (request?.fontSize ?? DEFAULT_FONT_SIZE) / PRINT_FONT_SIZE : 1;
 }

@@ -1,8 +1,10 @@
 /**
- * Figures for papers: a picture with captions, legend and colour scale as one scene.
+ * Exported figures: a picture with captions, legend and colour scale, as one `Scene` (a list of
+ * marks with a width and a height, see `marks.ts`). A figure has the layout for print if a script
+ * requests a width or a text size, otherwise the layout for the screen.
  *
- * Layout pixels are the units in which a figure is composed. In print, `figureScale` converts them
- * to CSS pixels. For the screen, they are CSS pixels.
+ * A figure is composed in layout pixels. In print, a layout pixel is `figureScale` CSS pixels. For
+ * the screen, it is one CSS pixel.
  */
 
 import { measureText } from "./canvas";

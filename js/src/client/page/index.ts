@@ -167,7 +167,10 @@ export class PageTransport implements Transport {
     return { header: vectorsOfRow(vectors, request, this.#errors(request)), data: null };
   }
 
-  /** Return the description. Add the form and the share of the embedded weights to each stack. */
+  /**
+   * Return the description of the record. To each of its stacks, add in which form this page stores
+   * weights, which share of them it stores, and how large their error is (`EmbeddedShare`).
+   */
   #description(): Description {
     const { description, embedded } = this.#data;
     if (!embedded) return description;

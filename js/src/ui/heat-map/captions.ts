@@ -1,6 +1,6 @@
 /**
- * Captions of a heat map. A cell covers one or more weights, and is pooled if it shows their mean
- * or maximum. The pins are the query and the key that the reader has pinned. All functions are
+ * Captions of a heat map. A cell that covers several weights is pooled: it shows their mean or
+ * their maximum. The pins are the query and the key that the reader has pinned. All functions are
  * pure.
  */
 
@@ -57,8 +57,8 @@ export function whatInWords({ heads, chosen, allHeads }: Selection): string {
 }
 
 /**
- * Return the subtitle: name of the stack, numbers of tokens and, if all cells are loaded and not
- * estimated, their precision.
+ * Return the subtitle: name of the stack, numbers of tokens and, if all cells are loaded at full
+ * resolution and none is estimated, the precision of the weights.
  */
 export function subtitleOf(viewport: Viewport, grid: Grid | undefined): string {
   const parts = [stackName(baseName(viewport.stack)), tokensInWords(viewport)];
@@ -80,7 +80,8 @@ interface WeightedCell {
 
 /**
  * Return at most `maxCells` cells with the largest weights, in decreasing order. Signed numbers are
- * compared by their absolute values. Cells for which `counts` returns false are skipped.
+ * compared by their absolute values. Cells that are 0 or not loaded, and cells for which `counts`
+ * returns false, are skipped.
  */
 function strongestCells(
   { values, columns }: Grid,
@@ -96,7 +97,9 @@ function strongestCells(
   }));
 }
 
-/** Describe the token or tokens of a row or column of cells: “it”, or "queries 8 to 15". */
+/**
+ * Quote the token of a row (or column), or describe its range of tokens: “it” or "queries 8 to 15".
+ */
 function cellInWords({ axes }: Viewport, side: Side, cell: number): string {
   const axis = axes[side];
   const range = tokensOf(axis, cell);
@@ -137,7 +140,10 @@ export function sentenceBesideLines(heatMap: Captioned): string {
   return viewport.chosen.length === 1 ? whereOf(viewport) : sentence(heatMap);
 }
 
-/** Describe a cell with a large weight: its query, its key, the pooling and the weight. */
+/**
+ * Describe a cell by its query, its key, the kind of pooling and its weight: "“it” to “cat”, mean
+ * 0.31".
+ */
 function strongInWords(viewport: Viewport, { row, column, weight }: WeightedCell): string {
   const from = cellInWords(viewport, "query", row);
   const to = cellInWords(viewport, "key", column);
@@ -146,8 +152,8 @@ function strongInWords(viewport: Viewport, { row, column, weight }: WeightedCell
 }
 
 /**
- * Return the main caption: the layer and the heads, and the weight at the pins or, without pins,
- * the strongest cell.
+ * Return the main caption. It names the layer and the heads, and ends with the sentence that
+ * `findingOf` returns.
  */
 export function sentence(heatMap: Captioned): string {
   return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`;
@@ -159,7 +165,10 @@ function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
   return quotedAt(viewport.axes[side].tokens.text, token) + predicting;
 }
 
-/** Return the `count` largest weights of a pinned query (or key), each with its key (or query). */
+/**
+ * Return the `count` largest weights of a pinned query (or key) as texts, each with the quoted key
+ * (or query).
+ */
 function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
   const { text } = viewport.axes[otherSide(side)].tokens;
   return topKeys(values, count, () => true).map((i) => ({
@@ -169,9 +178,9 @@ function strongestInLine(viewport: Viewport, side: Side, { values, window }: Lin
 }
 
 /**
- * If a query and a key are pinned, describe the weight between them. If only one token is pinned,
- * describe its largest weight. Without pins, or until their weights are loaded, describe the
- * strongest cell.
+ * Return the sentence about the most important weight. It is the weight between the pinned query
+ * and the pinned key. If only one token is pinned, it is the largest weight of this token. Without
+ * pins, or until their weights are loaded, it is the strongest cell.
  */
 function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { viewport } = layout;
@@ -208,9 +217,10 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
 }
 
 /**
- * If the query and the key of the strongest cell are resting tokens, return the strongest cell
- * whose query and key are not. Otherwise, return null. Heads attend to resting tokens, such as
- * "[CLS]", when no other key fits.
+ * Find the strongest cell whose query and key are both not resting tokens, and return it with a
+ * description of the resting tokens. Return null unless the query and the key of `best`, the
+ * strongest of all cells, are both resting tokens. Heads attend to resting tokens, such as "[CLS]",
+ * when no other key fits.
  */
 function apartFromResting(
   viewport: Viewport,
@@ -229,8 +239,9 @@ function apartFromResting(
 const MAX_IN_SUMMARY = 5;
 
 /**
- * Describe the stack, layer, heads and pins for screen readers, and the five largest weights: those
- * of the pinned query or key if they are loaded, otherwise those of all cells.
+ * Return the summary for screen readers: the stack, layer, heads, pins, effects and the five
+ * largest weights. These are weights of the pinned query or, if they are not available, of the
+ * pinned key, or else of all cells.
  */
 export function summary({ layout, grid, pins, lines, effects }: Captioned): string {
   const { viewport } = layout;
@@ -259,7 +270,7 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
   ].join(" ");
 }
 
-/** Return whether all tokens of the queries or keys are visible. */
+/** Return whether all queries (or all keys) are visible. */
 function isComplete({ window, tokens }: Axis): boolean {
   return sizeOf(window) === tokens.text.length;
 }
@@ -270,7 +281,8 @@ function isComplete({ window, tokens }: Axis): boolean {
  */
 export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   const { query: rows, key: columns } = viewport.axes;
-  // If rows do not sum to 1, or if cells show maxima, the sum cannot be computed from the cells.
+  // A sum of visible weights has no meaning if complete rows do not sum to 1. It cannot be computed
+  // from maxima.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
   if (grid.missing > 0 || grid.every !== undefined || isComplete(columns)) return null;
   const sum = grid.values.reduce((total, weight, i) => {
@@ -301,23 +313,26 @@ function windowInWords(side: Side, axis: Axis): string {
 }
 
 /**
- * Describe the possible values of a cell that is drawn as 0. The encoding of weights in replies and
- * pages rounds the smallest ones to 0.
+ * Describe the possible values of a cell that is drawn as 0: "0" or, for example, "less than 1e−5".
+ * The encoding of weights in replies and pages rounds the smallest ones to 0.
  */
 export function nothingInWords(
   grid: Pick<Grid, "error" | "maximum" | "largest">,
   stack: Pick<Viewport["stack"], "signed" | "embedded"> = {},
 ): string {
   if (grid.error === 0) return "0";
-  // Pages with signed numbers may contain only the largest absolute values. The error is a bound
-  // for all other values.
+  // A page may contain only those signed numbers that have the largest absolute values. All others
+  // are 0 in the page, and at most `error` in absolute value.
   const isIncomplete = stack.signed && stack.embedded?.form === "strongest";
   const smallestShare = (0.5 / (stack.signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
   const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallestShare;
   return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
 }
 
-/** Describe what a cell is. Return "" if each cell is one weight and some tokens are hidden. */
+/**
+ * Return the sentence that says what a cell is, such as "Each cell is the mean of 4 × 4 weights."
+ * Return "" if each cell is one weight and some tokens are hidden.
+ */
 function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
   const { axes, stack, pooled } = viewport;
   const quantity = quantityOf(stack);
@@ -336,11 +351,9 @@ function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
 }
 
 /**
- * Return the detail caption: which tokens are visible, what a cell is, which weights the colours do
- * not show, and which tokens are pinned.
- *
- * @param live whether the caption is for a view. A caption for an exported figure does not mention
- *   the controls, which the figure lacks.
+ * Return the detail caption. Its sentences say whether weights are estimated, which tokens are
+ * visible, what a cell is, what blank cells and colours mean, and which tokens are pinned. They
+ * also describe the effects and the changed run.
  */
 export function coverage(heatMap: Captioned, live: boolean): string {
   const { layout, grid, pins, lines, effects, scale, end } = heatMap;
@@ -356,7 +369,8 @@ export function coverage(heatMap: Captioned, live: boolean): string {
   if (!isWholeText) {
     const shown = SIDES.map((side) => windowInWords(side, axes[side]));
     const sum = sumInSight(viewport, grid);
-    // Write a sum instead of a share: a row that is masked or has a sink sums to less than 1.
+    // Write a sum and not a share of the weight: a row that is masked or has a sink sums to less
+    // than 1.
     const weight =
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     parts.push(capital(`${shown.join(", ")} in sight${weight}.`));
@@ -397,7 +411,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
     parts.push(tokenEffectsInWords(effects, true));
     if (axes.key.level > 0) parts.push("The bar of several keys shows the largest absolute value.");
   }
-  // In a live view, the line below all captions already names the changed run.
+  // A live view already names the run with changed attention in a line below all captions.
   if (!live) parts.push(changedInWords(stack));
   return parts.filter((part) => part !== "").join(" ");
 }

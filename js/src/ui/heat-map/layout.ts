@@ -34,9 +34,9 @@ import {
  */
 type Slope = "level" | "slanted" | "upright";
 
-/** Labels of the queries or of the keys. */
+/** Kind, size and direction of the labels of the queries or of the keys. */
 export interface Labels {
-  /** Whether the labels are tokens. If false, some tokens have their index as label. */
+  /** Whether each label is a token. If false, the labels are indices of some of the tokens. */
   tokens: boolean;
   size: number;
   /** Maximum length of a label, in pixels. Longer texts are shortened. */
@@ -67,11 +67,11 @@ export interface Layout {
   /** Space for bars of effects above the cells, in pixels, or 0 without effects. */
   effects: number;
   /**
-   * Height of the key labels and the bars of effects above the cells at the current zoom. In a
-   * view, `top` reserves the largest height that they have at any zoom.
+   * Height of the key labels and the bars of effects at the current zoom. It may be less than the
+   * space above the cells, because a view reserves the largest height that they have at any zoom.
    */
   above: number;
-  /** Height and width of the space in which the cells must fit. */
+  /** Space in which the cells must fit, in pixels: its height (`query`) and its width (`key`). */
   room: BySide<number>;
 }
 
@@ -100,8 +100,8 @@ const MIN_LABEL_STEP = 9;
 const MAX_LABEL = 13;
 const MIN_LABEL = 8.5;
 /**
- * Smallest width of a column at which its label is diagonal, in pixels. Diagonal labels are easier
- * to read than vertical ones.
+ * Smallest width of a column in pixels at which the label of a key is diagonal. In thinner columns,
+ * labels that do not fit horizontally are vertical, which is harder to read.
  */
 const SLANTED_STEP = 17;
 const SLANT = Math.SQRT1_2;
@@ -122,13 +122,17 @@ const MIN_CELLS = 120;
 const MIN_LEFT = 48;
 const MAX_LEAN = 60;
 const MAX_PATCH = 32;
-/** Maximum length of key labels, in pixels, if labels with tokens appear only after zooming in. */
+/**
+ * Maximum length of key labels in pixels, if columns have labels with tokens only after zooming in.
+ * It is small because the space above the cells is reserved for these labels at every zoom.
+ */
 const MAX_LABEL_AFTER_ZOOM = 64;
 const BELOW = 6;
 
 /**
- * Column widths, in pixels, at which the height of key labels is computed to find its maximum over
- * all zooms. For each direction of labels, the height is largest at one of these widths.
+ * Column widths in pixels at which the height of key labels may be largest: each direction of
+ * labels has its largest height at one of them. The space above the cells is computed from these
+ * heights.
  */
 const LABEL_STEPS = [MIN_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, MAX_CELL];
 
@@ -190,16 +194,16 @@ export function layOut(input: LayoutInput): Layout {
   const widestOf = (side: Side, size: number, most = limit): number =>
     widest(tokens[side], size, most, patches[side]);
   /**
-   * Return the font size of labels of tokens that are `step` pixels large. Return null if labels do
-   * not fit.
+   * Return the font size of labels in rows (or columns) with `step` pixels per token. Return null
+   * if labels do not fit.
    */
   const fittingSize = (step: number): number | null => {
     if (printed) return step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null;
     return step >= MIN_LABEL_STEP ? sizeOf(step) : null;
   };
   /**
-   * Return the space for the cells, and the viewport in this space. If `labelled`, labels of tokens
-   * are beside the cells, otherwise indices.
+   * Return the space for the cells, and the viewport in this space. `labelled` says whether the
+   * labels beside the cells are tokens. If not, they are indices.
    */
   const placed = (labelled: boolean) => {
     const queryRoom = labelled ? Math.max(MIN_LEFT, widestOf("query", largest)) : NUMBERS_LEFT;
@@ -215,7 +219,8 @@ export function layOut(input: LayoutInput): Layout {
   };
   const withLabels = placed(true);
   const { axes } = withLabels.viewport;
-  // The reader cannot zoom a printed figure. If no label fits, it needs no space for labels.
+  // The reader cannot zoom a printed figure. If labels with tokens do not fit, it needs no space
+  // for them.
   const labelless = printed && SIDES.every((side) => fittingSize(tokenStep(axes[side])) === null);
   const { left, right, room, viewport } = labelless ? placed(false) : withLabels;
   const whole = viewportOf(selection, { ...state, ...WHOLE }, room, ratio);
@@ -259,7 +264,7 @@ export function layOut(input: LayoutInput): Layout {
   const heights = [wholeStep, ...steps].map((step) => keyLabelsAt(step).above);
   const effects = input.effects ? EFFECTS : 0;
   const top = Math.ceil(AXIS_NAME + Math.max(keyLabels.above, ...heights) + effects);
-  // Centre the cells, unless that leaves too little space for the bars on the right.
+  // Centre the cells, but leave at least `right` pixels beside them for bars and diagonal labels.
   const spare = width - left - mostCells.key;
   const before = Math.max(0, Math.min(spare / 2, spare - right));
   const labels = bySide((side): Labels => {
@@ -300,19 +305,15 @@ export function withoutSpareRoom(layout: Layout): Layout {
   return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }
 
-/**
- * Return the position of the centre of a query (from the top) or of a key (from the left), in
- * pixels.
- */
+/** Return the y of the centre of a query, or the x of the centre of a key, in pixels. */
 export function middleOf(layout: Layout, side: Side, token: number): number {
   const start = side === "query" ? layout.top : layout.left;
   return start + pixelOf(layout.viewport.axes[side], token);
 }
 
 /**
- * Return the token indices at which to draw labels. The labels are at least `apart` pixels apart.
- *
- * @param step size of a token, in pixels.
+ * Return the indices of the tokens that have their index as label: multiples of 10, for example.
+ * The labels are at least `apart` pixels apart.
  */
 export function ticks(window: Range, step: number, apart: number): number[] {
   const minInterval = apart / step;
@@ -325,8 +326,8 @@ export function ticks(window: Range, step: number, apart: number): number[] {
 }
 
 /**
- * Return the row and column of the cell at a point. On a label or a bar, one of them is null.
- * Outside all of these, return null.
+ * Return the row and column of the cell at a point. On the label or bar of a row (or column),
+ * return only this row (or column), and null for the other. Return null at other points.
  */
 export function cellAt(layout: Layout, x: number, y: number): Position | null {
   const { viewport, left, top, cellsWidth, cellsHeight, bars } = layout;

@@ -8,8 +8,9 @@ import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
 /**
- * Colour scale of weights. `beyond` is true if visible numbers exceed its end. `signs` has the
- * colours of signed numbers, or is undefined if no number can be negative.
+ * Colour scale of weights. `beyond` is true if some visible numbers exceed `end` in absolute value.
+ * `signs` has the colours of positive and negative numbers, or is undefined if no number can be
+ * negative.
  */
 type WeightScale = Pick<HeatMap, "theme" | "scale" | "end"> & {
   beyond?: boolean;
@@ -33,7 +34,10 @@ export function scaleLabels({
   return beyond ? [`≤${low}`, zero, `≥${high}`] : [low, zero, high];
 }
 
-/** Return the legend of a colour scale of weights. */
+/**
+ * Return the colours and labels with which a legend shows a colour scale of weights. `quantity` is
+ * the text that says what the colours show.
+ */
 export function weightScale(weights: WeightScale, quantity: string): LegendScale {
   const { theme, signs } = weights;
   return {
@@ -43,7 +47,7 @@ export function weightScale(weights: WeightScale, quantity: string): LegendScale
   };
 }
 
-/** Return the legend of the colour scale of a heat map. */
+/** Return the colours, labels and quantity for the legend of a heat map. */
 export function heatMapScale(heatMap: HeatMap): LegendScale {
   const quantity = quantityOf(heatMap.layout.viewport.stack);
   const title = quantity.signed ? signsInWords(quantity) : quantity.name;

@@ -47,7 +47,10 @@ import {
   tokensOf,
 } from "./viewport";
 
-/** Weights of a pinned query on a window of keys, or of a window of queries on a pinned key. */
+/**
+ * Weights of a pinned query on the keys of `window`, or weights of the queries of `window` on a
+ * pinned key. `token` is the pinned token.
+ */
 export interface Line {
   token: number;
   window: Range;
@@ -77,7 +80,9 @@ export interface HeatMap {
    */
   pins: Position;
   lines: BySide<Line | null>;
-  /** Function that returns whether a token matches the search, or null without a search. */
+  /**
+   * Function that returns whether the text of a token matches the search, or null without a search.
+   */
   isFound: ((token: string) => boolean) | null;
 }
 
@@ -88,8 +93,8 @@ const NUMBER_SIZE = 10;
 /** Smallest width and height of a cell in which a minus sign fits, in pixels. */
 const MIN_SIGN_CELL = 9;
 /**
- * Smallest weight whose number is written into its cell. Signed numbers have another limit (see
- * `leastNumber`).
+ * Smallest weight whose number is written into its cell. Numbers at bars are muted below it. Signed
+ * numbers have another limit (see `leastNumber`).
  */
 const MIN_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
@@ -121,13 +126,15 @@ export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
   return layout.viewport.stack.signed ? palette : undefined;
 }
 
-/** Smallest share of the scale at which a negative cell gets a minus sign. */
+/**
+ * A negative cell without a number has a minus sign if its distance from 0 on the colour scale is
+ * at least this share of the distance from 0 to the lower end.
+ */
 const MIN_SIGNED_SHARE = 0.2;
 
 /**
- * Return the marks of the numbers in the cells. If numbers do not fit, clearly negative cells have
- * a minus sign.
- *
+ * Return the marks of the numbers in the cells. If cells cover several weights or are too small for
+ * numbers, negative cells have a minus sign (see `MIN_SIGNED_SHARE`).
  * @param pixels colours of the cells, which decide between dark and light numbers.
  */
 function numberMarks(heatMap: HeatMap, pixels: Uint8ClampedArray): Mark[] {
@@ -164,8 +171,8 @@ function numberMarks(heatMap: HeatMap, pixels: Uint8ClampedArray): Mark[] {
 }
 
 /**
- * Return the visible tokens at which a text starts that differs from the text of the tokens before.
- * The first visible token is not included.
+ * Return the visible tokens with which another text begins. The first visible token is omitted,
+ * because no border is drawn there.
  */
 export function borders({ tokens, window }: Pick<Axis, "tokens" | "window">): number[] {
   const out: number[] = [];
@@ -203,8 +210,8 @@ function borderMarks(heatMap: HeatMap): Mark[] {
 const NAME_SIZE = 11;
 
 /**
- * Return labels "answer" at the borders between a prompt and its answer. A label is in the blank
- * cells above the diagonal, so there are no labels without a causal mask.
+ * Return labels "answer" at the borders between a prompt and its answer. They are in the blank
+ * cells above the diagonal. Without a causal mask, these cells are not blank and get no labels.
  */
 function answerNames({ layout, palette }: HeatMap): Mark[] {
   const { left, top, cellsWidth, viewport } = layout;
@@ -217,7 +224,7 @@ function answerNames({ layout, palette }: HeatMap): Mark[] {
   const across = middleOf(layout, "query", query - 0.5);
   const down = middleOf(layout, "key", key - 0.5);
   const marks: Mark[] = [];
-  // Omit both labels if the blank cells are too narrow.
+  // Omit both labels if the columns of the answer are together narrower than a label.
   if (left + cellsWidth - down < 64) return marks;
   if (inside(key, columns) && inside(key, rows)) marks.push(name(down + 6, top, {}));
   // If a row is thinner than the label, the outline of a pinned row would cross the label.
@@ -243,7 +250,7 @@ export function frontMarks(
   const { axes } = viewport;
   const cellsOf = (tokens: Position | null): Position =>
     bySide((side) => cellOf(axes[side], tokens?.[side] ?? null));
-  // The pointer may be at a cell of an earlier, larger grid.
+  // `hovered` may be a cell of an earlier grid that had more cells.
   const isInGrid = hovered && SIDES.every((side) => (hovered[side] ?? 0) < axes[side].cells);
   const focus = isInGrid ? hovered : cellsOf(cursor);
   const pinned = cellsOf(pins);
@@ -266,9 +273,7 @@ export function frontMarks(
   ];
 }
 
-/**
- * Return the outlines of the row and of the column `at`. If one of them is null, it has no outline.
- */
+/** Return outlines of the row `at.query` and the column `at.key`. null has no outline. */
 function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: number): Mark[] {
   return SIDES.flatMap((side): Mark[] => {
     const cell = at[side];
@@ -285,7 +290,10 @@ function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: num
   });
 }
 
-/** Return the labels of tokens, for cells that are large enough. */
+/**
+ * Return a label with the token for each visible query (or key). Only for rows (or columns) that
+ * are large enough.
+ */
 function tokenLabels(
   heatMap: HeatMap,
   side: Side,
@@ -327,7 +335,9 @@ function tokenLabels(
   return marks;
 }
 
-/** Return the colour of the label of a highlighted row or column. */
+/**
+ * Return the colour of the label of a row or column that is pinned, or at the pointer or cursor.
+ */
 function strongFill(heatMap: HeatMap, isPinned: boolean): string {
   const { palette } = heatMap;
   // Among signed numbers, the pin colour would look like the colour of negative numbers.
@@ -349,9 +359,10 @@ function labelPosition(
 
 const LIFTED_SIZE = 12;
 /**
- * Limits for the label of a highlighted cell if cells are too small for labels, in pixels: its
- * maximum width, the smallest gap to the label of the other highlighted cell, and the smallest
- * distance from its edge to the centre of a token index.
+ * Rows (or columns) that are too small for labels have a label only if they are pinned, or at the
+ * pointer or cursor. These are the limits of this label in pixels: `limit` is its maximum width,
+ * `apart` its smallest gap to the other such label, and `beforeIndex` the smallest distance from
+ * its edge to the centre of a token index.
  */
 const LIFTED = {
   query: { limit: 52, apart: 0, beforeIndex: 7 },
@@ -359,8 +370,8 @@ const LIFTED = {
 };
 
 /**
- * Return the labels beside cells that are too small for a label each: some token indices, and the
- * tokens of the highlighted cells.
+ * Return the labels of rows (or columns) that are too small for a label each: some token indices,
+ * and labels of the row that is pinned and of the row at the pointer or cursor.
  */
 function indexLabels(
   heatMap: HeatMap,
@@ -457,9 +468,10 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
 }
 
 /**
- * Sizes of the bars of a pinned query (below the cells) and of a pinned key (beside them), in
- * pixels: their maximum length and thickness, the space for the number at the end of a signed bar,
- * and the smallest distance between the centres of two numbers.
+ * Sizes in pixels of the bars of a pinned query (below the cells) and of a pinned key (beside
+ * them). `longest` and `thickest` are the maximum length and thickness of a bar. `number` is the
+ * space for the number at the end of a signed bar, and `apart` the smallest distance between the
+ * centres of two numbers.
  */
 const BAR_SIZES = {
   query: { longest: 30, thickest: 16, number: 13, apart: 34 },
@@ -467,14 +479,18 @@ const BAR_SIZES = {
 };
 
 /**
- * Return the absolute value below which numbers are omitted in cells and less prominent at bars.
- * Signed numbers have no fixed range, so their limit is relative to the end of the scale.
+ * Return the absolute value below which numbers are omitted in cells and muted at bars. Signed
+ * numbers have no fixed range, so their limit is relative to `end`, the end of their scale.
  */
 function leastNumber(heatMap: HeatMap, end: number): number {
   return signsOf(heatMap) ? end / 100 : MIN_NUMBER;
 }
 
-/** Pixels by which the number below a thin first column extends to the left of the cells. */
+/**
+ * Distance in pixels from the axis of the bars of a pinned query to the first column. The number at
+ * the first bar is centred below its column. If the column is thin, the number extends to its left
+ * by up to this distance.
+ */
 const BEFORE_FIRST_NUMBER = 16;
 
 /**
@@ -489,7 +505,8 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const quantity = quantityOf(viewport.stack);
   const signs = signsOf(heatMap);
   const end = barEnd(viewport.stack.maximum, viewport.keys.text.length);
-  // The bars begin at `away`, and are placed along the cells from `first` to `last`.
+  // `first` and `last` are the ends of the cells along which the bars are placed, each bar at its
+  // cell. `away` is the position beside the cells at which the bars begin.
   const [first, length] = spanOf(layout, otherSide(side));
   const last = first + length;
   const [start, thickness] = spanOf(layout, side);

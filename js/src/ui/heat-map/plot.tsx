@@ -50,14 +50,14 @@ interface PlotProps {
  * distance, releasing the pointer is a click.
  */
 const MIN_DRAG_DISTANCE = 4;
-/** Sum of the deltas of a wheel or trackpad that makes one zoom step. */
+/** Movement of a wheel, or of two fingers on a touchpad, that makes one zoom step, in pixels. */
 const WHEEL_STEP = 40;
 /** Ratio of the distances between two fingers that makes one zoom step. */
 const PINCH_STEP = 1.2;
 
 /**
- * Name the tokens of a row or column. A single token is its text and `indexed(index)`. Several
- * tokens are a range such as "queries 8–15".
+ * Name the tokens of a row or column. A single token is quoted, followed by `indexed(index)`.
+ * Several tokens are a range such as "queries 8–15".
  */
 function tokensInWords(
   { axes }: Viewport,
@@ -70,7 +70,7 @@ function tokensInWords(
   return quoted(axes[side].tokens.text[tokens[0]] ?? "") + indexed(tokens[0]);
 }
 
-/** Return the text of the weight of a cell, with the error of its encoding or sampling. */
+/** Format the weight of a cell, with its error or with the word "estimate" or "exact". */
 function weightInWords({ grid, layout }: HeatMap, value: number): string {
   const { stack } = layout.viewport;
   const quantity = quantityOf(stack);
@@ -88,7 +88,7 @@ function weightInWords({ grid, layout }: HeatMap, value: number): string {
   return Number.isNaN(value) ? "loading" : `${quantity.name}  ${text()}`;
 }
 
-/** Return the tooltip of a cell or label. */
+/** Return the content of the tooltip for a cell, a label or a bar. */
 function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y"> {
   const { layout, grid, effects } = heatMap;
   const { viewport } = layout;
@@ -210,7 +210,7 @@ export function HeatMapPlot({ context, store, choose }: PlotProps) {
     else context.root.setAttribute("data-attnviz-estimate", `1/${every}`);
   });
 
-  // Cell under the pointer. It also changes when the visible part of the matrix changes.
+  // Cell under the pointer. It also changes when another part of the matrix becomes visible.
   const under = useComputed(() => {
     const layout = store.base.value?.layout;
     return layout && pointer.value ? cellAt(layout, pointer.value.x, pointer.value.y) : null;

@@ -8,13 +8,11 @@ import { RECORD_DEFAULTS, type RecordState } from "../view/record";
 export interface HeatMapState extends RecordState {
   color_scale: ColorScale;
   /**
-   * Value of a cell with several weights: their mean or their maximum. Signed numbers have the
-   * number with the largest absolute value in place of the maximum.
+   * Value of a cell that covers several weights: their mean or their maximum. For signed numbers,
+   * the maximum is the number with the largest absolute value.
    */
   pooled: Pooled;
-  /**
-   * Range of the visible queries, and range of the visible keys. null shows all that `pair` allows.
-   */
+  /** Visible queries, and visible keys. null shows all queries (or keys) that `pair` allows. */
   query_window: Range | null;
   key_window: Range | null;
 }

@@ -39,27 +39,28 @@ import {
 } from "./viewport";
 
 /**
- * Device pixels per pixel that the layout of a printed figure assumes. The figure is not limited to
- * whole pixels, so its small cells are rounded down only to 1 / 16 pixel.
+ * Device pixels per CSS pixel, assumed for the layout of a printed figure. Small cells are rounded
+ * down to whole device pixels. A printed figure needs no whole pixels, so with this ratio its cells
+ * are rounded down only to 1/16 CSS pixel.
  */
 const PRINT_RATIO = 16;
 /** Maximum height of all cells together, in pixels: in a view, and in a pane of another view. */
 const MAX_HEIGHT = 640;
 const MAX_HEIGHT_EMBEDDED = 520;
 /**
- * If a pinned token has at most this many weights, all of them are requested, including those at
- * hidden tokens. The weights of all shown heads count.
+ * If a pinned token has at most this many weights in all shown heads together, its weights at
+ * hidden tokens are requested, too. Panning then needs no request.
  */
 const WHOLE_LINE_VALUES = 50_000;
 
 /**
- * Share of the non-zero cells whose absolute values are at most the end of the colour scale. It
- * applies if the end is chosen automatically, and if cells show means of several weights or signed
- * numbers.
+ * Share of the non-zero cells that an automatic colour scale covers, if cells show means of several
+ * weights, or signed numbers on a scale that no other plot shares. In all other cases, the scale
+ * covers all cells.
  */
 const COVERED_SHARE = 0.995;
 
-/** Return the absolute value at the quantile `COVERED_SHARE` of the non-zero cells. */
+/** Return the quantile `COVERED_SHARE` of the absolute values of all cells that are not 0. */
 function quantile(values: Float32Array): number {
   const sorted = values
     .map(Math.abs)
@@ -96,8 +97,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
   const viewport = computed(() => layout.value?.viewport ?? null);
 
-  // A kernel first computes a coarse tile of a large matrix, because exact tiles may take long. A
-  // page requests only the visible tiles.
+  // If the matrix is large, a kernel first computes a coarse tile, because exact tiles may take
+  // long. An exported page never estimates tiles, so it computes only the visible ones.
   const ordered = source.transport.live ? wantedTiles : tilesOf;
   const tileRequests = computed(() => viewport.value && ordered(viewport.value));
   record.answer(tileRequests, (requests, ended) =>
@@ -195,8 +196,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     };
   });
 
-  // Separate signal for the coloured cells, so that a move of the pointer does not colour them
-  // again.
+  // Separate signal for the coloured cells, because their colours would otherwise be computed again
+  // whenever the pointer moves.
   const back = computed(() => (base.value ? backMarks(base.value) : []));
 
   const current = computed(() => {
@@ -211,7 +212,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return isLoaded("query") && isLoaded("key");
   });
 
-  /** Return the changes of the windows that make a token visible, or {} if the token is visible. */
+  /**
+   * Return the new values of the traits `query_window` and `key_window` that make a token visible,
+   * or {} if the token is visible.
+   */
   const windowsAt = (side: Side, token: number): Partial<HeatMapState> => {
     const now = viewport.peek();
     if (!now || isWhole(now)) return {};
@@ -250,7 +254,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     cursor,
     search,
     scaling,
-    /** Zoom by one step. The point `around` (default: the centre) stays in place. */
+    /**
+     * Zoom by one step. The query and the key at the point `around` stay in place. It is in pixels
+     * from the upper left corner of the cells, and by default their centre.
+     */
     zoom: (nearer: boolean, around?: BySide<number>) => {
       const now = layout.peek();
       if (!now) return;
@@ -287,8 +294,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       cursor.value = bySide((candidate) => (shownSides.includes(candidate) ? token : null));
     },
     /**
-     * Pin a query, a key or both. If each of them is in the same cell as the token that is already
-     * pinned, remove the pins instead.
+     * Pin a query, a key or both. If their cells are already pinned, remove these pins instead. A
+     * side for which `tokens` has null does not change.
      */
     pin: (tokens: Position) => {
       const now = viewport.peek();
@@ -307,12 +314,12 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   };
 }
 
-/** Traits of the pinned tokens. */
+/** Names of the traits that have the pinned query and the pinned key. */
 const PIN = { query: "token", key: "key" } as const;
 
 /**
- * Return both sides if queries and keys are the same tokens. The row and the column of a token are
- * then shown together.
+ * Return the sides that have a token of `side`: both if queries and keys are the same tokens,
+ * otherwise only `side`. The row and the column of a token are shown together.
  */
 function sidesOf({ stack }: Viewport, side: Side): readonly Side[] {
   return stack.key_tokens === null ? SIDES : [side];
@@ -321,8 +328,8 @@ function sidesOf({ stack }: Viewport, side: Side): readonly Side[] {
 export type HeatMapStore = ReturnType<typeof createHeatMapStore>;
 
 /**
- * Create the image panel of a heat map. The panel shows one map, of the shown head or of the mean
- * of all shown heads.
+ * Create the panel that draws weights over an image of the record: those of the shown head, or the
+ * means over all shown heads.
  */
 export function createHeatMapImage(
   context: ViewContext<HeatMapState>,
@@ -339,7 +346,8 @@ export function createHeatMapImage(
     }),
     focus: computed(() => {
       const axes = store.base.value?.layout.viewport.axes;
-      // A row or column of several tokens is not one token, so it has no map over the image.
+      // The panel shows the weights of one token, so ignore rows and columns that cover several
+      // tokens.
       const hovered = bySide((side) => {
         const cell = store.hovered.value?.[side] ?? null;
         const tokens = axes && cell !== null ? tokensOf(axes[side], cell) : null;

@@ -1,8 +1,8 @@
 /**
- * Loading of tiles, and the grid of cells that is computed from them. A tile is a square part of an
- * attention matrix, which is requested as a whole. At level n, each cell of a tile covers 2^n
- * queries and 2^n keys. A cell of the grid is what the picture shows. It may cover several cells of
- * a tile, or only a part of one.
+ * Tiles of an attention matrix, and the grid of cells that a heat map shows. A tile is a square
+ * part of the matrix, which is loaded with one request. It contains pooled weights: at level n,
+ * each of its cells covers 2^n queries and 2^n keys. The grid is computed from the loaded tiles. A
+ * cell of the grid may cover several cells of a tile, or only a part of one.
  */
 
 import { TILE } from "../../client/page/tiles";
@@ -13,17 +13,21 @@ import type { Selection } from "../view/record";
 import { type Axis, type BySide, SIDES, type Side, tokensOf, type Viewport } from "./viewport";
 
 /**
- * Rows and columns of a heat map may have different levels, but a tile has only one. Tiles have the
- * smaller of the two levels, but at least the larger level minus this number.
+ * Rows and columns of a heat map may have different levels, but a tile has only one level. It is
+ * the smaller of the two, but at least the larger one minus this number. Finer tiles would be too
+ * many.
  */
 const MAX_FINER_LEVELS = 3;
 
-/** Return the fields that all tiles of one picture have in common. */
+/** Return the fields of a request for a tile that are the same for all tiles of a viewport. */
 function tileSetOf({ stack, layer, heads, pooled }: Viewport) {
   return { stack: stack.name, layer, heads, pooled };
 }
 
-/** Return the tiles that cover a viewport, at the level that its rows and columns need. */
+/**
+ * Return requests for the tiles that cover a viewport. All of them have the same level, which
+ * depends on the levels of its rows and columns.
+ */
 export function tilesOf(viewport: Viewport): TileRequest[] {
   const set = tileSetOf(viewport);
   const levels = SIDES.map((side) => viewport.axes[side].level);
@@ -40,75 +44,80 @@ export function tilesOf(viewport: Viewport): TileRequest[] {
   );
 }
 
-/** Return the level at which one tile covers the whole matrix. */
+/** Return the smallest level at which one tile covers the whole matrix. */
 function wholeLevel({ queries, keys }: Viewport): number {
   const longest = Math.max(queries.text.length, keys.text.length);
   return Math.max(0, Math.ceil(Math.log2(longest / TILE)));
 }
 
 /**
- * Number of weights of all shown heads above which a picture of the whole matrix is estimated from
- * a sample of queries.
+ * Maximum number of weights of all shown heads for which the kernel computes a tile of the whole
+ * matrix exactly. If there are more, it estimates the tile from a sample of the queries.
  */
 const MAX_EXACT_WEIGHTS = 1 << 24;
 
 /**
- * Return whether the kernel must compute the matrix of all shown heads from queries and keys, and
- * needs noticeable time for this.
+ * Return whether a matrix is large: the kernel computes its weights from queries and keys, and has
+ * to compute more than `MAX_EXACT_WEIGHTS` of them for all shown heads.
  */
 export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
   return stack.vectors && queries.text.length * keys.text.length * heads.length > MAX_EXACT_WEIGHTS;
 }
 
 /**
- * Return the tiles to request for a viewport, in this order. For a large matrix, the first tile
- * covers the whole matrix. Wherever the reader pans or zooms, the picture shows this tile until
- * finer tiles arrive.
+ * Return requests for the tiles of a viewport, in the order in which to send them. For a large
+ * matrix, the first tile covers the whole matrix. Wherever the reader pans or zooms, the picture
+ * shows this tile until finer tiles arrive.
  */
 export function wantedTiles(viewport: Viewport): TileRequest[] {
   const whole = { ...tileSetOf(viewport), level: wholeLevel(viewport), row: 0, column: 0 };
   return [...(isLarge(viewport) ? [whole] : []), ...tilesOf(viewport)];
 }
 
-/** Cells of the picture of the visible part of a matrix. */
+/** Cells of a heat map, which shows the visible part of a matrix. */
 export interface Grid {
   rows: number;
   columns: number;
   /** Values in row-major order. Cells that no loaded tile covers are NaN. */
   values: Float32Array;
-  /** Largest possible weight. */
+  /** Largest possible absolute value of a weight. */
   maximum: number;
-  /** Largest absolute error of a value. */
+  /**
+   * Upper bound of the absolute errors of `values`, without the errors of sampling (see `every`).
+   */
   error: number;
   /**
    * `missing` is the number of cells without a value. `fine` is true if all cells have values from
-   * tiles of the requested level, and false if coarser tiles replace some.
+   * tiles of the requested level, and false if some have values from coarser tiles or none.
    */
   missing: number;
   fine: boolean;
   /**
-   * Largest weight of the tiles of a large matrix, to which the error of their encoding is
-   * relative. Undefined for other matrices, whose error is relative to `maximum`.
+   * Largest weight in the loaded tiles of a large matrix. The error of the encoding of these tiles
+   * is relative to it. Undefined for other matrices, for which this error is relative to `maximum`.
    */
   largest?: number;
   /**
-   * Largest sampling interval of the tiles: this tile was computed from one query in `every`.
-   * Undefined if all tiles were computed from all queries.
+   * Largest sampling interval among the tiles. With an interval of n, a tile is estimated from one
+   * query in n. Undefined if all tiles are computed from all queries.
    */
   every?: number;
 }
 
 /**
- * Number of simultaneous requests. With two, the next request is ready when the kernel finishes
- * one. More would block other requests.
+ * Maximum number of requests for tiles that wait for a reply at the same time. With two, the next
+ * request is ready when the kernel finishes one. More would delay other requests of the view.
  */
 const MAX_REQUESTS = 2;
-/** Delay in milliseconds in which arriving tiles are collected for one redraw. */
+/**
+ * Time in milliseconds from the arrival of a tile to the redraw, which includes all tiles that
+ * arrive until then.
+ */
 const REDRAW_DELAY_MS = 30;
 
 /**
- * Load the tiles that are not cached yet. Call `onArrival` after tiles have arrived, and at the end
- * or after an error.
+ * Load the requested tiles that are not cached yet. Call `onArrival` after tiles have arrived, and
+ * at the end or after an error.
  */
 export async function loadTiles(
   source: Source,
@@ -116,7 +125,7 @@ export async function loadTiles(
   signal: AbortSignal,
   onArrival: () => void,
 ): Promise<void> {
-  // Tiles that arrive within `REDRAW_DELAY_MS` milliseconds are drawn together.
+  // Timer of the next redraw, or undefined if no tile has arrived since the last redraw.
   let timer: ReturnType<typeof setTimeout> | undefined;
   const queue = requests.filter((request) => !source.cachedTile(request));
   const lane = async (): Promise<void> => {
@@ -131,21 +140,25 @@ export async function loadTiles(
   try {
     await Promise.all(Array.from({ length: MAX_REQUESTS }, lane));
   } finally {
-    // If a request failed, the other lane stops after its current request.
+    // If a request failed, the empty queue stops the other lane after its current request.
     queue.length = 0;
     clearTimeout(timer);
     onArrival();
   }
 }
 
-/** Cached tile: its weights, its level, its first query and its first key. */
+/**
+ * Cached tile: its weights and its level. `query` and `key` are the first query and the first key
+ * that it covers.
+ */
 interface Tile extends BySide<number> {
   piece: WeightBlock;
   level: number;
 }
 
 /**
- * Return the finest cached tile that covers a requested tile, or null if no such tile is cached.
+ * Return a requested tile if it is cached, otherwise the finest cached tile that covers it. Return
+ * null if no such tile is cached.
  */
 function coveringTile(source: Source, viewport: Viewport, requested: TileRequest): Tile | null {
   for (let up = 0; up === 0 || requested.level + up <= wholeLevel(viewport); up++) {
@@ -159,8 +172,8 @@ function coveringTile(source: Source, viewport: Viewport, requested: TileRequest
 }
 
 /**
- * Compute the grid of a viewport from the cached tiles. Cells without a tile of the requested level
- * get values from a coarser tile, or NaN.
+ * Compute the grid of a viewport from the cached tiles. If a tile of the requested level is not
+ * cached, its cells get values from a coarser tile, or NaN without such a tile.
  */
 export function composeGrid(viewport: Viewport, source: Source): Grid {
   const { query: rows, key: columns } = viewport.axes;
@@ -196,8 +209,8 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
 }
 
 /**
- * Return the range of the visible cells whose first tokens are among the `span` tokens from `start`
- * on.
+ * Return the range of the rows (or columns) of the grid whose first token is in a tile. The tile
+ * covers `span` tokens from `start` on.
  */
 function cellsBetween({ window, level }: Axis, start: number, span: number): Range {
   const cellAt = (token: number): number =>
@@ -205,7 +218,10 @@ function cellsBetween({ window, level }: Axis, start: number, span: number): Ran
   return [cellAt(start), cellAt(start + span)];
 }
 
-/** Compute the cells of the grid in the rows and columns `at` from the cells of a tile. */
+/**
+ * Compute the cells of the grid in the rows `at.query` and the columns `at.key` from the cells of a
+ * tile.
+ */
 function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: Tile): void {
   const { piece } = tile;
   const values = piece.matrices[0] as Float32Array;

@@ -44,8 +44,8 @@ export interface Axis {
   level: number;
   cells: number;
   /**
-   * Size of a cell in pixels. If the size is fractional, a pixel shows the mean of the cells that
-   * it covers.
+   * Size of a cell in pixels, at least 1. If it is fractional, a pixel at the border of two cells
+   * shows their mean.
    */
   cell: number;
 }
@@ -82,7 +82,7 @@ const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, MAX_CELL];
 
 /**
  * Return the part of a window that is inside an extent. Return the whole extent if the window is
- * null or outside it.
+ * null or completely outside it.
  */
 export function within(window: Range | null, extent: Range): Range {
   if (!window) return extent;
@@ -92,8 +92,8 @@ export function within(window: Range | null, extent: Range): Range {
 }
 
 /**
- * Return the smallest level at which a cell is at least one pixel large, for tokens of the size
- * `tokenPixels`.
+ * Return the smallest level at which a cell has at least one pixel, if a token has `tokenPixels`
+ * pixels.
  */
 function levelOf(tokenPixels: number): number {
   return tokenPixels >= 1 ? 0 : Math.ceil(-Math.log2(tokenPixels) - 1e-9);
@@ -107,8 +107,9 @@ const SMALL_CELL = 4;
 const MIN_KEPT_SHARE = 0.95;
 
 /**
- * Return the size of a cell in pixels. A small cell has a whole number of device pixels unless it
- * would shrink too much, because fractional sizes would cause moiré patterns.
+ * Return the size of a cell in pixels, at least 1. A cell below `SMALL_CELL` is rounded down to
+ * whole device pixels, because fractional sizes would cause moiré patterns. It is not rounded if
+ * less than `MIN_KEPT_SHARE` of its size would remain.
  */
 function sharp(pixels: number, ratio: number): number {
   const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
@@ -127,8 +128,8 @@ function axisOf(
     const tokensPerCell = 2 ** level;
     const first = Math.floor(requested[0] / tokensPerCell);
     const cells = Math.ceil(requested[1] / tokensPerCell) - first;
-    // The window is extended to whole cells. If this gives more cells than fit, the next level is
-    // tried.
+    // The window is extended to whole cells. If these are more cells than `room` has pixels, try
+    // the next level.
     if (cells > room && cells > 1) continue;
     const cell = sharp(Math.min(room, tokenPixels * sizeOf(requested)) / cells, ratio);
     // The window may extend beyond the extent: at the border of two texts, a cell may cover tokens
@@ -174,8 +175,9 @@ export function viewportOf(
 }
 
 /**
- * Return the height of a query and the width of a key, in pixels, at which all queries and keys of
- * `ranges` fit into `room`. Neither is larger than `MAX_CELL`.
+ * Return the largest height of a query and the largest width of a key, in pixels, with which all
+ * queries and keys of `ranges` fit into `room`. Both are at most `MAX_CELL`, and they are equal
+ * unless one side has few tokens.
  */
 function tokenPixels(ranges: BySide<Range>, room: BySide<number>): BySide<number> {
   const fitting = bySide((side) => room[side] / sizeOf(ranges[side]));
@@ -201,14 +203,15 @@ export function stageOf(viewport: Pick<Viewport, "axes">, room: BySide<number>):
   return bySide((side) => pixels[side] * sizeOf(extents[side]));
 }
 
-/** Return the side that limits the size of the cells, which has the least space per token. */
+/** Return the side that has less space per token. It limits the size of the cells. */
 function limitingSide(extents: BySide<Range>, room: BySide<number>): Side {
   return room.query / sizeOf(extents.query) <= room.key / sizeOf(extents.key) ? "query" : "key";
 }
 
 /**
- * Return the space for the cells, which is the same at every zoom. It equals `maxRoom`, except that
- * rounding down small cells may shorten the side that limits the size of the cells.
+ * Return the space for the cells in pixels, which is the same at every zoom. It is `maxRoom`,
+ * unless cells are rounded down to whole device pixels (see `sharp`). The limiting side (see
+ * `limitingSide`) then has only the space that the rounded cells fill.
  */
 export function roomOf(
   selection: Selection,
@@ -233,7 +236,7 @@ export function isPooled({ axes }: Viewport): boolean {
   return axes.query.level > 0 || axes.key.level > 0;
 }
 
-/** Return whether all tokens of the chosen texts are visible. */
+/** Return whether all tokens are visible that zooming and panning can show. */
 export function isWhole({ axes }: Viewport): boolean {
   return [axes.query, axes.key].every(
     ({ window, extent }) => window[0] <= extent[0] && window[1] >= extent[1],
@@ -259,17 +262,18 @@ export function tokenStep(axis: Axis): number {
 }
 
 /**
- * Return the distance of the centre of a token from the first cell's upper or left edge, in pixels.
+ * Return the distance from the upper (or left) edge of the cells to the centre of a token, in
+ * pixels.
  */
 export function pixelOf(axis: Axis, token: number): number {
   return (token + 0.5 - axis.window[0]) * tokenStep(axis);
 }
 
 /**
- * Return a window of the size of `next`. The token that `now` shows at `pixel` is at the same pixel
- * in this window, unless the window would extend beyond the ends of the text.
- *
- * @param next axis with the size and level of the result. The start of its window is ignored.
+ * Return the window after a zoom from `now` to `next`. The token at `pixel` stays at this pixel,
+ * unless the window would extend beyond the ends of the text.
+ * @param next axis that has the size and the level of the result. The start of its window is
+ *   ignored.
  */
 function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const { extent } = now;
@@ -324,8 +328,8 @@ export function zoomed(
     const changes = SIDES.some((side) => removed[side] > slack(axes[side]));
     if (!changes || removed.query < 0 || removed.key < 0) continue;
     if (SIDES.every((side) => next[side] === sizes[side])) break;
-    // The size of the cells depends only on the numbers of tokens, so the start of the windows is
-    // set afterwards.
+    // `viewportOf` computes the size of the cells, which does not depend on the start of the
+    // windows. `keptInPlace` then chooses the start.
     const windows = bySide((side): Range => {
       const [start] = axes[side].extent;
       return [start, start + next[side]];
@@ -354,7 +358,7 @@ function counts(
     // Below one pixel per token, a cell is one pixel large and covers all tokens that share this
     // pixel. Count the tokens of whole cells.
     if (pixels < 1) return Math.floor(stage[side]) * Math.round(1 / pixels);
-    // With cells of the largest size, round up. Rounding down would leave empty space.
+    // Round up if cells have their maximum size, because rounding down would leave empty space.
     const count = stage[side] / pixels;
     return Math.max(1, pixels < MAX_CELL ? Math.floor(count + 1e-6) : Math.ceil(count - 1e-6));
   };
