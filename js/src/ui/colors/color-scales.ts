@@ -106,17 +106,17 @@ export function inkColor(ink: Ink, value: number): string {
 }
 
 /**
- * Return the RGBA colour at a position of a scale, from -1 to 1. `opacityOf` gives the opacity for
- * the absolute value of the position. If `ink` has one colour per sign, the sign chooses the
- * colour.
+ * Return the RGBA colour at a position of a scale. `share` is this position, from -1 to 1.
+ * `opacityOf` maps its absolute value to an opacity from 0 to 1. If `ink` has one colour per sign,
+ * the sign of `share` chooses the colour.
  */
 export function inkAt(share: number, ink: Ink, opacityOf = (size: number) => size): Rgba {
   return [...rgbOf(inkColor(ink, share)), 255 * opacityOf(Math.min(1, Math.abs(share)))];
 }
 
 /**
- * Return a function that returns the colour at a position of a ramp, from 0 (left) to 1 (right).
- * For signed numbers, the middle of the ramp stands for 0.
+ * Return a function for the gradient of a legend. It returns the colour at a position from 0 (left)
+ * to 1 (right). For signed numbers, the middle stands for 0.
  */
 export function rampOf(ink: Ink, opacityOf?: (size: number) => number) {
   const isSigned = typeof ink !== "string";
@@ -148,7 +148,7 @@ export function colorAt(theme: ThemeName, share: number): Rgba {
 }
 
 /**
- * Return RGBA pixels for `values`. Zeros are transparent. Values that are not loaded yet (NaN) have
+ * Return one RGBA pixel per value. Zeros are transparent. Values that are not loaded yet (NaN) have
  * the colour `unknown`.
  *
  * @param signs colours of signed numbers, which vary in opacity instead of lightness. Default:

@@ -115,7 +115,7 @@ export function paletteOf(
 /** Number of distinguishable head colours. */
 export const MAX_COLOURS = 8;
 
-/** Return the number of chosen heads that share a colour: 1 for up to `MAX_COLOURS` heads. */
+/** Return how many of `count` chosen heads share a colour: 1 for up to `MAX_COLOURS` heads. */
 export function headsPerColor(count: number): number {
   return Math.max(1, Math.ceil(count / MAX_COLOURS));
 }

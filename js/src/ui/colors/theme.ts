@@ -8,11 +8,11 @@ import { renderAtOnce } from "../exports/printing";
 import type { ThemeName } from "./palette";
 
 /**
- * Return the theme of the host: JupyterLab, VS Code, Colab or marimo. If none of them sets a theme,
- * return the theme of the system.
+ * Return the theme of the host, if it is JupyterLab, VS Code, Colab or marimo and sets a theme.
+ * Otherwise, return the theme of the system.
  *
- * @param element any element of the view. Its ancestors are searched for the class that marimo
- *   sets, also outside a shadow tree.
+ * @param element any element of the view. Its ancestors, including those outside its shadow tree,
+ *   are searched for the class that marimo sets.
  */
 export function hostTheme(element: Element): ThemeName {
   const body = element.ownerDocument.body;
@@ -57,8 +57,8 @@ export function watchHostTheme(element: Element, listener: () => void, signal: A
 }
 
 /**
- * Return the theme that the medium needs (print or forced colours), or null on a normal screen.
- * This theme has priority over the trait and the host.
+ * Return a signal with the theme that the medium needs (print or forced colours), which is null on
+ * a normal screen. This theme has priority over the trait and the host.
  */
 export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | null> {
   const queries = ["print", "(forced-colors: active)", "(prefers-color-scheme: dark)"];

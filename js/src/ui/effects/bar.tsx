@@ -34,8 +34,8 @@ export function EffectBar(props: {
 }
 
 /**
- * Render the legend of the bars: their two colours and the ends of the scale. `where` is the
- * position of the bars, for example "below heads".
+ * Render the legend of the bars: their two colours and the ends of their scale. `where` says where
+ * the bars are, for example "below heads".
  */
 export function EffectLegend(props: { scale: EffectScale; palette: Palette; where: string }) {
   const { scale, palette, where } = props;

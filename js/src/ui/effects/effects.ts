@@ -50,8 +50,8 @@ export const SCORE_DEFAULTS = {
   token_scores: {} as Record<string, Record<string, (number | null)[]>>,
   token_score_notes: {} as Record<string, string>,
   /**
-   * Name of the token scores that are drawn as bars of the keys, or null for the first of the
-   * stack.
+   * Name of the token scores that are drawn as bars of the keys. null draws the first scores that
+   * the stack has.
    */
   token_score: null as string | null,
 };
@@ -141,7 +141,8 @@ export function tokenEffectsOf(
 }
 
 /**
- * Describe effects as a signed quantity. Its maximum determines the number of decimals of effects.
+ * Return effects as a quantity of signed numbers. Its maximum is the value of a full bar, which
+ * determines how many decimals effects are written with.
  */
 function quantityOfEffects({ name, end }: EffectScale): Quantity {
   return { name, signed: true, maximum: end };
@@ -172,8 +173,8 @@ export function errorText(error: number | null | undefined): string {
 }
 
 /**
- * Format an effect for a narrow space: "–" for null, and "0" for a number that is negligible on the
- * scale.
+ * Format an effect for a narrow space: "–" for null, and "0" for a number that would be rounded to
+ * 0 with the decimals of the other effects.
  */
 export function shortEffectText(scale: EffectScale, value: number | null): string {
   if (value === null) return "–";
@@ -187,8 +188,8 @@ export function endText({ end }: EffectScale): string {
 }
 
 /**
- * Return the effect with the largest absolute value among the keys from `start` up to, but not
- * including, `stop`. Return null if none of them has an effect.
+ * Return the effect with the largest absolute value among the keys in a range, whose end is
+ * exclusive. Return null if none of them has an effect.
  */
 export function tokenEffect({ values }: TokenEffects, [start, stop]: Range): number | null {
   const larger = (one: number | null, other: number | null): number | null =>
@@ -284,7 +285,7 @@ export function effectMarks(
 
 const MAX_NAME_LENGTH = 20;
 
-/** Return two legend entries of a figure: the colours for numbers below and above 0. */
+/** Return two entries for the legend of a figure, one for negative and one for positive effects. */
 export function effectColors(
   scale: EffectScale,
   palette: Palette,
@@ -298,15 +299,15 @@ export function effectColors(
   ];
 }
 
-/** Return the name of a table column for scores with a name, for example "score: induction". */
+/** Return the column name for scores in an exported table, for example "score: induction". */
 export function scoreColumn(name: string, of = "score"): string {
   return `${of}: ${name}`;
 }
 
 /**
- * Return the columns of a table for effects of keys. `names` has the names of the columns. `cells`
- * returns the cells of a row that covers the keys from `start` up to, but not including, `stop`.
- * Without effects, there are no columns.
+ * Return the columns for effects of keys in an exported table. `names` has the names of the
+ * columns. `cells` returns the cells of a row, which covers the keys from `start` up to, but not
+ * including, `stop`. Without effects, both are empty.
  */
 export function effectColumns(effects: TokenEffects | null) {
   if (!effects) return { names: [], cells: () => [] };

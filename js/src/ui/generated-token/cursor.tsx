@@ -1,6 +1,6 @@
 /**
- * Control for the answer, which is the text that a model produced: a slider that chooses a token of
- * the answer, and the candidates, which are the most likely tokens in place of this token.
+ * Control for the answer, which is the text that a model produced. It has a slider that chooses a
+ * token of the answer, and a list of candidates: the tokens that were most likely at this position.
  */
 
 import { useEffect } from "preact/hooks";

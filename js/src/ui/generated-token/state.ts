@@ -60,8 +60,8 @@ export function settled(
 }
 
 /**
- * Return the index of the first token of the answer. Return null if no answer exists, or if all
- * tokens before it are special tokens.
+ * Return the index of the first token of the answer. Return null without an answer, or without a
+ * prompt: no token before the answer, or only special tokens.
  */
 export function answerStart({ predictions = [], special }: TokenList): number | null {
   const first = predictions[0] ? predictions[0].query + 1 : 0;

@@ -172,7 +172,7 @@ export function stepCell(
     : { row, column: nearestColumn };
 }
 
-/** Positions of labels and cells in pixels, and the number of columns. */
+/** Sizes and positions of labels and cells in pixels, and the number of columns. */
 export interface GridCells {
   /** `cell` is the side of the picture of a cell. `frame` is the width of the frame around it. */
   cell: number;
@@ -192,17 +192,16 @@ export interface GridCells {
   height: number;
 }
 
-/** Positions of labels and cells, and the size of their scroll box in pixels. */
+/** Sizes and positions of labels and cells, and the size of their scroll box in pixels. */
 export interface GridLayout extends GridCells {
   boxWidth: number;
   boxHeight: number;
 }
 
 /**
- * Lay out cells in a scroll box of at most `width` pixels. If all rows together are higher than
- * `maxHeight`, the box has this height, and the cells are laid out in the width that remains beside
- * the vertical scroll bar. Otherwise, the box is as high as the cells and the horizontal scroll
- * bar, if it has one.
+ * Lay out cells in a scroll box of at most `width` by `maxHeight` pixels. If the cells with their
+ * labels are higher than `maxHeight`, they are laid out again in the width that remains beside a
+ * vertical scroll bar. The size of the box includes its scroll bars.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
@@ -238,8 +237,9 @@ export interface GridShape {
 
 /**
  * `SHORT_LABELS` is the width of a grid in pixels below which its row labels are narrow.
- * `LABEL_WIDTHS` are the widths of row labels. `short` has room for "L31" only, the other two for
- * "layer 31".
+ * `LABEL_WIDTHS` are the widths of row labels: `long` in wide grids, `short` in narrow ones, and
+ * `shortInFigure` in narrow ones in printed figures. A label is "L31" with the width `short`, and
+ * "layer 31" with the others.
  */
 const SHORT_LABELS = 480;
 const LABEL_WIDTHS = { long: 64, short: 40, shortInFigure: 50 };
@@ -281,8 +281,8 @@ export function layOutFramed(
 }
 
 /**
- * Return the label of a column, for example "head 3". If the columns are narrow, or if the row
- * labels are short ("L3"), the label is only the head number.
+ * Return the label of a column: "head 3", or only "3" if columns are narrower than 50 pixels or if
+ * row labels are short ("L3").
  */
 export function columnLabel(head: number, layout: GridLayout): string {
   return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
@@ -295,7 +295,8 @@ export function rowLabel(layer: number | undefined, layout: GridLayout): string 
 }
 
 /**
- * Return 1 if all rows or columns have labels, or 5 if only every fifth has one.
+ * Return n such that every n-th row (or column) has a label: 1, or 5 if the labels of adjacent ones
+ * would overlap.
  *
  * @param step distance between two adjacent rows or columns, in pixels.
  */
@@ -308,8 +309,7 @@ export const CHUNK = 16;
 
 /**
  * Part of a grid that is in the document: a range of rows and a range of chunks (see `CHUNK`). It
- * has the visible cells and, above and below them, at most one row that is hidden. The end of a
- * range is exclusive.
+ * has the visible cells, and one more row above and below them. The end of a range is exclusive.
  */
 export interface Sight {
   rows: [number, number];
@@ -337,8 +337,8 @@ export function sightOf(
 /** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
 /**
- * Return the head at a point, or null if the point is on a label, between two rows, or at a null
- * cell.
+ * Return the head at a point. Return null if the point is on a label, between two rows, or at a
+ * cell without a head.
  *
  * @param scroll pixels by which the scroll box has been scrolled. The labels stay in view.
  * @param x, y pixels from the top left corner of the whole grid, including the part of the grid

@@ -26,8 +26,8 @@ export interface NamedHeads {
   /** Names of the roles with scores, for example "induction 0.98 ± 0.01". */
   labels: (string | null)[][];
   /**
-   * Numbers that order the heads by role, from the largest to the smallest. No other role has a
-   * number between those of two heads with the same role.
+   * Numbers by which heads are ordered, the largest first, if the order is by role. In this order,
+   * heads of the same role are adjacent.
    */
   ranks: (number | null)[][];
 }
@@ -82,8 +82,8 @@ export function signedRoles<Kind extends { name: string; count: number }>(
 }
 
 /**
- * Return the roles that at least one head has. A head is a pair of the layer's index in the stack
- * and the head number. The role whose heads have the largest ranks comes first.
+ * Return the roles that at least one head has, each with its heads. A head is a pair: the index of
+ * its layer in the stack, and its number. The role with the largest rank comes first.
  */
 function rolesPresent({ names, ranks }: NamedHeads) {
   const kinds = new Map<string, { name: string; rank: number; heads: [number, number][] }>();

@@ -1,4 +1,7 @@
-/** Pixels of the small heat maps of heads: of thumbnails, and of the buttons that choose heads. */
+/**
+ * Pixels of small heat maps, each of one head. They are in grids of heads and on the buttons that
+ * choose heads.
+ */
 
 import { larger } from "../../client/signs";
 import type { HeadMap } from "../../client/source";

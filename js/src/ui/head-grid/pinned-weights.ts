@@ -22,9 +22,9 @@ export function orderLabel(order: string): string {
 }
 
 /**
- * Return the weight of every head of a stack from the pinned query to the pinned key, by layer.
- * Without a pinned key, return for every head the weight with the largest absolute value in the row
- * of the pinned query.
+ * Return the weight of every head of a stack from the pinned query to the pinned key, in one list
+ * per layer. Without a pinned key, return for every head the weight of the pinned query that has
+ * the largest absolute value.
  */
 export async function pinnedWeights(
   source: Source,

@@ -135,6 +135,7 @@ const MIN_SIGNED_SHARE = 0.2;
 /**
  * Return the marks of the numbers in the cells. If cells cover several weights or are too small for
  * numbers, negative cells have a minus sign (see `MIN_SIGNED_SHARE`).
+ *
  * @param pixels colours of the cells, which decide between dark and light numbers.
  */
 function numberMarks(heatMap: HeatMap, pixels: Uint8ClampedArray): Mark[] {

@@ -272,6 +272,7 @@ export function pixelOf(axis: Axis, token: number): number {
 /**
  * Return the window after a zoom from `now` to `next`. The token at `pixel` stays at this pixel,
  * unless the window would extend beyond the ends of the text.
+ *
  * @param next axis that has the size and the level of the result. The start of its window is
  *   ignored.
  */

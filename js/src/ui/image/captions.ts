@@ -1,7 +1,7 @@
 /**
- * Captions for heat maps of weights over an image, one heat map per head or for several combined
- * heads. A patch grid has the patches of an image, which are tokens, in rows and columns. All
- * functions are pure.
+ * Captions of the heat maps that are drawn over an image. A heat map shows the weights of one head,
+ * or of several heads combined. A patch grid has the patches of an image, which are tokens, in rows
+ * and columns. All functions are pure.
  */
 
 import type { PatchGrid, TokenList } from "../../client/protocol";
@@ -21,17 +21,20 @@ import {
 import type { Selection } from "../view/record";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** Weights over an image that the captions describe, with the request for them. */
+/** Request for the weights that the captions describe, and the tokens to which they belong. */
 export interface CaptionedHeat {
   question: HeatQuestion;
-  /** Patch grid of the values: a grid of keys or, for weights on a key, a grid of queries. */
+  /**
+   * Patches over which the weights are drawn. These are keys or, if the weights of all queries on
+   * one key are shown, queries.
+   */
   grid: PatchGrid;
   selection: Pick<Selection, "stack" | "queries" | "keys">;
 }
 
 /**
- * Smallest share of the weights for which the caption mentions the strongest key that is not a
- * patch, and the remaining keys together.
+ * Smallest share of the weight of a query that a caption mentions. It is compared with the share of
+ * the strongest key that is not a patch, and with the sum of the remaining shares.
  */
 const MIN_NAMED_SHARE = 0.01;
 
@@ -44,8 +47,8 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
 }
 
 /**
- * Describe how the weights of a query are distributed over images, the strongest key that is not a
- * patch, and all other keys: "61% on the image, 30% on “[CLS]”, 9% elsewhere".
+ * Describe which shares of the weight of a query are on the images, on the strongest key that is
+ * not a patch, and on all other keys: "61% on the image, 30% on “[CLS]”, 9% elsewhere".
  */
 export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): string {
   const { keys } = selection;
@@ -66,7 +69,7 @@ export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): s
   return shares.join(", ");
 }
 
-/** Describe the patch with the largest absolute value of a heat map. */
+/** Quote the patch that has the largest absolute value in a heat map, and add this value. */
 function strongestInWords(heat: Heat, { grid, selection, question }: CaptionedHeat): string {
   const { queries, keys, stack } = selection;
   const quantity = quantityOf(stack);

@@ -40,7 +40,7 @@ export interface PanelContent extends Omit<CaptionedHeat, "question"> {
 }
 
 /**
- * Opacity of the largest weight. It is below 1, so that the image remains visible under the weight.
+ * Opacity of the strongest colour of a heat map. It is below 1, so that the image remains visible.
  */
 export const HEAT_OPACITY = 0.82;
 const MAX_HEIGHT = 300;
@@ -64,7 +64,10 @@ export function heatPixels(
   return pixels;
 }
 
-/** Return the area of a patch in an image that fills `tile`. `patch` is the index in the grid. */
+/**
+ * Return the rectangle of a patch in an image that fills the rectangle `tile`. `patch` is the index
+ * of the patch in the grid.
+ */
 export function patchBox({ rows, columns }: PatchGrid, tile: Area, patch: number): Area {
   const [width, height] = [tile.width / columns, tile.height / rows];
   const [row, column] = [Math.floor(patch / columns), patch % columns];
@@ -72,8 +75,8 @@ export function patchBox({ rows, columns }: PatchGrid, tile: Area, patch: number
 }
 
 /**
- * Return the frame of a highlighted patch. A second frame in the background colour makes the first
- * visible on every image.
+ * Return the frame of a highlighted patch. A wider frame below it has the background colour, which
+ * makes it visible on every image.
  */
 function frameMarks({ grid, palette }: PanelContent, tile: Area, frame: Frame): Mark[] {
   const { token, stroke, strokeWidth } = frame;
@@ -103,7 +106,7 @@ function tileMarks(content: PanelContent, heat: Heat | null, tile: Area): Mark[]
   ];
 }
 
-/** Marks of a panel, and the position and size of its images. */
+/** Marks of an image panel. `tiles` are the rectangles of its images, one per heat map. */
 export interface Panel extends Box {
   tiles: Area[];
 }
@@ -168,8 +171,8 @@ export function panelMarks(content: PanelContent, advice = ""): Panel {
 }
 
 /**
- * Return the patch at a point, as index in the grid, and the index of the heat map. Return null
- * outside all images.
+ * Return the index in the grid of the patch at a point (`patch`), and the index of the heat map at
+ * this point (`tile`). Return null outside all images.
  */
 export function patchUnder(
   { tiles }: Panel,

@@ -92,14 +92,15 @@ export interface HeatSeries {
 type Side = "query" | "key";
 
 /**
- * Query and key whose weights may be shown over the image. The query has priority. Each is null if
- * no such token is highlighted or pinned.
+ * Query and key that are highlighted or pinned, each null if there is none. The image panel shows
+ * the weights of the query or, without a query, the weights on the key.
  */
 export type Focus = Record<Side, number | null>;
 
 /**
- * Request for the weights of a query on all keys (`side` is "query"), or of all queries on a key
- * ("key"). If `side` is null, the mean over all queries is requested, and `token` is not used.
+ * Request for the weights of the query `token` on all keys (`side` is "query"), or of all queries
+ * on the key `token` ("key"). If `side` is null, the mean weights over all queries are requested,
+ * and `token` is not used.
  */
 export interface HeatQuestion {
   stack: string;
@@ -126,8 +127,8 @@ const MAX_VALUES = 4_000_000;
 const MAX_HEAT_MAPS = 16;
 
 /**
- * Return the grid of queries that has the same image, rows and columns as a grid of keys, or null
- * if the queries have no such grid.
+ * Return the patch grid among the queries that has the same image, rows and columns as a patch grid
+ * among the keys. Return null if there is none.
  */
 export function queryGridOf(
   { queries }: Pick<Selection, "queries">,
@@ -141,10 +142,13 @@ export function queryGridOf(
 }
 
 /**
- * Return the request for the weights over the patches of `grid`: those of `query`, else those on
- * `key`, else the mean over all queries. Return null without series, or if the mean would need more
- * than `MAX_VALUES` weights. If there are more than `MAX_HEAT_MAPS` series, the mean of all their
- * heads is requested.
+ * Return the request for the weights to show over the patches of `grid`. They are the weights of
+ * `query`, if it is not null. Without a query, they are the weights on `key`, if the patches are
+ * queries, too. Otherwise, they are the mean over all queries, or null is returned if the shown
+ * heads have more than `MAX_VALUES` weights.
+ *
+ * Each of `series` gets its own weights. If there are more than `MAX_HEAT_MAPS`, one mean of all
+ * their heads is requested instead. Without series, null is returned.
  */
 export function heatQuestion(
   selection: Selection,

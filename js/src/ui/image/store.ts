@@ -48,7 +48,10 @@ export interface HoveredPatch {
 /** Input of an image panel, and functions that the panel calls to change the view around it. */
 interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
-  /** Tokens that the view highlights, except for those that the panel highlights. */
+  /**
+   * Query and key that the view highlights or, if none is highlighted, that are pinned. Tokens at
+   * the pointer or cursor of the panel are not included.
+   */
   focus: ReadonlySignal<Focus>;
   /**
    * Highlight in the view the query and the key of the patch under the pointer or at the keyboard
@@ -82,8 +85,9 @@ export function createImagePanel<S extends RecordState>(
     return Math.max(0, grids.value.findIndex(holds));
   });
   /**
-   * The selection, the shown patch grid among its keys, and `queryGrid`: the patch grid among its
-   * queries that has the same image, rows and columns, or null if the queries have no such grid.
+   * `now` is the selection. `grid` is the shown patch grid, whose patches are keys. `queryGrid` is
+   * the patch grid of the queries that has the same image, rows and columns, or null if there is
+   * none.
    */
   const shown = computed(() => {
     const [now, grid] = [selection.value, grids.value[shownGrid.value]];
@@ -128,8 +132,8 @@ export function createImagePanel<S extends RecordState>(
     return {
       ...{ selection: now, question: of, grid, heats, image, palette },
       width: room.panelWidth.value,
-      // Use the largest weight itself as the end. A larger round number would make the heat map
-      // paler.
+      // The colour scale ends at the largest weight itself. A larger round number would make the
+      // heat map paler.
       end: largest || 1,
       frames: [
         { token: isOfKey ? null : focus.value.key, stroke: palette.muted, strokeWidth: 1.2 },
@@ -152,7 +156,10 @@ export function createImagePanel<S extends RecordState>(
     return panelMarks({ ...content.value, frames: [...frames, hover] }, advice);
   });
 
-  /** Return the query and the key for a patch of the shown weights. */
+  /**
+   * Return the query and the key of the weight that is shown at a patch. The query is null if the
+   * weight is a mean over all queries.
+   */
   const tokensAt = (patch: number): Focus => {
     const { question: of = null, grid = null } = content.peek() ?? {};
     const token = grid && grid.start + patch;
