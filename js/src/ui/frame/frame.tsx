@@ -1,6 +1,6 @@
 /**
  * Frame of all views: header, connection status, controls, plot, captions and keyboard help. A pane
- * is a view inside the frame of another view. Its own frame has fewer parts.
+ * is one of several views inside a shared frame. Each pane also has a frame, which has fewer parts.
  *
  * A stack is a group of attention layers, such as the self-attention of the decoder. The pins are
  * the query token and the key token that the reader has pinned.
@@ -39,49 +39,56 @@ import { baseName } from "../what-if/changed-run";
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
-  /** Name of the view. It is the title of a pane without a `paneTitle`. */
+  /** Name of the view. It is the title of a pane for which `context` has no `paneTitle`. */
   name: string;
   /**
-   * Text after the title, for example the stack, the numbers of its tokens and the precision of the
-   * weights.
+   * Text after the title of the frame, for example the name of the stack, its numbers of tokens and
+   * the precision of the weights.
    */
   subtitle: string;
-  /** Description of the plot. Screen readers read it when it changes. */
+  /** Description of the plot for screen readers. They read it again when it changes. */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
-  /** Keyboard shortcuts of the view with their descriptions, which the help shows. */
+  /** Keyboard shortcuts of the view, with their descriptions. The keyboard help lists them. */
   keys: readonly Shortcut[];
   /**
-   * Controls of this kind of view, in rows. The frame has the controls for stack, layer and heads.
+   * Additional controls that only this kind of view has. The frame itself has controls for stack,
+   * layer and heads.
    */
   options?: ComponentChildren;
   /**
-   * Progress of running work, with a button that stops it. It is visible even if the controls are
-   * compact or hidden.
+   * Progress of a long computation of the view, with a button that stops it. It is visible even if
+   * the controls are compact or hidden.
    */
   work?: ComponentChildren;
   /**
-   * Number of heads that the reader can choose: any number ("heads", the default) or one ("head").
-   * "none" hides the controls for layers and heads.
+   * How many heads the reader can choose: any number ("heads", the default) or exactly one
+   * ("head"). "none" hides the controls for layers and heads.
    */
   choose?: "heads" | "head" | "none";
   /**
-   * Called when the reader chooses another stack. Return new values for those fields of the view's
+   * Called when the reader chooses another stack. Returns new values for the fields in the view's
    * state that must change with the stack.
    */
   onStack?: (stack: StackDescription) => Partial<S>;
   /**
-   * Called with the query whose row shows the chosen token of a generated answer. Return new values
-   * for those fields of the view's own state that must change to make this query visible.
+   * Called when the reader chooses a generated token, with the query whose row of weights is shown
+   * for it. Returns new values for the fields in the view's state that must change so that this
+   * query is visible.
    */
   onReveal?: (query: number) => Partial<S>;
-  /** Called with the head under the pointer in the row of heads, or with null. */
+  /**
+   * Called when the pointer enters a head in the row of head buttons, and with null when it leaves.
+   */
   onHover?: (head: number | null) => void;
   children: ComponentChildren;
   footer: ComponentChildren;
 }
 
-/** Render a view in its frame. A pane has neither messages nor controls for layers and heads. */
+/**
+ * Render a view in its frame. In a pane, the frame has no messages and no controls for stack, layer
+ * and heads.
+ */
 export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { context, options, choose } = props;
   const { record, common, embedded } = context;
@@ -106,8 +113,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       ))}
     </>
   );
-  // Selection for which this frame has controls. It is null in a pane: the frame around the panes
-  // has the controls for stack, layer and heads.
+  // Selection that the controls of this frame change. It is null in a pane, because the frame
+  // around the panes has the controls for stack, layer and heads.
   const own = embedded ? null : selection;
   const stackChoice = own && <StackChoice {...props} selection={own} />;
   const choice = own && form !== "none" && choose !== "none" && (
@@ -193,8 +200,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
 const UNDO_KEY: Shortcut = ["Ctrl-Z", "undo, with Shift: redo"];
 
 /**
- * Describe stack, layer, heads and pins for a view that is printed, because print shows no
- * controls.
+ * Describe stack, layer, heads and pins in one line. Only print shows this line, because it shows
+ * no controls.
  */
 function selectionInWords(selection: Selection): string {
   const { stack, layer, chosen, queries, keys, token, key } = selection;
@@ -211,9 +218,9 @@ function selectionInWords(selection: Selection): string {
 }
 
 /**
- * Limit that applies when the reader changes the stack while all heads are chosen. If the new layer
- * has at most this many heads, all of them are chosen, otherwise none. Python uses the same limit
- * for the initial choice.
+ * Maximum number of heads that are all chosen at the same time after a change of the stack. If all
+ * heads were chosen before the change and the new layer has more heads, none is chosen. Python has
+ * the same limit for the heads that are chosen at first.
  */
 const HEADS_AT_ONCE = 4;
 
@@ -225,7 +232,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     const next = stacks.find((other) => baseName(other) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
-    // Remove the pins, because another stack may have other tokens at the same positions.
+    // Remove the pins: at their positions, the other stack may have other tokens.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
     if (selection.chosen.length === selection.allHeads.length) {
       const heads = headsOf(next, layer);
@@ -288,11 +295,11 @@ function SelectionControls<S extends RecordState>(
 
 /**
  * Render the field that chooses from which of two texts the shown queries and the shown keys come.
- * Render nothing in a pane, or if the record does not consist of two texts.
+ * Render nothing if the record does not consist of two texts, or in a pane.
  */
 export function PairControl({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
-  // The frame around the panes has this control, so a pane does not.
+  // The frame around the panes has this control.
   if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
     <Choice
@@ -304,8 +311,8 @@ export function PairControl({ context }: { context: RecordContext }) {
 }
 
 /**
- * Render the field that chooses the order of the heads. If they are ordered by a score, also render
- * the field for the minimum score, below which heads are not shown. Render nothing in a pane.
+ * Render the field that chooses the order of the heads. If the order is by scores, also render the
+ * field for the minimum score. Heads with smaller scores are not shown. Render nothing in a pane.
  */
 export function OrderControl({ context }: { context: RecordContext }) {
   const state = context.common;
@@ -357,8 +364,8 @@ export function OrderControl({ context }: { context: RecordContext }) {
 }
 
 /**
- * Render the field that chooses which scores of tokens are drawn as bars, one bar for each key.
- * Render nothing in a pane, or if the stack has fewer than two kinds of token scores.
+ * Render the field that chooses which scores of the key tokens are drawn as bars. Render nothing in
+ * a pane, or if the user passed fewer than two kinds of scores for this stack.
  */
 export function TokenScoreControl({ context }: { context: RecordContext }) {
   const effects = context.record.tokenEffects.value;
@@ -373,11 +380,14 @@ export function TokenScoreControl({ context }: { context: RecordContext }) {
   );
 }
 
-/** Render the captions of a plot, and its legends beside the captions. */
+/**
+ * Render the captions of a plot (`sentence` and `coverage`) and, beside them, its legends
+ * (`children`).
+ */
 export function Footer(props: {
   sentence: string;
   coverage: string;
-  /** Additional line below the captions. */
+  /** Additional elements below the captions. */
   more?: ComponentChildren;
   class?: string;
   children?: ComponentChildren;
@@ -421,8 +431,8 @@ function Message(props: {
 }
 
 /**
- * Render the message of an error or of a lost connection, with a button that tries again if that
- * can help. The message stays until the problem is solved.
+ * Render the message of an error or of a lost connection until the problem is solved. The message
+ * has a button "Try again", unless no kernel can answer.
  */
 function Standing({ record }: { record: RecordStore }) {
   const [connection, error] = [record.connection.value, record.error.value];
@@ -443,10 +453,10 @@ function Standing({ record }: { record: RecordStore }) {
 }
 
 /**
- * Render a message while the view waits for the kernel or while the kernel computes.
+ * Render a message while the view waits for the kernel, or while the kernel computes.
  *
- * The message lies over the title line. Therefore, it moves no other part of the view when it
- * appears, and hides no control of the plot.
+ * The message covers the title. Therefore, it moves no other part of the view when it appears, and
+ * it hides no control of the plot.
  */
 function Passing({ record }: { record: RecordStore }) {
   const connection = record.error.value === null ? record.connection.value : "ready";
@@ -470,7 +480,7 @@ function Passing({ record }: { record: RecordStore }) {
   );
 }
 
-/** Render the progress of an export, with a button that cancels it. */
+/** Render the progress of the export of an HTML page, with a button that cancels the export. */
 function Waiting({ job }: { job: Job }) {
   const title = "Cancel the page and discard its data";
   return (
@@ -515,12 +525,14 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
 }
 
 /**
- * Return listeners that open and close the help with "?", and close it with Esc.
+ * Return listeners for the keyboard help: "?" opens and closes it, and Esc closes it.
  *
- * Keys that the reader types into a field do not leave the view, because the notebook would handle
- * them, too. Tab and keys with Ctrl or Meta do leave it. Esc is handled in the capture phase.
- * Otherwise, the plot would handle it first and remove the pins. In a field or an open menu, Esc
- * does not close the help, because it has another effect there.
+ * If the reader types into a field, the listeners keep the keys inside the view, because the
+ * notebook would otherwise handle them, too. Exceptions are Tab and keys with Ctrl or Meta.
+ *
+ * Esc is handled in the capture phase. Otherwise, the plot would handle it first and remove the
+ * pins. Esc does not close the help if the focus is in a field or an open menu, because Esc has
+ * another effect there.
  */
 function helpKeys(helping: Signal<boolean>) {
   const isField = (target: Element | undefined): boolean =>
@@ -568,12 +580,12 @@ function Undo({ history }: { history: History }) {
   );
 }
 
-/** Render the buttons of the header: controls, undo and redo, help, and export menu. */
+/** Render the buttons of the header: controls (if compact), undo, redo, help and export menu. */
 function Actions(props: {
   context: RecordContext;
   helping: Signal<boolean>;
   exports: MenuEntry[];
-  /** Controls in a box that a button opens, if the controls have the compact form. */
+  /** Controls for a box that a button opens. They are only passed if the controls are compact. */
   more: ComponentChildren;
 }) {
   const { context, helping, more } = props;

@@ -7,7 +7,7 @@
 import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
 import { same } from "./state";
 
-/** Answer of the kernel or page, with the question that it belongs to. */
+/** Question, and the answer that the kernel or page returned to it. */
 export interface Answer<Q, A> {
   question: Q;
   answer: A;
@@ -19,9 +19,11 @@ export interface Answer<Q, A> {
  * Nothing is requested while the question is null. When the question changes, a request that is
  * still running is aborted, and its answer or error is ignored.
  *
+ * @param ask sends the request for a question. `ended` is aborted when the answer is no longer
+ *   needed.
  * @param again signals whose changes repeat the request for the same question.
  * @param settled called with the question when its answer has arrived, with the question and the
- *   error after an error, and with null if the question is null.
+ *   error when its request has failed, and with null when the question becomes null.
  */
 export function createAnswer<Q, A>(
   question: ReadonlySignal<Q | null>,
@@ -30,13 +32,14 @@ export function createAnswer<Q, A>(
   settled: (question: Q | null, reason?: unknown) => void = () => {},
 ) {
   const latest = signal<Answer<Q, A> | null>(null);
-  // Compare questions by their JSON text, so that a new question that equals the old one causes no
-  // request.
+  // Compare questions by their JSON text. Otherwise, a new object with the same fields would cause
+  // a request.
   const text = computed(() => JSON.stringify(question.value));
   return {
     /**
-     * Send a request for the current question. The caller runs this as an effect, which runs again
-     * when the question or a signal of `again` changes.
+     * Send a request for the current question, and return a function that aborts it. The caller
+     * passes `run` to `effect`, which calls it again when the question or a signal of `again`
+     * changes.
      */
     run: (): (() => void) | undefined => {
       for (const cause of [text, ...again]) cause.value;
@@ -60,9 +63,14 @@ export function createAnswer<Q, A>(
         });
       return () => controller.abort();
     },
-    /** Latest answer, which stays until the next one arrives, or null before the first answer. */
+    /**
+     * Latest answer that arrived, with its question. The current question may be a newer one. null
+     * before the first answer.
+     */
     latest: latest as ReadonlySignal<Answer<Q, A> | null>,
-    /** Answer to the current question, or null until it arrives. */
+    /**
+     * Answer to the current question. null if it has not arrived yet or if the question is null.
+     */
     current: computed(() => {
       const now = question.value;
       return now !== null && same(latest.value?.question, now)

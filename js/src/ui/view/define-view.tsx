@@ -36,7 +36,10 @@ import {
   type Signals,
 } from "./state";
 
-/** Everything that the components of an open view need and that all kinds of views have. */
+/**
+ * State, data and settings that a view passes to its components. All kinds of views have these
+ * fields.
+ */
 export interface RecordContext {
   root: AttnvizElement;
   source: Source;
@@ -47,28 +50,34 @@ export interface RecordContext {
   record: RecordStore;
   /** Width of the content of the view, in pixels. */
   width: ReadonlySignal<number>;
-  /** Settings of a figure, if a script opened the page to export a figure. Otherwise undefined. */
+  /** Settings of a figure if a script opened the page to export a figure, otherwise undefined. */
   figure?: FigureRequest | undefined;
   controls: ReadonlySignal<ControlsForm>;
   /**
-   * Whether the view is a pane. If so, the shared frame has the controls for stack, layer and
-   * heads.
+   * Whether the view is a pane. If so, the frame around the panes has the controls for stack, layer
+   * and heads.
    */
   embedded: boolean;
-  /** Title of a pane. Default: the name of the view. */
+  /** Title of a pane. If undefined, the title is the name of the view. */
   paneTitle?: ReadonlySignal<string>;
-  /** Colour scale that several views of a frame share. */
+  /** Colour scale that the panes of a frame share. Undefined if the view has its own. */
   scale?: SharedScale;
-  /** Images, and the widths of plot and image panel, if the view has an image panel. */
+  /**
+   * Images of the record, and the widths that the plot and the panel with the images have.
+   * Undefined if the view has no such panel.
+   */
   image?: ImageRoom;
-  /** Choices of the reader, which can be undone. */
+  /** Steps of the reader that can be undone and redone. */
   history: History;
-  /** Exported file that the frame shows because its download may be blocked, or null. */
+  /**
+   * Exported file whose download may be blocked. The frame shows it, so that the reader can save it
+   * in another way. null without such a file.
+   */
   offered: Signal<OfferedFile | null>;
   /**
-   * Set the attribute of the root that names the drawn picture (see `markDrawn`). Call this after
-   * everything is drawn, or with null while newer data is loading. Less urgent requests wait for
-   * this call.
+   * Report that a picture is drawn, by its name, or report null while the data of a newer picture
+   * are loading. Less urgent requests wait until a picture is drawn. The name also becomes an
+   * attribute of `root` (see `markDrawn`).
    */
   setDrawn: (drawnId: string | null) => void;
   /** Signal that is aborted when the view is removed. */
@@ -80,7 +89,9 @@ export interface ViewContext<S extends RecordState> extends RecordContext {
   state: Signals<S>;
 }
 
-/** Export functions on the root element of a view. */
+/**
+ * Functions that export the picture or the table of a view. Scripts call them on its root element.
+ */
 export interface Exporter {
   figure(): Promise<Figure>;
   svg(): Promise<string>;
@@ -98,35 +109,38 @@ export interface ViewDefinition<S extends RecordState> {
   component: ComponentType<{ context: ViewContext<S> }>;
   /**
    * Create the transport of an exported page, which answers requests from the data in the page.
-   * Undefined in the bundle of a widget.
+   * Undefined in the bundle of a widget, whose kernel answers.
    */
   pageTransport: ((data: PageData) => Transport) | undefined;
   /**
-   * Convert the reply to the request "describe" to the description of a record. Default: the reply
-   * is this description.
+   * Convert the reply to the request "describe" to a `Description`. Undefined if the reply already
+   * has this form.
    */
   described?: ((answer: unknown) => Description) | undefined;
 }
 
-/** Arguments that anywidget passes to a widget. */
+/** Arguments that anywidget passes to the functions of a widget. */
 interface WidgetProps {
   model: WidgetModel;
   signal?: AbortSignal;
 }
 
-/** Sum of the root's left and right padding, in pixels. It must agree with frame.css. */
+/** Left plus right padding of the root, in pixels. frame.css sets the padding to the same size. */
 const PADDING = 48;
 /**
- * Height of a window or iframe, in pixels, below which a page has compact controls, so that the
- * plot is visible without scrolling.
+ * Height of the browser window or iframe, in pixels, below which an exported page has compact
+ * controls, so that the plot is visible without scrolling.
  */
 const LOW_FRAME = 600;
-/** Width of a window or iframe, in pixels, below which a page has compact controls. */
+/**
+ * Width of the browser window or iframe, in pixels, below which an exported page has compact
+ * controls.
+ */
 const NARROW_FRAME = 480;
 
 /**
- * Set the attribute of the root that names the drawn picture. If `drawnId` is null, remove the
- * attribute. Tests and benchmarks wait for it.
+ * Store the name of the drawn picture in the attribute `data-attnviz-drawn` of the root, or remove
+ * the attribute if `drawnId` is null. Tests and benchmarks wait for the attribute.
  */
 export function markDrawn(root: HTMLElement, drawnId: string | null): void {
   if (drawnId === null) root.removeAttribute("data-attnviz-drawn");
@@ -145,7 +159,8 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   const listener = (event: KeyboardEvent): void => {
     const focused = event.composedPath()[0];
     if (!(focused instanceof Element) || !root.contains(focused)) return;
-    // The notebook keeps Shift-Enter and all keys with Ctrl or Meta, except undo and redo.
+    // The notebook still handles Shift-Enter and keys with Ctrl or Meta, except the keys of undo
+    // and redo.
     const host =
       ((event.ctrlKey || event.metaKey) && historyKey(event) === null) ||
       (event.shiftKey && event.key === "Enter");
@@ -181,8 +196,8 @@ function open<S extends RecordState>(
     const requested = medium.value ?? common.theme.value;
     return requested === "auto" ? host.value : requested;
   });
-  // Only a page is limited by the size of its window. In a notebook, the height of a view is not
-  // limited.
+  // Only in an exported page, the controls depend on the size of the window. In a notebook, a view
+  // can be as high as it needs.
   const small = signal(!live && isSmallFrame());
   if (!live)
     window.addEventListener("resize", () => (small.value = isSmallFrame()), { signal: ended });
@@ -190,8 +205,8 @@ function open<S extends RecordState>(
     const requested = common.controls.value;
     return requested === "auto" ? (small.value ? "compact" : "full") : requested;
   });
-  // Width inside the padding of the root. The initial value equals the observed value, so the first
-  // picture is drawn only once.
+  // Width inside the padding of the root. Compute its initial value as the observer below does.
+  // Otherwise, the first picture would be drawn twice.
   const figure = figureRequest();
   const stated = pictureWidth(figure);
   const width = signal(stated ?? (root.clientWidth > PADDING ? root.clientWidth - PADDING : 800));
@@ -204,8 +219,8 @@ function open<S extends RecordState>(
   printCopies(root, ended);
   record.live(() => {
     root.setAttribute("data-theme", theme.value);
-    // If the theme of the view differs from the theme of its host (the notebook or web page), the
-    // text and the background must not have the colours of the host.
+    // If the theme of the view differs from that of its host (the notebook or web page), text and
+    // background must not inherit the colours of the host.
     root.toggleAttribute("data-own-colours", theme.value !== host.peek());
     root.setAttribute("data-controls", controls.value);
     // The style sheet for print scales the view with this width.
@@ -242,8 +257,7 @@ function open<S extends RecordState>(
 }
 
 /**
- * Return an abort signal and a function that aborts it. The signal is also aborted when `outer` is
- * aborted.
+ * Return an abort signal and a function that aborts it. An abort of `outer` also aborts the signal.
  */
 function endable(outer?: AbortSignal): [AbortSignal, () => void] {
   const controller = new AbortController();
@@ -258,7 +272,7 @@ function wrongBundle(): never {
 }
 
 /**
- * Return the two entry points of a view: `widget` for the widget, and `openPage` for the exported
+ * Return the two entry points of a view: `widget` for anywidget, and `openPage` for an exported
  * page.
  */
 export function defineView<S extends RecordState>(definition: ViewDefinition<S>) {
@@ -267,7 +281,10 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
     BUNDLE_FOR === "page"
       ? wrongBundle()
       : new Source(new KernelChannel(model, ended), undefined, described);
-  /** anywidget calls `initialize` once for each model, and `render` for each output. */
+  /**
+   * Return the functions of a widget. anywidget calls `initialize` once for each widget, and
+   * `render` for each cell output that shows the widget.
+   */
   const widget = () => {
     // All outputs of one widget share one source, with its requests and its cache of weights.
     let shared: Source | null = null;
@@ -302,7 +319,10 @@ export function defineView<S extends RecordState>(definition: ViewDefinition<S>)
       },
     };
   };
-  /** Show a view of the page data in an element. Return a function that removes the view. */
+  /**
+   * Show a view of the data of an exported page in the element `root`. Return a function that
+   * removes the view.
+   */
   const openPage = (root: HTMLElement, data: PageData): (() => void) => {
     const [ended, end] = endable();
     const state = makeSignals<S>(defaults);

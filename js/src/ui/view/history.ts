@@ -1,22 +1,29 @@
 /**
- * Undo and redo. The history stores a snapshot of the state of a view after each step. A step is a
- * choice of the reader, with the changes of the state that follow from it.
+ * Undo and redo. The history stores snapshots of the traits of a view: the current one, one for
+ * each step that can be undone, and one for each step that can be redone. A step is an action of
+ * the reader, with all changes of the traits that follow from it.
  */
 
 import { batch, computed, type Signal, signal } from "@preact/signals";
 import { same } from "./state";
 
-/** Values of the state of a view, by name. */
+/** Values of the traits that undo and redo can change, by name of the trait. */
 type Snapshot = Readonly<Record<string, unknown>>;
 
 export type History = ReturnType<typeof createHistory>;
 
 /** Maximum number of steps that can be undone. */
 const MAX_STEPS = 100;
-/** Largest time between two actions of the reader that belong to the same step, in milliseconds. */
+/**
+ * Longest pause, in milliseconds, between two actions of the reader that belong to the same step.
+ * For example, one turn of the mouse wheel counts as many actions.
+ */
 const MAX_PAUSE_MS = 300;
 
-/** Traits that undo and redo do not change, because the reader does not choose their values. */
+/**
+ * Traits that undo and redo do not change, because Python sets them and the reader does not choose
+ * their values.
+ */
 const NOT_KEPT = [
   "theme",
   "scores",
@@ -42,8 +49,9 @@ export function createHistory(
     Object.fromEntries(choices.map(([name, trait]) => [name, trait.value])),
   );
   const steps = signal({ past: [] as Snapshot[], present: now.peek(), future: [] as Snapshot[] });
-  // Whether the reader acted since the last change of the state, so that the next change begins a
-  // new step. Other changes, which the view itself or Python makes, belong to the last step.
+  // Whether the next change of the traits begins a new step. `act` sets this to true. While it is
+  // false, changes are added to the last step: they follow from the same action, or they were made
+  // by Python or by the view itself.
   let beginsStep = false;
   let lastAct = Number.NEGATIVE_INFINITY;
 
@@ -81,8 +89,8 @@ export function createHistory(
       if (next) show(next, [...past, present], later);
     },
     /**
-     * Report an action of the reader. Unless the previous action was at most `MAX_PAUSE_MS`
-     * earlier, the next change of the state begins a step.
+     * Tell the history that the reader acted. If the previous action was more than `MAX_PAUSE_MS`
+     * earlier, the next change of the traits begins a new step.
      */
     act: () => {
       const time = performance.now();
@@ -110,22 +118,23 @@ function isTextField(target: EventTarget | undefined): boolean {
 }
 
 /**
- * Return the command of a key: "undo" for Ctrl-Z, "redo" for Shift-Ctrl-Z, null for other keys. The
- * Meta key (Cmd on a Mac) counts as Ctrl.
+ * Return "undo" for Ctrl-Z, "redo" for Shift-Ctrl-Z, and null for other keys. The Meta key (Cmd on
+ * a Mac) counts as Ctrl.
  */
 export function historyKey(event: KeyboardEvent): "undo" | "redo" | null {
   if (!(event.ctrlKey || event.metaKey) || event.altKey) return null;
-  // On keyboards without Latin letters, check the physical position of the key.
+  // On a keyboard without Latin letters, no key has the value "z". There, use the key at the
+  // physical position of Z on a US keyboard.
   const isZ = /^[a-z]$/i.test(event.key) ? /z/i.test(event.key) : event.code === "KeyZ";
   if (!isZ) return null;
   return event.shiftKey ? "redo" : "undo";
 }
 
 /**
- * Report the actions of the reader in a view to the history, and undo or redo when the reader
- * presses one of the keys of `historyKey`.
+ * Report each action of the reader in a view to the history, and undo or redo a step when the
+ * reader presses one of the keys of `historyKey`.
  *
- * @param wholePage whether to handle keys even if the focus is outside the view.
+ * @param wholePage whether keys have an effect even if the focus is outside the view.
  */
 export function followReader(
   root: HTMLElement,
@@ -140,8 +149,8 @@ export function followReader(
   const onKey = (event: KeyboardEvent): void => {
     const command = historyKey(event);
     if (command && !isTextField(event.composedPath()[0])) {
-      // Prevent the default even without a step to undo. Otherwise the host would undo something
-      // else.
+      // Prevent the default even if there is no step to undo. Otherwise, the notebook or browser
+      // would undo something else.
       event.preventDefault();
       event.stopPropagation();
       history[command]();
@@ -154,7 +163,7 @@ export function followReader(
   target.addEventListener("keydown", onKey as EventListener, options);
 }
 
-/** If undo or redo removed the focused element, move the focus to the plot. */
+/** If undo or redo removes the focused element, move the focus to the plot or the grid of heads. */
 function keepFocus(root: HTMLElement): void {
   const tree = root.getRootNode() as Document | ShadowRoot;
   if (!root.contains(tree.activeElement)) return;

@@ -6,22 +6,30 @@
 import { withoutNumber } from "../../client/record-number";
 import { formatWeight, headName, quoted } from "../text/captions";
 
-/** Head with the most distinct pattern. `attnviz/analysis/distinct.py` selects it. */
+/**
+ * Head with the most distinct pattern, which `attnviz/analysis/distinct.py` selects. `pattern` is
+ * the name of the pattern. `score` is the share of the head's weight on the query-key pairs of the
+ * pattern.
+ */
 export interface Opening {
   stack: string;
   layer: number;
   head: number;
   pattern: string;
   score: number;
-  /** Score that the head would have with uniform attention. */
+  /** Value that `score` would have if the attention of the head were uniform. */
   baseline: number;
-  /** Number of queries from which both scores are estimated, or null if all queries were used. */
+  /**
+   * Number of queries in the sample from which `score` and `baseline` are estimated, or null if all
+   * queries were used.
+   */
   num_queries: number | null;
 }
 
 /**
- * Explain why the view opened at this head. Return "" if the view did not open at a head with a
- * distinct pattern (`opening` is null), or if it shows another stack, layer or head now.
+ * Return a sentence that explains why the view opened at the head that it shows. Return "" if the
+ * view did not open at a head with a distinct pattern (`opening` is null), or if it shows another
+ * stack, layer or selection of heads now.
  */
 export function openingInWords(
   opening: Opening | null,

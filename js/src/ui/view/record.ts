@@ -38,11 +38,14 @@ import {
   valuesOf,
 } from "./state";
 
-/** Generation of a text that is running or has failed. */
+/** State of a text generation that is running or has failed. */
 export interface Generating {
   /** Number of tokens produced so far. */
   came: number;
-  /** Maximum of `came`, or null if only the length of prompt plus generated text is limited. */
+  /**
+   * Maximum number of tokens to produce, or null if only the length of prompt plus generated text
+   * is limited.
+   */
   most: number | null;
   /** Message of the error that ended the generation. */
   problem?: string;
@@ -64,12 +67,15 @@ export const RECORD_DEFAULTS = {
   stack: "",
   /** Number of the layer in the model. */
   layer: 0,
-  /** Chosen heads, in the order in which the reader chose them. If empty, all heads are shown. */
+  /**
+   * Chosen heads, in the order in which the reader chose them. If none is chosen, all heads are
+   * shown.
+   */
   heads: [] as number[],
   /**
-   * Shown generated token: `prediction` is its index among the generated tokens. If `as_query`, the
-   * view shows the row of weights in which the token is the query. Otherwise it shows the row of
-   * the query that predicted the token.
+   * Generated token that the reader chose. `prediction` is its index among the generated tokens, or
+   * null without a choice. If `as_query`, the view shows the row of weights in which this token is
+   * the query. Otherwise, it shows the row of the query that predicted this token.
    *
    * A change of one of these two fields also moves the pinned query, `token`. Linked views receive
    * changed fields in the order of this object, and must receive the cause before its effect.
@@ -77,22 +83,26 @@ export const RECORD_DEFAULTS = {
    */
   as_query: false,
   prediction: null as number | null,
-  /** Indices of the pinned query and the pinned key, or null if none is pinned. */
+  /**
+   * Indices of the pinned query (`token`) and of the pinned key (`key`), or null if none is pinned.
+   */
   token: null as number | null,
   key: null as number | null,
   /**
-   * Texts from which the shown queries and the shown keys come, if the record consists of two
-   * texts.
+   * If the record consists of two texts: from which of them the shown queries and the shown keys
+   * come.
    */
   pair: "all" as Pair,
   ...SCORE_DEFAULTS,
-  /** Roles of heads, by stack. A role names what a head does, as found over a corpus. */
+  /**
+   * Roles of heads, by stack. A role says what a head does, according to its scores over a corpus.
+   */
   roles: {} as Record<string, NamedHeads>,
   theme: "auto" as "auto" | ThemeName,
   /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */
   controls: "auto" as "auto" | ControlsForm,
   /**
-   * Progress of the generation, or null without one. To stop the generation, the view sets null.
+   * Progress of a text generation, or null without one. The view sets null to stop the generation.
    */
   _generating: null as Generating | null,
   /**
@@ -118,13 +128,13 @@ export const RECORD_HASH: HashFields<RecordState> = {
   run: readShownRun,
 };
 
-/** Selected stack, layer, heads and pins. All of them exist in the record. */
+/** Stack, layer, heads and pins that a view shows. All of them exist in the record. */
 export type Selection = ReturnType<typeof selectionOf>;
 
 /**
  * Return the selection for a state. If the record lacks the stack of the state, its first stack is
- * selected. If the stack lacks the layer, its first layer is selected. Heads that the layer lacks
- * are omitted, and a pin at a missing token is null.
+ * selected. If that stack lacks the layer of the state, its first layer is selected. Heads that the
+ * layer lacks are omitted. A pin is null if its index is not that of a token.
  */
 export function selectionOf(
   description: Description,
@@ -148,7 +158,7 @@ export function selectionOf(
     keys,
     layer,
     /**
-     * `allHeads` are the indices of all heads of the layer. `chosen` are those of the chosen heads.
+     * Indices of all heads of the layer (`allHeads`) and of the heads that are chosen (`chosen`).
      */
     allHeads,
     chosen,
@@ -157,21 +167,26 @@ export function selectionOf(
     token: tokenWithin(state.token, queries),
     key: tokenWithin(state.key, keys),
     /**
-     * Whether a generated token is shown by the row of weights in which it is the query itself,
-     * instead of the row of the query that predicted it.
+     * Whether the row of a chosen generated token is the one in which the token itself is the
+     * query. If false, it is the row of the query that predicted the token.
      */
     asQuery: state.as_query === true,
   };
 }
 
-/** Heads in display order, with the scores by which they are ordered. */
+/**
+ * Heads in display order, with their scores in the same order. `scores` is null if the heads are
+ * not ordered by a score.
+ */
 export type HeadOrder = ReturnType<typeof orderHeads>;
 
 /**
- * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score. If
- * `minScore` is null, heads without a score come last. Otherwise, heads without a score and heads
- * whose score (or absolute value) is less than `minScore` are dropped. If `scores` is null, all
- * heads keep their order.
+ * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score.
+ *
+ * Heads without a score come last if `minScore` is null. Otherwise, they are dropped, and so are
+ * heads whose score (or absolute value, if `bySize`) is less than `minScore`.
+ *
+ * @param scores scores by number of the head. If null, all heads are kept in their order.
  */
 export function orderHeads(
   heads: readonly number[],
@@ -186,9 +201,9 @@ export function orderHeads(
   return { heads: shownHeads, scores: shownHeads.map((head) => scores[head] ?? null) };
 }
 
-/** Export of a page that is running, as the reader sees it. */
+/** Progress of a running export of an HTML page, for the message in the frame. */
 export interface Job {
-  /** Description of the job and its progress. */
+  /** Sentence that says what is done and, if known, how far it is. */
   text: string;
   /** Finished share of the job, from 0 to 1, or null if it is unknown. */
   done: number | null;
@@ -197,16 +212,17 @@ export interface Job {
 
 /** Maximum number of cells per side of the small heat map of a head. */
 const MAP_SIZE = 32;
-/** Maximum time in milliseconds that less urgent requests wait until the picture is drawn. */
+/** Maximum time in milliseconds for which less urgent requests wait for the picture to be drawn. */
 const PICTURED_WITHIN_MS = 1_000;
 
 /**
  * Create the store of a view: its record, selection and data as signals, and functions that request
  * more data.
  *
- * @param drawn name of the picture that is drawn. It is null while a newer picture is loading.
- * @param takeUp called with the number of a record when its description has arrived. It sets the
- *   traits that belong to this record.
+ * @param drawn name of the picture that is drawn. It is null while the data of a newer picture are
+ *   loading.
+ * @param takeUp called with the number of a record when the description of this record has arrived.
+ *   It sets the signals of `state` to the traits of this record.
  */
 export function createRecordStore(
   source: Source,
@@ -216,9 +232,9 @@ export function createRecordStore(
   takeUp: (record: number) => void = () => {},
 ) {
   const connection = source.transport.connection ?? signal<Connection>("ready");
-  // Messages of errors, one for each call of `answer`, because an answer to one question must not
-  // remove the error of another. The key `general` is for errors of no question. The next answer
-  // removes them.
+  // Messages of errors. Each call of `answer` has its own key (`owner`), so that an answer to one
+  // question does not remove the error of another. Errors without a question, such as a failed
+  // export, have the key `general`. The next answer to any question removes them.
   const failures = signal<ReadonlyMap<object, string>>(new Map());
   const error = computed(() => [...failures.value.values()][0] ?? null);
   const general = {};
@@ -238,12 +254,16 @@ export function createRecordStore(
     const remaining = [...failures.peek()].filter(([owner]) => !of.includes(owner));
     if (remaining.length < failures.peek().size) failures.value = new Map(remaining);
   };
-  /** Show an error that belongs to no question, unless it comes from an aborted request. */
+  /**
+   * Show an error that no question caused, such as a failed export. Ignore an error that says that
+   * a request was aborted.
+   */
   const fail = (reason: unknown): void => failed(general, reason);
 
   /**
-   * Ask a question whenever it changes, and again after "Try again". If this causes an error, the
-   * frame shows its message until the question has an answer or is null.
+   * Ask a question whenever it changes, and again after the reader presses "Try again". Return the
+   * latest answer and the answer to the current question, as `createAnswer` does. After an error,
+   * the frame shows its message until the question is answered or becomes null.
    */
   const answer = <Q, A>(
     question: ReadonlySignal<Q | null>,
@@ -259,15 +279,15 @@ export function createRecordStore(
   };
 
   /**
-   * Wait until the picture is drawn, but at most `PICTURED_WITHIN_MS`, and not after `over` is
+   * Wait until the picture is drawn, until `PICTURED_WITHIN_MS` have passed, or until `over` is
    * aborted. Less urgent requests wait for this, so that they do not delay the picture. In a widget
-   * that was stored without its kernel, the promise never resolves, because nothing can be
-   * requested.
+   * that was stored without its kernel, the promise never resolves, because no request can be
+   * answered.
    */
   const pictured = async (over: AbortSignal): Promise<void> => {
     if (source.transport.detached) await new Promise(() => {});
-    // First let the effects run that belong to the same change of the state. One of them may start
-    // to load another picture and set `drawn` to null.
+    // First let other effects run that depend on the same change of the state. One of them may
+    // request the data of a new picture, and set `drawn` to null.
     await new Promise((resolve) => setTimeout(resolve));
     let stop = (): void => {};
     await new Promise<void>((resolve) => {
@@ -287,7 +307,7 @@ export function createRecordStore(
   const number = signal(0);
   const whole = signal<Description | null>(null);
   // When the description of another record arrives, set the description and the traits of this
-  // record in one step, so that no effect sees only one of them.
+  // record in one batch. Otherwise, an effect could see the new description with the old traits.
   live(() => {
     const now = described.latest.value;
     if (now === null) return undefined;
@@ -325,9 +345,9 @@ export function createRecordStore(
   live(() => {
     for (const dependency of [selection, state.token, state.prediction, state.as_query])
       dependency.value;
-    // A change of `as_query` moves the pinned query, `token`. If another view is linked to both
-    // traits, it must receive `as_query` first. So set `token` after all listeners of the change
-    // have run.
+    // A change of `as_query` moves the pinned query, `token`. A linked view must receive `as_query`
+    // before `token`, so set `token` in a microtask, which runs after all listeners of the first
+    // change.
     queueMicrotask(settleCursor);
     return undefined;
   });
@@ -402,36 +422,44 @@ export function createRecordStore(
 
   return {
     description,
-    /** Number of the record that `description` describes. */
+    /** Number of the record that `description` describes (see `client/record-number.ts`). */
     number,
-    /** Run of the model with changed attention: the answers that are measured, and its weights. */
+    /**
+     * Run of the model with changed attention: what the kernel measured in the model's output, and
+     * the stacks with the changed weights (see `changed-run.ts`).
+     */
     changedRun,
     connection,
-    /** Message of the oldest error that is not resolved, or null. */
+    /** Message of the oldest error that remains, or null without an error. */
     error,
     selection,
     /**
-     * Small heat maps of the heads of the layer, by head. They are requested after the first call
-     * of `wantMaps`. null before the first maps are loaded. Later, old maps stay until new ones are
-     * loaded.
+     * Small heat maps of the heads of the layer, by head. They are requested only after a call of
+     * `wantMaps`. null until the first maps are loaded. When the layer changes, the old maps stay
+     * until the new ones are loaded.
      */
     maps: computed(() => maps.latest.value?.answer ?? null),
     wantMaps: () => {
       mapsWanted.value = true;
     },
     /**
-     * Scores by which the heads of the stack are ordered, by layer. null until the scores are
-     * loaded. Also null if the heads are ordered by number: because the reader chose this order,
-     * because the stack lacks the chosen score, or because the order is by pinned tokens and no
+     * Scores by which the heads of the stack are ordered: one list for each layer, with one score
+     * for each head. null until the scores are loaded.
+     *
+     * Also null if the heads are ordered by number. This is the case if the reader chose this
+     * order, if the stack lacks the chosen score, or if the chosen order is "pinned tokens" and no
      * query is pinned.
      */
     scores,
     /**
-     * Weights of all heads of the stack from the pinned query to the pinned key. null until both
-     * are pinned and the weights are loaded.
+     * Weights of all heads of the stack from the pinned query to the pinned key. null if one of the
+     * two is not pinned, or until the weights are loaded.
      */
     pinnedScores,
-    /** Effects of the heads of the stack, which are drawn as bars, or null without effects. */
+    /**
+     * Scores of the heads of the stack that are drawn as bars from a zero line, or null if no
+     * scores are drawn in this way (see `effects.ts`).
+     */
     headEffects,
     /** Roles of the heads of the stack over a corpus, or null if they are unknown. */
     roles,
@@ -451,17 +479,17 @@ export function createRecordStore(
     fail,
     answer,
     pictured,
-    /** Export that is running, or null. */
+    /** Progress of the export that is running, or null. */
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();
       source.transport.retry?.();
       attempt.value += 1;
     },
-    /** Cancel the long computation that the kernel is running. */
+    /** Cancel the requests that the kernel has been computing for a while. */
     stop: () => source.transport.stop?.(),
   };
 }
 
-/** Signals and functions of the record that a view shows. */
+/** Record, selection and data of a view, as signals, and functions that request more data. */
 export type RecordStore = ReturnType<typeof createRecordStore>;

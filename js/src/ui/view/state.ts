@@ -16,7 +16,7 @@ import {
 } from "@preact/signals";
 import type { WidgetModel } from "../../client/kernel";
 
-/** One signal per field. */
+/** State of a view: one signal for each field of `S`. */
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
 
 export function makeSignals<S extends object>(values: S): Signals<S> {
@@ -54,8 +54,8 @@ export function follow<S extends object>(signals: Signals<S>): S {
 }
 
 /**
- * Set several fields in one batch. Undefined values are ignored. Signals that already have an equal
- * value do not change.
+ * Set several fields in one batch. Undefined values are ignored. A signal whose value already
+ * equals the new one does not change.
  */
 export function assign<S extends object>(signals: Signals<S>, values: Partial<S>): void {
   batch(() => {
@@ -68,10 +68,11 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
 }
 
 /**
- * Synchronize signals and traits in both directions until `ended` is aborted.
+ * Set the signals to the values of the traits. Then copy each change of a trait to its signal, and
+ * each change of a signal to its trait, until `ended` is aborted.
  *
- * @param isBehind returns whether the traits belong to a newer record than the view shows. While it
- *   returns true, nothing is synchronized.
+ * @param isBehind returns whether the traits belong to a newer record than the one that the view
+ *   shows. While it returns true, no change is copied.
  * @returns a function that sets the signals to the values of the traits.
  */
 export function bindModel<S extends object>(
@@ -82,8 +83,8 @@ export function bindModel<S extends object>(
 ): () => void {
   const names = Object.keys(signals) as (keyof S & string)[];
   let writing = false;
-  // A model may lack some of these traits. It returns undefined for them, and `assign` ignores
-  // them.
+  // A model may lack some of these traits. `get` returns undefined for them, and `assign` ignores
+  // undefined values.
   const take = (): void =>
     assign(signals, Object.fromEntries(names.map((name) => [name, model.get(name)])) as S);
   // One message may change several traits, with one event for each. Take all traits at the first
@@ -119,8 +120,9 @@ export function bindModel<S extends object>(
 }
 
 /**
- * Parsers for the fields of a URL fragment. A parser returns undefined for invalid text. A field
- * whose value equals `off` is omitted from the URL, unless the page opened with another value.
+ * Parsers for the fields that the URL fragment of a page stores. A parser returns undefined for
+ * invalid text. A field whose value equals `off` of its parser is omitted from the URL, unless the
+ * page opened with another value of this field.
  */
 export type HashFields<S extends object> = {
   [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };
@@ -142,19 +144,21 @@ export function readIndices(text: string): number[] | undefined {
 }
 
 /**
- * Return one entry of a list as text of a URL. The values of an object are joined by ".", in order.
+ * Return the text of one entry of a list, for the URL fragment. If the entry is an object, join the
+ * values of its fields by ".", without their names.
  */
 function partText(value: unknown): string {
   if (value === null || typeof value !== "object") return String(value);
   const texts = Object.values(value).map((field) => encodeURIComponent(field ?? ""));
-  // Escape "." inside values, because it separates them.
+  // Escape "." inside a value, because "." separates the values.
   return texts.map((field) => field.replaceAll(".", "%2E")).join(".");
 }
 
 /**
- * Return the fields as a URL fragment without "#". Fields that are null or undefined are omitted.
- * Fields that are false or equal to `off` are omitted, unless they had another value when the page
- * opened.
+ * Return the URL fragment, without "#", for the fields that have a parser in `fields`.
+ *
+ * A field is omitted if its value is null or undefined. It is also omitted if its value is false or
+ * equals `off` of its parser, unless the field had another value when the page opened (`opened`).
  */
 export function writeHash<S extends object>(
   values: S,
@@ -174,7 +178,10 @@ export function writeHash<S extends object>(
   return parts.join("&");
 }
 
-/** Return the fields that a URL fragment contains. Invalid fields are omitted. */
+/**
+ * Return the values of the fields that a URL fragment contains. Fields with invalid text are
+ * omitted.
+ */
 export function readHash<S extends object>(hash: string, fields: HashFields<S>): Partial<S> {
   const values: Partial<S> = {};
   const parameters = new URLSearchParams(hash.replace(/^#/, ""));
@@ -197,7 +204,8 @@ export function bindAddress<S extends object>(
 ): void {
   const opened = valuesOf(signals);
   assign(signals, readHash<S>(location.hash, fields));
-  // The first run of the effect must not change the address with which the page was opened.
+  // Fragment after the previous run of the effect. It is null in the first run, which must not
+  // change the address with which the page was opened.
   let written: string | null = null;
   const stop = effect(() => {
     const hash = `#${writeHash(follow(signals), fields, opened)}`;

@@ -1,8 +1,10 @@
 /**
  * A changed run is a run of the model with changed attention. The measured answer is a number that
  * is computed from the model's output, such as the logit of a token. This file requests the
- * measured answer and the weights of a changed run. The view can show these weights instead of
- * those of the unchanged run.
+ * measured answer and the weights of a changed run from the kernel. The view can show these weights
+ * instead of those of the unchanged run.
+ *
+ * A stack is a group of attention layers. A page is an exported HTML file, which has no kernel.
  */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
@@ -23,8 +25,8 @@ import { createAnswer } from "../view/answer";
 import { assign, readIndex, type Signals, same } from "../view/state";
 
 /**
- * Weights that can be shown: those of the unchanged run ("before"), those of the changed run
- * ("after"), and the difference between them.
+ * Choices of the weights that the view shows: those of the unchanged run ("before"), those of the
+ * changed run ("after"), and the changed weights minus the unchanged ones ("difference").
  */
 export const RUNS = ["before", "after", "difference"] as const;
 
@@ -32,71 +34,85 @@ type ShownRun = (typeof RUNS)[number];
 
 interface ChangeOfHeads {
   stack: string;
-  /** `layers` and `heads` have one number each. null means all layers or all heads. */
+  /**
+   * Number of the only layer (`layers`) and of the only head (`heads`) that are changed. null means
+   * all layers or all heads.
+   */
   layers: number | null;
   heads: number | null;
 }
 
 /**
- * Removal of the attention of a query to a key. `queries` and `keys` have one index each. null
- * means all queries or all keys.
+ * Change that removes the attention of a query to a key. `queries` is the index of the query, and
+ * `keys` is the index of the key. null means all queries or all keys.
  */
 export interface CutChange extends ChangeOfHeads {
   kind: "Knockout";
   queries: number | null;
   keys: number | null;
   /**
-   * Whether the attention is removed before the softmax, so that its weight is distributed among
-   * the other keys. If false, the weight is set to 0 after the softmax.
+   * Whether the attention is removed before the softmax. The weight that it had is then distributed
+   * among the other keys. If false, the weight is set to 0 after the softmax.
    */
   renormalize: boolean;
 }
 
 /**
- * JSON form of a change of the attention. `kind` is the name of the class in Python, and the other
- * fields are those of the class.
+ * A change of the attention, in the form in which it is sent to the kernel. `kind` is the name of a
+ * class in Python, and the other fields are the arguments of this class.
  */
 export type Change =
   | (ChangeOfHeads & { kind: "Ablate" })
   | (ChangeOfHeads & { kind: "HideTokens"; tokens: number })
   | CutChange;
 
-/** Token of the vocabulary, or class of a classifier, by its number or its text. */
+/**
+ * Token whose logit is measured, by its id or its text. For a classifier, a class, by its index or
+ * its name.
+ */
 type AnswerToken = number | string;
 
-/** Name and id of a function of the model's output. Only the kernel has the function. */
+/**
+ * Function of the model's output that is measured, by its name and an id. Only the kernel has the
+ * function itself.
+ */
 interface AnswerFunction {
   function: string;
   id: number;
 }
 
 /**
- * Defaults of the traits of changed runs. The traits have the same names in Python. The last three
- * have data that is stored in an exported page. A live view requests such data from the kernel.
+ * Defaults of the traits about changed runs. The traits have the same names in Python. The last
+ * three traits contain results for a page, which cannot request them.
  */
 export const CHANGED_RUN_DEFAULTS = {
   /**
-   * Whether the kernel has the model, so the view can run it with changes. Only Python sets this
-   * trait.
+   * Whether the kernel has the model, so that it can run the model with changes. Only Python sets
+   * this trait.
    */
   runs_model: false,
   /**
-   * Answer that is measured: a token, two tokens whose logits are subtracted, or a function of the
-   * model's output. null means the default of the kernel.
+   * What is measured: the logit of a token, the difference of the logits of two tokens, or a
+   * function of the model's output. null means the default of the kernel.
    */
   answer: null as AnswerToken | AnswerToken[] | AnswerFunction | null,
   changes: [] as Change[],
   run: "before" as ShownRun,
   /**
-   * Results that a page contains, one per list of changes. `described` has one text per change.
-   * `sentence` states the measured answer before and after the changes, and the noise.
+   * Results that a page contains, one for each list of changes. `described` has one text for each
+   * change. `sentence` states the measured answer before and after the changes, and the noise.
    */
   outcomes: [] as { changes: Change[]; described: string[]; sentence: string }[],
-  /** Numbers of edges that a page contains. An edge is a query and a key in one head. */
+  /**
+   * Results about edges that a page contains: what share the key contributes to the output of the
+   * head for the query, and the effects of earlier runs that cut the edge (see `EdgeHeader`). An
+   * edge is a query and a key in one head.
+   */
   known_edges: [] as (EdgeRequest & EdgeHeader)[],
   /**
-   * Changed run whose weights a page contains, or null. `stacks` has the names of the stacks with
-   * the changed weights and with the differences, by the name of the unchanged stack.
+   * Changes of the run whose weights a page contains, or null. For each stack of the unchanged run,
+   * `stacks` has the names of two other stacks: the one with the changed weights (`after`) and the
+   * one with their differences from the unchanged weights (`difference`).
    */
   changed_run: null as {
     changes: Change[];
@@ -107,8 +123,9 @@ export const CHANGED_RUN_DEFAULTS = {
 type ChangedRunState = typeof CHANGED_RUN_DEFAULTS;
 
 /**
- * Names of further values of each kind of change. In a URL fragment, a change is written as its
- * kind, stack, layer and head, followed by these values.
+ * Fields of each kind of change, without `kind`, `stack`, `layers` and `heads`, which all kinds
+ * have. In a URL fragment, a change is written as the values of these four fields and then of the
+ * fields listed here.
  */
 const FIELDS: Record<Change["kind"], readonly string[]> = {
   Ablate: [],
@@ -116,7 +133,7 @@ const FIELDS: Record<Change["kind"], readonly string[]> = {
   Knockout: ["queries", "keys", "renormalize"],
 };
 
-/** Parse one change in a URL fragment. Return undefined for invalid text. */
+/** Parse the text of one change from a URL fragment. Return undefined for invalid text. */
 function readChange(item: string): Change | undefined {
   const [kind = "", stack = "", ...values] = item.split(".");
   if (!Object.hasOwn(FIELDS, kind)) return undefined;
@@ -139,7 +156,7 @@ function decoded(text: string): string {
   }
 }
 
-/** Parse the changes in a URL fragment. Return undefined for invalid text. */
+/** Parse the list of changes from a URL fragment. Return undefined for invalid text. */
 export const readChanges = Object.assign(
   (text: string): Change[] | undefined => {
     const changes = text === "" ? [] : text.split(",").map(readChange);
@@ -160,8 +177,10 @@ export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerF
 
 /**
  * Convert the trait `answer` to the field `measured` of a request: a list of tokens, which is empty
- * for the default of the kernel. A function becomes null, with which the kernel measures the answer
- * that the user chose in Python.
+ * for the default of the kernel.
+ *
+ * Return null if the trait is a function, which a request cannot contain. The request is then sent
+ * without this field, and the kernel measures the answer that the user chose in Python.
  */
 export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | null {
   if (isFunction(answer)) return null;
@@ -170,18 +189,21 @@ export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | n
 }
 
 interface ShownStack extends StackDescription {
-  /** Name of the unchanged stack that this stack of a changed run replaces. */
+  /** Name of the stack of the unchanged run, if this stack is shown in its place. */
   of?: string;
 }
 
-/** Return the name that a stack has in the unchanged run, without the number of the record. */
+/**
+ * Return the name of a stack in the unchanged run, without the number of the record. If the stack
+ * belongs to a changed run, this is the name of the stack that it replaces.
+ */
 export function baseName(stack: StackDescription): string {
   return (stack as ShownStack).of ?? withoutNumber(stack.name);
 }
 
 /**
- * Describe the changes of the run that a stack belongs to. Return "" for a stack of the unchanged
- * run.
+ * Return a sentence about the changes of the run to which a stack belongs. Return "" for a stack of
+ * the unchanged run.
  */
 export function changedInWords({ name }: Pick<StackDescription, "name">): string {
   const plain = withoutNumber(name);
@@ -191,15 +213,18 @@ export function changedInWords({ name }: Pick<StackDescription, "name">): string
 }
 
 /**
- * Result of a request to the kernel: either what it returned (`answer`) or an error message
- * (`problem`). The other one is null.
+ * Result of a request to the kernel: its content (`answer`) if the request succeeded, otherwise an
+ * error message (`problem`). The other field is null.
  */
 interface Reply<A> {
   answer: A | null;
   problem: string | null;
 }
 
-/** Stacks of the changed run and of the difference, by the name of the unchanged stack. */
+/**
+ * Stack with the changed weights (`after`) and stack with the differences (`difference`), by the
+ * name of the stack in the unchanged run.
+ */
 type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
 
 export function createChangedRun(
@@ -215,9 +240,12 @@ export function createChangedRun(
     reason instanceof Error ? reason.message : String(reason);
 
   /**
-   * Ask the kernel a question about the current record whenever the question changes. Return the
-   * latest reply about this record, and the reply to the current question. Both are null until such
-   * a reply arrives. An error becomes a reply with a message. Nothing is requested in a page.
+   * Ask the kernel a question about the current record whenever the question changes, and again
+   * after a call of `retry`. In a page, ask nothing.
+   *
+   * Return the latest reply about the current record (`latest`) and the reply to the current
+   * question (`current`). Both are null until such a reply arrives. An error becomes a reply whose
+   * `problem` is the message.
    */
   const repliesTo = <Q extends object, A>(
     question: ReadonlySignal<Q | null>,
@@ -256,8 +284,8 @@ export function createChangedRun(
     ended?: AbortSignal,
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: { header: unknown }): OutcomeHeader => header as OutcomeHeader;
-    // A request does not say which function is measured, because only the kernel has it. A cached
-    // reply could belong to another function, so do not use the cache.
+    // Bypass the cache if a function is measured. Only the kernel knows which function it is, so a
+    // cached reply could belong to another function.
     if (measured === null)
       return source.transport.request("intervene", { changes }, ended).then(read);
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
@@ -272,8 +300,8 @@ export function createChangedRun(
     ({ changes, answer }, ended) => intervene(changes, measuredOf(answer), ended),
   );
 
-  // Request the weights only after the answer has arrived. The request for the answer runs the
-  // model, and the kernel then has the weights of this run.
+  // Request the weights only after the measured answer has arrived. To measure it, the kernel runs
+  // the model, and then it has the weights of this run.
   const weightsQuestion = computed(() => {
     const now = latest.value;
     const changes = state.changes.value;
@@ -287,10 +315,11 @@ export function createChangedRun(
   const problem = computed(() => weights.current.value?.problem ?? null);
 
   /**
-   * Stacks of the changed run, or null without changes. In a live view, they are null until the
-   * first weights arrive. Later, the stacks of the previous changed run stay until those of the new
-   * one arrive or an error occurs. In a page, they are null unless the page contains a run with
-   * these changes.
+   * Stacks of the changed run, or null without changes.
+   *
+   * In a page, they are also null unless the page contains the run with these changes. In a live
+   * view, they are null until the first weights arrive. If the changes are replaced, the old stacks
+   * stay until the new weights arrive or an error occurs.
    */
   const changedStacks = computed<Stacks | null>(() => {
     const changes = state.changes.value;
@@ -340,29 +369,34 @@ export function createChangedRun(
   });
   return {
     /**
-     * Whether the panel "What if" is open. While it is open, the answer is measured after every
-     * change.
+     * Whether the panel "What if" is open. While it is open, the answer is measured again whenever
+     * the changes or the choice of the answer change.
      */
     panelOpen,
     /**
-     * Latest reply of the kernel. Its question may have other changes or another measured answer
-     * than the current question.
+     * Latest reply of the kernel about the measured answer. It may be about earlier changes, or
+     * about an earlier choice of the answer.
      */
     latest,
-    /** Reply to the current changes and the current measured answer, or null until it arrives. */
+    /**
+     * Reply about the measured answer for the current changes and the current choice of the answer.
+     * null until it arrives.
+     */
     current,
     /**
-     * Run that is drawn: the chosen one, or "before" until weights of a changed run are available.
+     * Run whose weights are drawn. It is the trait `run`, but "before" while the weights of a
+     * changed run are not available.
      */
     shown,
     /** Whether the weights of a changed run are available. */
     drawable: computed(() => changedStacks.value !== null),
-    /** Reason why the weights of the changed run cannot be shown, or null. */
+    /** Error message of the request for the weights of the changed run, or null. */
     problem,
-    /** Description of the record. Its stacks are those of the shown run. */
+    /** Description of the record whose stacks are those of the shown run. */
     description,
     /**
-     * Measure another token as the answer. Return null after success, otherwise an error message.
+     * Try to measure the logit of the token `answer`. If the kernel can measure it, set the trait
+     * `answer` and return null. Otherwise, return an error message.
      */
     measure: (answer: string): Promise<string | null> =>
       intervene(state.changes.peek(), [answer]).then(() => {

@@ -1,8 +1,11 @@
 /**
- * Line with the numbers of the pinned edge, in a fixed order: weight, share of the value norm,
- * effect of cutting the edge, and noise. An edge is a query and a key in one head. The value norm
- * of a key is the norm of what it adds to the head's output for the query. The share is the value
- * norm of this key, divided by the sum of the value norms of all keys.
+ * Line of text below the captions with the numbers of the pinned edge, in this order: weight, share
+ * of the value norm, effect of cutting the edge, and noise. An edge is a query and a key in one
+ * head.
+ *
+ * The value norm of a key is the norm of the vector that the key adds to the output of the head for
+ * the query. The share is the value norm of the pinned key, divided by the sum of the value norms
+ * of all keys.
  */
 
 import { useComputed, useSignalEffect } from "@preact/signals";
@@ -18,8 +21,8 @@ import { same } from "../view/state";
 import { baseName, changedInWords } from "./changed-run";
 
 /**
- * Return the pinned edge in the shown head. Return null unless a query and a key are pinned and
- * exactly one head is shown.
+ * Return the pinned query and key in the only head that is shown. Return null if one of them is not
+ * pinned, or if several heads are shown.
  */
 function edgeAt(selection: Selection): EdgeRequest | null {
   const { layer, heads, token, key } = selection;
@@ -29,8 +32,9 @@ function edgeAt(selection: Selection): EdgeRequest | null {
 }
 
 /**
- * Return the answer to the current question, or null while it is unknown. Errors are ignored. The
- * arguments are those of `createAnswer`, and only those of the first rendering are used.
+ * Ask a question whenever it changes (see `createAnswer`). Return the answer to the current
+ * question, or null until it arrives or if there was an error. Only the arguments of the first
+ * rendering are used.
  */
 function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | null {
   const { run, current } = useMemo(() => createAnswer(...asked), []);
@@ -39,11 +43,13 @@ function useAnswer<Q, A>(...asked: Parameters<typeof createAnswer<Q, A>>): A | n
 }
 
 /**
- * Describe the numbers that follow the weight in the line. For a missing number, say that it is
- * loading, that the page lacks it, or how the reader can get it.
+ * Describe the numbers of the line after the weight: one text each for share, effects and noise. If
+ * a number is missing, the text says that it is loading, that the page lacks it, or how the reader
+ * can get it.
  *
- * @param named name of the measured answer that the panel "What if" shows. Effects on this answer
- *   do not repeat its name.
+ * @param live whether a kernel can answer. If false, a missing number is not in the page.
+ * @param named description of the answer that the panel "What if" measures. An effect on this
+ *   answer is written without the description.
  */
 export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
   const both = "share of the value norm and effect of cutting it:";
@@ -64,12 +70,12 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
 }
 
 /**
- * Render the changes of the shown run, if any, the heads with the most weight from the pinned query
- * to the pinned key, and the line of the pinned edge.
+ * Render up to three things below the captions: the changes of the shown run, the heads with the
+ * most weight from the pinned query to the pinned key, and the line of the pinned edge. They are
+ * below the captions so that they move nothing when they appear.
  *
- * All of these are below the captions, so they move nothing when they appear. Without controls, the
- * heads are omitted. The line is omitted in a live view without controls, and in a page that
- * contains neither results of changes nor numbers of edges.
+ * If the view has no controls, the heads are omitted. The line is omitted in a live view without
+ * controls, and in a page that contains neither results of changes nor results about edges.
  */
 export function PinnedEdge({ context }: { context: RecordContext }) {
   const { record, common, source } = context;
@@ -96,7 +102,8 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
   const { live } = source.transport;
   const runs = common.runs_model.value;
   const outcome = changedRun.latest.value;
-  // The number of the record is a part of the question, because the weight depends on the record.
+  // The question contains the number of the record, so that the weight is requested again when
+  // another record replaces this one.
   const pinned = useComputed(() => {
     const edge = record.selection.value && edgeAt(record.selection.value);
     return edge && { edge, number: record.number.value };
@@ -113,8 +120,8 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
     const value = matrices[0]?.[0] ?? Number.NaN;
     return `${quantity.name} ${writtenAmong(keys.text.length, quantity, value)}`;
   });
-  // The latest run of the model may have measured the effect of cutting this edge, so ask again
-  // after each reply about a changed run.
+  // Ask again after each reply about a changed run, because this run may have measured the effect
+  // of cutting the pinned edge.
   const answered = useAnswer(
     useComputed(() => (live && common.runs_model.value ? pinned.value : null)),
     async ({ edge }, ended) =>

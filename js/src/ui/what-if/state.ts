@@ -1,6 +1,6 @@
 /**
- * Changes of the attention that a reader can choose, and their descriptions. One of them cuts an
- * edge, which is a query and a key: the query no longer attends to the key.
+ * Changes of the attention that the panel "What if" offers, and their descriptions. An edge is a
+ * query and a key. If an edge is cut, the query no longer attends to the key.
  */
 
 import { quoted } from "../text/captions";
@@ -12,16 +12,17 @@ import { baseName, type Change, type CutChange } from "./changed-run";
 export type Reach = "head" | "layer" | "all";
 
 /**
- * Return the changes that the reader can choose with the current pins and heads. `edge` cuts the
- * pinned edge, and is null unless a query and a key are pinned. `head` ablates the shown head, and
- * is null unless exactly one head is shown. `token` hides the pinned key from all queries, and is
- * null unless a key is pinned.
+ * Return the changes that the reader can choose for the current pins and heads.
+ *
+ * `edge` returns the change that cuts the pinned edge. It is null if the query or the key is not
+ * pinned. `head` removes the output of the shown head. It is null if several heads are shown.
+ * `token` hides the pinned key from all queries. It is null if no key is pinned.
  */
 export function offeredAt(selection: Selection) {
   const { layer, token, key, heads } = selection;
   const head = heads.length === 1 ? (heads[0] as number) : null;
   const stack = baseName(selection.stack);
-  // The order of the fields is the same as in Python, because changes are compared as JSON.
+  // Use the order of the fields in Python, because changes are compared by their JSON text.
   const edge = (reach: Reach, renormalize: boolean): CutChange => ({
     kind: "Knockout",
     stack,
@@ -34,7 +35,10 @@ export function offeredAt(selection: Selection) {
   const everywhere = { stack, layers: null, heads: null };
   return {
     edge: token === null || key === null ? null : edge,
-    /** Heads in which the edge can be cut. The choice with the fewest heads comes first. */
+    /**
+     * Choices of the heads in which the edge can be cut, beginning with the choice with the fewest
+     * heads.
+     */
     reaches: (head === null ? ["layer", "all"] : ["head", "layer", "all"]) as Reach[],
     head: head === null ? null : ({ kind: "Ablate", stack, layers: layer, heads: head } as const),
     token: key === null ? null : ({ kind: "HideTokens", ...everywhere, tokens: key } as const),
@@ -42,8 +46,9 @@ export function offeredAt(selection: Selection) {
 }
 
 /**
- * Return the changes with `one` at the end, which is not listed twice. Cutting an edge before the
- * softmax replaces cutting the same edge after the softmax, and vice versa.
+ * Return the changes with `one` at the end. Earlier changes that equal `one`, or that differ from
+ * it only in `renormalize`, are removed. For example, cutting an edge before the softmax replaces
+ * cutting the same edge after the softmax.
  */
 export function withChange(changes: readonly Change[], one: Change): Change[] {
   const target = (change: Change): object => ({ ...change, renormalize: null });
@@ -51,14 +56,14 @@ export function withChange(changes: readonly Change[], one: Change): Change[] {
 }
 
 /**
- * Explain why the shown heads have the same weights as in the unchanged run. Return "" if the
- * weights may differ.
+ * Explain to the reader why the shown heads have the same weights as in the unchanged run. Return
+ * "" if their weights may differ.
  */
 export function whyUnchanged(changes: readonly Change[], selection: Selection): string {
   const { layer, heads } = selection;
   const { layers } = selection.stack;
   const stackKey = baseName(selection.stack);
-  // For layers of different stacks, the order in which they run is unknown.
+  // If changes are in another stack, it is unknown whether its layers run before the shown layer.
   if (changes.length === 0 || changes.some(({ stack }) => stack !== stackKey)) return "";
   const isHere = (change: Change): boolean =>
     (change.layers === null || change.layers === layer) &&

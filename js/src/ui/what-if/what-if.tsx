@@ -26,8 +26,9 @@ interface PanelProps {
 }
 
 /**
- * Render the panel. In a live view, it offers changes. In a page, it shows stored results. Render
- * nothing if a page has no results, or if a live view has no controls or no model to run.
+ * Render the panel. In a live view, it offers changes. In a page, it shows the results that the
+ * page contains. Render nothing in a page without results, or in a live view that has no controls
+ * or whose kernel has no model.
  */
 export function WhatIf({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
@@ -38,7 +39,10 @@ export function WhatIf({ context }: { context: RecordContext }) {
   return <Live context={context} selection={selection} />;
 }
 
-/** Render the buttons that choose the run whose weights are shown. */
+/**
+ * Render the buttons that choose which weights the picture shows: before or after the changes, or
+ * the difference.
+ */
 function ShownRuns({ context, selection }: PanelProps) {
   const { common, source } = context;
   const { problem, shown } = context.record.changedRun;
@@ -68,7 +72,10 @@ function ShownRuns({ context, selection }: PanelProps) {
   );
 }
 
-/** Render the stored results of a page. The URL of the page stores which result is chosen. */
+/**
+ * Render the panel of a page: a button for each result that the page contains. The chosen result is
+ * stored in the URL of the page.
+ */
 function Tried({ context, selection }: PanelProps) {
   const { common: state, record } = context;
   const outcomes = state.outcomes.value;
@@ -112,7 +119,7 @@ function Live({ context, selection }: PanelProps) {
 
   const last = latest.value;
   const now = current.value;
-  // If the answer cannot be measured even without changes, offer no changes.
+  // Offer no changes if the kernel cannot measure the answer even without changes.
   const problem = now?.problem ?? null;
   const answers = last?.answer !== null || problem === null || changes.length > 0;
   return (
@@ -129,8 +136,8 @@ function Live({ context, selection }: PanelProps) {
         {SUMMARY}
       </summary>
       {open && (
-        // Answers have different lengths. The buttons are above the answer, so a new answer does
-        // not move them.
+        // The buttons are above the sentence with the answer, because this sentence changes its
+        // length.
         <>
           {answers && <Offers context={context} selection={selection} />}
           {last?.answer && <MeasuredAnswer context={context} outcome={last.answer} />}
@@ -156,8 +163,9 @@ function Live({ context, selection }: PanelProps) {
 const DEFAULT_ANSWER = "most likely before minus most likely other after";
 
 /**
- * Render the choice of the measured answer: the default of the kernel, one of the most likely
- * tokens, or a token that the reader types.
+ * Render the field that chooses the measured answer: the default of the kernel, one of the most
+ * likely tokens, or a token that the reader types. If Python set another answer, the field also
+ * shows it.
  */
 function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader }) {
   const { context, outcome } = props;
@@ -170,7 +178,7 @@ function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader 
     if (typing.value) field.current?.focus();
   }, [typing.value]);
   const all = [...outcome.candidates_before, ...outcome.candidates_after];
-  // A model without logits has no tokens from which to choose.
+  // If the model has no logits, the kernel returns no tokens from which to choose.
   if (all.length === 0) return null;
   const candidates = new Map(all.map(({ id, text }) => [id, text]));
   const answer = state.answer.value;
@@ -225,14 +233,14 @@ function MeasuredAnswer(props: { context: RecordContext; outcome: OutcomeHeader 
   );
 }
 
-/** Render the chosen changes, each as a button that removes the change. */
+/** Render the chosen changes as buttons. Each button removes its change. */
 function Chips({ context, selection }: PanelProps) {
   const { common: state } = context;
   const changes = state.changes.value;
   const remove = (button: Element, at: number): void => {
     const summary = button.closest(".av-what-if")?.querySelector("summary");
     assign(state, { changes: changes.filter((_, i) => i !== at) });
-    // The focused button is removed. Move the focus to the summary, so it is not lost.
+    // The button that has the focus is removed. Move the focus to the summary of the panel.
     requestAnimationFrame(() => summary?.focus());
   };
   return (
@@ -261,7 +269,10 @@ const REACHES: Record<Reach, string> = {
   all: "in all layers",
 };
 
-/** Render the buttons for the changes that are possible at the pins and the chosen head. */
+/**
+ * Render the buttons that add a change: cut the pinned edge, remove the output of the shown head,
+ * or hide the pinned key.
+ */
 function Offers({ context, selection }: PanelProps) {
   const { common: state } = context;
   const reachChoice = useSignal<Reach>("head");
