@@ -210,8 +210,8 @@ const MIN_END_SHARE = 0.02;
 /**
  * Return the weight at which the scale ends.
  *
- * With "auto", the end of a signed scale follows the largest visible number. The largest possible
- * weight is usually 1, but readers do not know the largest possible signed number.
+ * With "auto", the end of a signed scale follows the largest visible number, because readers do not
+ * know the largest possible one. For weights, they know that it is usually 1.
  *
  * @param largest largest visible weight or, for signed numbers, largest visible absolute value.
  * @param maximum largest possible weight or, for signed numbers, largest possible absolute value.

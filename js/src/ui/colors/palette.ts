@@ -128,7 +128,7 @@ export function headColor(palette: Palette, index: number, count: number): strin
   return palette.heads[Math.floor(index / headsPerColor(count))] ?? palette.neutral;
 }
 
-/** Return the colour of text that names the chosen head at `index` of `count`. */
+/** Return the colour for text that names the chosen head `index` of `count`. */
 export function headTextColor(palette: Palette, index: number, count: number): string {
   const { heads, headTexts, neutral } = palette;
   return (headTexts ?? heads)[Math.floor(index / headsPerColor(count))] ?? neutral;

@@ -5,8 +5,8 @@ import type { Scaling } from "./color-scales";
 
 /**
  * Return a function that takes the name of a plot and returns its access to the shared scale.
- * `scaling` is the same for all plots. `largest` registers the signal with the largest number of
- * this plot, and returns a signal with the largest number of all registered plots.
+ * `scaling` is the same signal for all plots. `largest` takes a signal with the largest number of
+ * this plot, and returns a signal with the largest number of all plots that have called it.
  */
 export function createSharedScale() {
   const scaling = signal<Scaling>("auto");

@@ -141,8 +141,8 @@ export function tokenEffectsOf(
 }
 
 /**
- * Return effects as a quantity of signed numbers. Its maximum is the value of a full bar, which
- * determines how many decimals effects are written with.
+ * Return effects as a quantity of signed numbers. Its maximum is the value of a full bar, from
+ * which the number of decimals of all effects follows.
  */
 function quantityOfEffects({ name, end }: EffectScale): Quantity {
   return { name, signed: true, maximum: end };

@@ -2,8 +2,8 @@
  * Cursor of a generated answer: the chosen token, stored in three traits (see `Cursor`). The answer
  * is the text that the model produced.
  *
- * Python has the same code in `attnviz.views.generated_token`. Pages use this file, because they
- * have no kernel. `tests/fixtures/generated_token.json` tests both implementations.
+ * Python has the same code in `attnviz.views.generated_token`. Exported pages use this file,
+ * because they have no kernel. `tests/fixtures/generated_token.json` tests both implementations.
  */
 
 import type { Prediction, TokenList } from "../../client/protocol";
@@ -34,10 +34,9 @@ export function queryOf(prediction: Prediction, asQuery: boolean): number {
 }
 
 /**
- * Return the cursor `now` with consistent fields. Fields that are the same as in `before` are
- * adapted to the changed field. `before` is null if no cursor precedes `now`.
- *
- * If both `token` and `prediction` changed and disagree, `token` has priority.
+ * Return the cursor `now` with consistent fields. `before` is the cursor before the last change, or
+ * null if there was none. Fields that did not change are adapted to those that changed. If both
+ * `token` and `prediction` changed and disagree, `prediction` is adapted to `token`.
  */
 export function settled(
   predictions: readonly Prediction[],

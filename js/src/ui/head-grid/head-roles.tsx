@@ -134,7 +134,10 @@ export function RoleLegend({ signs }: { signs: readonly RoleSign[] }) {
   );
 }
 
-/** Return the marks of a role letter in a figure. The letter is centred at (x, y). */
+/**
+ * Return the marks of a role letter in a figure: the letter on a square with `side` pixels, centred
+ * at (x, y).
+ */
 export function roleMarks(
   { sign, color }: Pick<RoleSign, "sign" | "color">,
   [x, y]: [number, number],

@@ -166,8 +166,8 @@ function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
 }
 
 /**
- * Return the `count` largest weights of a pinned query (or key) as texts, each with the quoted key
- * (or query).
+ * Return the `count` largest weights of a pinned query (or key). Each is formatted as text,
+ * together with its quoted key (or query).
  */
 function strongestInLine(viewport: Viewport, side: Side, { values, window }: Line, count: number) {
   const { text } = viewport.axes[otherSide(side)].tokens;
@@ -369,8 +369,8 @@ export function coverage(heatMap: Captioned, live: boolean): string {
   if (!isWholeText) {
     const shown = SIDES.map((side) => windowInWords(side, axes[side]));
     const sum = sumInSight(viewport, grid);
-    // Write a sum and not a share of the weight: a row that is masked or has a sink sums to less
-    // than 1.
+    // The text gives a sum and not a percentage of the weight, because a row that is masked or has
+    // a sink sums to less than 1.
     const weight =
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     parts.push(capital(`${shown.join(", ")} in sight${weight}.`));

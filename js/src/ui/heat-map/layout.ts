@@ -42,7 +42,10 @@ export interface Labels {
   /** Maximum length of a label, in pixels. Longer texts are shortened. */
   limit: number;
   slope: Slope;
-  /** Longer side of the picture of a patch in pixels, or 0 without patches. */
+  /**
+   * Longer side in pixels of the picture of an image patch, which is the label of a token that is a
+   * patch. 0 without patches.
+   */
   patchSize: number;
 }
 
@@ -241,7 +244,8 @@ export function layOut(input: LayoutInput): Layout {
   // Shorten vertical labels to the height of diagonal labels, so that `top` need not reserve more.
   const uprightLimit = leans && !printed ? keyLimit * SLANT : keyLimit;
   /**
-   * Return the direction, the maximum length and the height of labels of keys that are `step` wide.
+   * Return the direction, the maximum length and the height of key labels, in columns with `step`
+   * pixels per key.
    */
   const keyLabelsAt = (step: number): { slope: Slope; limit: number; above: number } => {
     const size = labelless ? null : fittingSize(step);
@@ -305,15 +309,18 @@ export function withoutSpareRoom(layout: Layout): Layout {
   return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }
 
-/** Return the y of the centre of a query, or the x of the centre of a key, in pixels. */
+/**
+ * Return the vertical position of the centre of a query, or the horizontal position of the centre
+ * of a key, in pixels.
+ */
 export function middleOf(layout: Layout, side: Side, token: number): number {
   const start = side === "query" ? layout.top : layout.left;
   return start + pixelOf(layout.viewport.axes[side], token);
 }
 
 /**
- * Return the indices of the tokens that have their index as label: multiples of 10, for example.
- * The labels are at least `apart` pixels apart.
+ * Return the token indices to draw as labels, for example all multiples of 10 in a window. They are
+ * at least `apart` pixels apart.
  */
 export function ticks(window: Range, step: number, apart: number): number[] {
   const minInterval = apart / step;

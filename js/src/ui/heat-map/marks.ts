@@ -292,8 +292,8 @@ function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: num
 }
 
 /**
- * Return a label with the token for each visible query (or key). Only for rows (or columns) that
- * are large enough.
+ * Return a label with the token for each visible query (or key). The rows (or columns) must be
+ * large enough.
  */
 function tokenLabels(
   heatMap: HeatMap,

@@ -54,9 +54,9 @@ const MAX_HEIGHT_EMBEDDED = 520;
 const WHOLE_LINE_VALUES = 50_000;
 
 /**
- * Share of the non-zero cells that an automatic colour scale covers, if cells show means of several
- * weights, or signed numbers on a scale that no other plot shares. In all other cases, the scale
- * covers all cells.
+ * Share of the non-zero cells whose absolute values do not exceed the end of an automatic colour
+ * scale. It applies to means of several weights, and to signed numbers on a scale that no other
+ * plot shares. In all other cases, no cell exceeds the end.
  */
 const COVERED_SHARE = 0.995;
 
@@ -107,7 +107,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     }),
   );
 
-  // Picture that is shown until the first tiles of a new picture arrive.
+  // Last picture with loaded cells. It is shown until the first tiles of a new picture arrive.
   let last: Pick<HeatMap, "layout" | "grid"> | null = null;
   const shown = computed(() => {
     arrivals.value;
@@ -255,8 +255,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     search,
     scaling,
     /**
-     * Zoom by one step. The query and the key at the point `around` stay in place. It is in pixels
-     * from the upper left corner of the cells, and by default their centre.
+     * Zoom by one step. The query and the key at the point `around` stay in place. The point is in
+     * pixels from the upper left corner of the cells. By default, it is their centre.
      */
     zoom: (nearer: boolean, around?: BySide<number>) => {
       const now = layout.peek();
@@ -318,8 +318,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
 const PIN = { query: "token", key: "key" } as const;
 
 /**
- * Return the sides that have a token of `side`: both if queries and keys are the same tokens,
- * otherwise only `side`. The row and the column of a token are shown together.
+ * Return the sides on which the tokens of `side` occur: both if queries and keys are the same
+ * tokens, otherwise only `side`. The row and the column of a token are shown together.
  */
 function sidesOf({ stack }: Viewport, side: Side): readonly Side[] {
   return stack.key_tokens === null ? SIDES : [side];

@@ -25,8 +25,8 @@ function tileSetOf({ stack, layer, heads, pooled }: Viewport) {
 }
 
 /**
- * Return requests for the tiles that cover a viewport. All of them have the same level, which
- * depends on the levels of its rows and columns.
+ * Return requests for the tiles that cover a viewport. All tiles have the same level, which follows
+ * from the levels of the rows and columns of the viewport (see `MAX_FINER_LEVELS`).
  */
 export function tilesOf(viewport: Viewport): TileRequest[] {
   const set = tileSetOf(viewport);
@@ -52,7 +52,8 @@ function wholeLevel({ queries, keys }: Viewport): number {
 
 /**
  * Maximum number of weights of all shown heads for which the kernel computes a tile of the whole
- * matrix exactly. If there are more, it estimates the tile from a sample of the queries.
+ * matrix exactly, as in `attnviz/server/tiles.py`. If there are more, it estimates the tile from a
+ * sample of the queries.
  */
 const MAX_EXACT_WEIGHTS = 1 << 24;
 
@@ -110,8 +111,8 @@ export interface Grid {
  */
 const MAX_REQUESTS = 2;
 /**
- * Time in milliseconds from the arrival of a tile to the redraw, which includes all tiles that
- * arrive until then.
+ * Time in milliseconds from the arrival of a tile to the redraw. Tiles that arrive in this time are
+ * drawn together.
  */
 const REDRAW_DELAY_MS = 30;
 
@@ -125,7 +126,7 @@ export async function loadTiles(
   signal: AbortSignal,
   onArrival: () => void,
 ): Promise<void> {
-  // Timer of the next redraw, or undefined if no tile has arrived since the last redraw.
+  // Timer of the next redraw, or undefined if no redraw is planned.
   let timer: ReturnType<typeof setTimeout> | undefined;
   const queue = requests.filter((request) => !source.cachedTile(request));
   const lane = async (): Promise<void> => {
@@ -140,7 +141,7 @@ export async function loadTiles(
   try {
     await Promise.all(Array.from({ length: MAX_REQUESTS }, lane));
   } finally {
-    // If a request failed, the empty queue stops the other lane after its current request.
+    // If a request failed, the empty queue ends the other call of `lane` after its current request.
     queue.length = 0;
     clearTimeout(timer);
     onArrival();

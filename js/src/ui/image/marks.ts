@@ -75,7 +75,7 @@ export function patchBox({ rows, columns }: PatchGrid, tile: Area, patch: number
 }
 
 /**
- * Return the frame of a highlighted patch. A wider frame below it has the background colour, which
+ * Return the frame of a highlighted patch. A wider frame in the background colour is below it and
  * makes it visible on every image.
  */
 function frameMarks({ grid, palette }: PanelContent, tile: Area, frame: Frame): Mark[] {

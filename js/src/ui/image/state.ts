@@ -142,13 +142,13 @@ export function queryGridOf(
 }
 
 /**
- * Return the request for the weights to show over the patches of `grid`. They are the weights of
- * `query`, if it is not null. Without a query, they are the weights on `key`, if the patches are
- * queries, too. Otherwise, they are the mean over all queries, or null is returned if the shown
- * heads have more than `MAX_VALUES` weights.
+ * Return the request for the weights over the patches of `grid`, which are keys. It requests the
+ * weights of `query`. If `query` is null, it requests the weights on `key`, provided that the
+ * patches are queries, too. Otherwise, it requests the mean over all queries.
  *
- * Each of `series` gets its own weights. If there are more than `MAX_HEAT_MAPS`, one mean of all
- * their heads is requested instead. Without series, null is returned.
+ * If there are more than `MAX_HEAT_MAPS` series, the mean of all their heads is requested in place
+ * of the series. Return null without series, or if a mean over queries would need more than
+ * `MAX_VALUES` weights of the selected heads.
  */
 export function heatQuestion(
   selection: Selection,
@@ -176,7 +176,7 @@ export function heatQuestion(
   return selection.heads.length * numQueries * numKeys > MAX_VALUES ? null : question;
 }
 
-/** Return the mean over the rows of a matrix. */
+/** Return the mean row of a matrix that has `columns` columns. */
 function meanRow(matrix: Float32Array, columns: number): Float32Array {
   const sums = new Float64Array(columns);
   for (let i = 0; i < matrix.length; i++)
