@@ -43,8 +43,8 @@ const THEME_ATTRIBUTES = [
 ];
 
 /**
- * Call `listener` after each change of the page's attributes or of the system's theme that may
- * affect `hostTheme`, until `signal` is aborted.
+ * Call `listener` after each change that may affect `hostTheme`, until `signal` is aborted: of the
+ * attributes of the page's `html` and `body` elements, and of the system's theme.
  */
 export function watchHostTheme(element: Element, listener: () => void, signal: AbortSignal): void {
   const observer = new MutationObserver(listener);

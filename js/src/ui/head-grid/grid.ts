@@ -86,9 +86,10 @@ function countsOf(stack: StackDescription, offered: number[][]) {
 }
 
 /**
- * Order heads by decreasing score or, if `bySize`, by decreasing absolute value of the score. If
- * `minScore` is null, heads without a score come last. Otherwise, heads without a score and heads
- * whose score (or absolute value) is less than `minScore` are dropped.
+ * Return the heads of `offered`, ordered by decreasing score or, if `bySize`, by decreasing
+ * absolute value of the score. If `minScore` is null, heads without a score come last. Otherwise,
+ * heads without a score are dropped, and heads whose score (or absolute value) is less than
+ * `minScore`.
  */
 export function rankedCells(
   stack: StackDescription,
@@ -246,7 +247,8 @@ const LABEL_WIDTHS = { long: 64, short: 40, shortInFigure: 50 };
 /** Height in pixels of column labels such as "head 0". */
 const LABEL_HEIGHT = 24;
 /**
- * Pixels at the left and at the top of a gallery, which has no labels there, only frames of cells.
+ * Space in pixels at the left and at the top of a gallery for the frames of cells. A gallery has no
+ * labels there.
  */
 export const GALLERY_EDGE = 2;
 
@@ -288,7 +290,10 @@ export function columnLabel(head: number, layout: GridLayout): string {
   return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
 }
 
-/** Return the label of a row: "layer 3", "L3" or "3", depending on the width for the row labels. */
+/**
+ * Return the label of a row: "layer 3", "L3" or "3", depending on the width of row labels
+ * (`layout.left`).
+ */
 export function rowLabel(layer: number | undefined, layout: GridLayout): string {
   if (layout.left > 40) return `layer ${layer}`;
   return layout.left > 30 ? `L${layer}` : String(layer);
@@ -309,7 +314,8 @@ export const CHUNK = 16;
 
 /**
  * Part of a grid that is in the document: a range of rows and a range of chunks (see `CHUNK`). It
- * has the visible cells, and one more row above and below them. The end of a range is exclusive.
+ * has the visible cells, and one more row above and one below them. The ends of the ranges are
+ * exclusive.
  */
 export interface Sight {
   rows: [number, number];

@@ -76,7 +76,7 @@ export interface GridPainting {
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
   /**
    * Called each time the grid has been rendered and its loaded pictures painted. `complete` is true
-   * if the data of all visible cells was loaded.
+   * if the data of all cells in the document was loaded.
    */
   onPainted: (complete: boolean) => void;
 }
@@ -220,7 +220,10 @@ function cellId(id: string, { layer, head }: HeadIndex): string {
   return `${id}-${layer}-${head}`;
 }
 
-/** Return the head of the cell in which an event occurred, or null outside all cells. */
+/**
+ * Return the head of the cell in which an event occurred, or null outside all cells. `id` is the
+ * prefix of the element ids of cells.
+ */
 export function headOfCell(event: Event, id: string): HeadIndex | null {
   const name = (event.target as Element).closest("[role=gridcell]")?.id;
   const [layer, head] =
@@ -233,7 +236,7 @@ export function headOfCell(event: Event, id: string): HeadIndex | null {
 
 /**
  * Return the actions of all keys: the grid's own, which move the cursor or open the head at the
- * cursor, and `actions`.
+ * cursor, and `actions`, which have priority.
  */
 function gridActions({ store, open, onMove, actions }: HeadGridProps): KeyActions {
   const layout = store.layout.peek();

@@ -178,9 +178,11 @@ function strongestInLine(viewport: Viewport, side: Side, { values, window }: Lin
 }
 
 /**
- * Return the sentence about the most important weight. It is the weight between the pinned query
- * and the pinned key. If only one token is pinned, it is the largest weight of this token. Without
- * pins, or until their weights are loaded, it is the strongest cell.
+ * Return the sentence about the most important weight: the one between the pinned query and the
+ * pinned key or, if only one token is pinned, its largest one. Without pins, or until their weights
+ * are loaded, the sentence is about the strongest cell, with an exception for resting tokens (see
+ * `apartFromResting`). Until all cells have their final resolution, it only says that they are
+ * being loaded.
  */
 function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { viewport } = layout;

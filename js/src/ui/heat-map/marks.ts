@@ -543,9 +543,15 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   ];
 }
 
-/** Size in pixels of the picture of a highlighted patch, if cells are too small for labels. */
+/**
+ * Longer side in pixels of the picture of an image patch that is pinned, or at the pointer or
+ * cursor, if cells are too small for labels.
+ */
 const HIGHLIGHTED_PATCH_SIZE = 24;
-/** Thickness of the strip of patches along cells that are too small for labels, in pixels. */
+/**
+ * Thickness in pixels of the strip along the cells that shows the pictures of image patches, if
+ * cells are too small for labels.
+ */
 const STRIP_THICKNESS = 5;
 
 /**
@@ -580,8 +586,8 @@ function patchLabel(
 }
 
 /**
- * Return a strip with the pictures of all visible patches along the cells, for cells that are too
- * small for labels.
+ * Return the pictures of all visible image patches as a strip along the cells, for cells that are
+ * too small for labels.
  */
 function stripMarks({ layout, images }: HeatMap, side: Side): Mark[] {
   const { tokens, window, ...axis } = layout.viewport.axes[side];

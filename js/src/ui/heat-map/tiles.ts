@@ -52,8 +52,8 @@ function wholeLevel({ queries, keys }: Viewport): number {
 
 /**
  * Maximum number of weights of all shown heads for which the kernel computes a tile of the whole
- * matrix exactly, as in `attnviz/server/tiles.py`. If there are more, it estimates the tile from a
- * sample of the queries.
+ * matrix exactly. If there are more, it estimates the tile from a sample of the queries.
+ * `MAX_EXACT_PAIRS` in `attnviz/server/tiles.py` is the same number.
  */
 const MAX_EXACT_WEIGHTS = 1 << 24;
 

@@ -301,7 +301,8 @@ export function movedBy({ extent }: Pick<Axis, "extent">, window: Range, by: num
 }
 
 /**
- * Return the windows after one zoom step. Return null if it is not possible to zoom further.
+ * Return the windows after one zoom step. Return null when zooming in at the largest zoom, or when
+ * zooming out if all tokens are visible.
  *
  * @param nearer whether to zoom in instead of out.
  * @param around point whose query and key stay in place, in pixels from the upper left corner of

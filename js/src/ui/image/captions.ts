@@ -33,8 +33,9 @@ export interface CaptionedHeat {
 }
 
 /**
- * Smallest share of the weight of a query that a caption mentions. It is compared with the share of
- * the strongest key that is not a patch, and with the sum of the remaining shares.
+ * Captions omit a share of a query's weight that is smaller than this. It may be the share of the
+ * strongest key that is not a patch, or the sum of the remaining shares. Shares of images are never
+ * omitted.
  */
 const MIN_NAMED_SHARE = 0.01;
 
