@@ -1,7 +1,7 @@
 /**
- * Choice between the texts of a record that consists of two texts, A and B. A pair such as "a-b"
- * means that only queries of text A and only keys of text B are shown. "all" shows all queries and
- * keys. All functions are pure.
+ * Choice of text if a record consists of two texts, A and B. A pair such as "a-b" means: show only
+ * queries of text A and only keys of text B. The pair "all" shows all queries and keys. All
+ * functions are pure.
  */
 
 import type { Range, TokenList } from "../client/protocol";
@@ -11,8 +11,8 @@ export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 const PAIRS: readonly Pair[] = ["all", "a-a", "a-b", "b-a", "b-b"];
 
 /**
- * Return the names of the two texts: "prompt" and "answer" if the second text is a generated text
- * or a target text, else "A" and "B".
+ * Return names of the two texts: "prompt" and "answer" if the model generated the second text or
+ * the user passed it as a target, otherwise "A" and "B".
  */
 function namesOf(queries: TokenList | undefined): Record<string, string> {
   return queries?.predictions?.length ? { a: "prompt", b: "answer" } : { a: "A", b: "B" };
@@ -23,18 +23,24 @@ function fromTo(pair: Pair, queries: TokenList | undefined): string {
   return pair === "all" ? "all" : `${names[pair[0] as string]} to ${names[pair[2] as string]}`;
 }
 
-/** Return the pairs that a reader can choose, with their labels. */
+/** Return the pairs from which a reader can choose, each with its label. */
 export function pairChoices(queries: TokenList): [Pair, string][] {
   return PAIRS.map((pair) => [pair, fromTo(pair, queries)]);
 }
 
-/** Describe a pair, queries first: "sentence A to B", "answer to prompt", or "" for "all". */
+/**
+ * Describe a pair, with the text of the queries first: "sentence A to B", "answer to prompt".
+ * Return "" for "all".
+ */
 export function pairInWords(pair: Pair, queries?: TokenList): string {
   if (pair === "all") return "";
   return `${queries?.predictions?.length ? "" : "sentence "}${fromTo(pair, queries)}`;
 }
 
-/** Describe the text of the keys of a pair: "sentence B", "the answer", or "" for "all". */
+/**
+ * Describe the text from which the keys of a pair come: "sentence B", "the answer". Return "" for
+ * "all".
+ */
 export function keysInWords(pair: Pair, queries?: TokenList): string {
   if (pair === "all") return "";
   const name = namesOf(queries)[pair[2] as string];
@@ -51,14 +57,14 @@ export function hasPair({ queries, keys }: Sides): boolean {
   return [queries, keys].every(({ sequence }) => sequence.includes(0) && sequence.includes(1));
 }
 
-/** Return `pair`, or "all" if the tokens do not belong to two texts. */
+/** Return `pair` if the record consists of two texts, otherwise "all". */
 export function pairOf(sides: Sides, pair: Pair): Pair {
   return pair === "all" || hasPair(sides) ? pair : "all";
 }
 
 /**
- * Return the range of the query tokens or key tokens that a pair shows. Return the range of all
- * tokens for "all", or if the text of the pair has no tokens.
+ * Return the range of the query tokens or of the key tokens that a pair shows. This is the range of
+ * all tokens if the pair is "all", or if its text has no tokens on this side.
  */
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];

@@ -1,9 +1,11 @@
-/** Form fields and buttons: a select, a switch, a slider between two buttons, chips. */
+/**
+ * Form fields (a select, a checkbox, a slider between two buttons) and small buttons.
+ */
 
 import type { Signal } from "@preact/signals";
 import type { ComponentProps } from "preact";
 
-/** Return the properties `value` and `onChange` of a field that shows and sets a signal. */
+/** Return `value` and `onChange` for a field, so that the field shows and sets a signal. */
 export function bound<T>(field: Signal<T>) {
   const onChange = (value: T): void => {
     field.value = value;
@@ -58,18 +60,20 @@ export function Switch(props: {
   );
 }
 
-/** Render a slider between two buttons, which select the previous and the next value. */
+/** Render a slider between two buttons that go back and forward by `step`. */
 export function StepSlider(props: {
   label: string;
-  /** Current value as screen readers read it. */
+  /** Current value in words. Screen readers read it instead of the number. */
   valueText: string;
-  /** ARIA labels of the buttons for the previous and the next value. */
+  /**
+   * ARIA labels of the button that goes back (`back`) and of the button that goes forward (`on`).
+   */
   back: string;
   on: string;
   min?: number;
   max: number;
   value: number;
-  /** Change per click on a button. */
+  /** Change of the value by one click on a button. */
   step?: number;
   onChange: (value: number) => void;
 }) {
@@ -102,12 +106,15 @@ export function StepSlider(props: {
   );
 }
 
-/** Render a chip: a small rounded button, such as an entry of a list that a click removes. */
+/** Render a chip: a small button with rounded corners, for example one entry of a list. */
 export function Chip(props: ComponentProps<"button">) {
   return <button type="button" class="av-chip" {...props} />;
 }
 
-/** Render a button with a cross. The tooltip `title` is the label by default. */
+/**
+ * Render a button with a cross that closes or removes something. `label` is its ARIA label and, if
+ * there is no `title`, its tooltip.
+ */
 export function CloseButton(props: { label: string; title?: string; onClick: () => void }) {
   const { label, title = label, onClick } = props;
   return (

@@ -1,7 +1,9 @@
 /**
- * Strip of the heads of a layer. Each head is a toggle button with a small heat map of its weights,
- * which this file calls a map. An effect is a signed number of a head, such as the change of an
- * answer without this head. A role names what a head does, as found over a corpus.
+ * Strip of the heads of a layer. Each head is a button that adds it to the chosen heads or removes
+ * it. The button has a small heat map of the head's weights, which this file calls a map.
+ *
+ * An effect is a signed number of a head, such as the change of an answer without this head. A role
+ * says what a head does, according to its scores over a corpus.
  */
 
 import { useEffect, useRef } from "preact/hooks";
@@ -23,15 +25,17 @@ import type { Selection } from "../view/record";
 import { assign } from "../view/state";
 import { runKey } from "./keys";
 
-/** Smallest side of a map, in pixels, that leaves room for the name of a role under the map. */
+/**
+ * Minimum side of a map, in pixels, for which the name of the head's role is written under the map.
+ */
 const MIN_NAMED_SIZE = 44;
 
-/** Side of a map in a compact strip, in pixels. */
+/** Side of a map, in pixels, if the controls are compact. */
 const COMPACT_SIZE = 26;
 
 /**
- * Return the side of a map in pixels, from 26 to 54. This is the largest side with which all maps
- * fit on one line, or 26 if they do not fit.
+ * Return the side of a map in pixels, from 26 to 54. It is the largest side with which `count` maps
+ * fit on one line. If they do not even fit with 26, they need several lines.
  */
 function mapSize(count: number, width: number): number {
   const room = Math.max(200, width - 66);
@@ -57,7 +61,10 @@ function MapCanvas({ map, ink, size }: { map: HeadMap | undefined; ink: Ink; siz
   );
 }
 
-/** Format a score with as many digits as fit below a map. */
+/**
+ * Format a score for the line below a map. From 10 on, use fewer decimals, because the line is
+ * short.
+ */
 export function scoreText(score: number | null): string {
   if (score === null) return "–";
   return Math.abs(score) < 10 ? formatWeight(score) : formatNumber(score);
@@ -68,19 +75,22 @@ export function scoreText(score: number | null): string {
  * it is chosen.
  */
 export function chooseHead({ common }: RecordContext, head: number, single: boolean): void {
-  // Read the state instead of the rendered heads. A double click is two clicks, and the second may
-  // come before the next rendering.
+  // Read the state, not the heads of the last rendering. The second click of a double click may
+  // come before the first click is rendered.
   const now = common.heads.peek();
   const toggled = now.includes(head) ? now.filter((other) => other !== head) : [...now, head];
   assign(common, { heads: single ? [head] : toggled });
 }
 
-/** Render the buttons that choose all heads or none. */
+/**
+ * Render two buttons. One chooses all heads whose scores reach the minimum, or all heads without a
+ * minimum. The other one chooses no head.
+ */
 export function HeadTools({ context, chosen }: { context: RecordContext; chosen: number[] }) {
   const { heads } = context.record.order.value;
   const hasAll = heads.every((head) => chosen.includes(head));
-  // Useless buttons are not disabled, because a disabled button would lose the focus of the reader
-  // who has just pressed it.
+  // A button that would change nothing is not disabled. Otherwise, it would lose the keyboard focus
+  // when a press makes it useless.
   const button = (label: string, useless: boolean, choice: number[]) => (
     <button
       type="button"
@@ -104,7 +114,10 @@ const CHOOSE = ". Click to choose it, double-click to choose only it.";
 export function HeadStrip(props: {
   context: RecordContext;
   selection: Selection;
-  /** Whether the reader chooses exactly one head instead of any number. */
+  /**
+   * Whether a click chooses one head and removes the others. If false, the reader can choose any
+   * number of heads.
+   */
   single: boolean;
   onHover?: ((head: number | null) => void) | undefined;
 }) {
@@ -119,11 +132,14 @@ export function HeadStrip(props: {
   const scale = record.headEffects.value;
   const note = scale ? effectsInWords(scale, "below heads") : "";
   const bySize = scale?.name === common.order.value ? scale : null;
-  // Show chosen heads even if `order` lacks them because their scores are below the minimum.
+  // `order` lacks heads whose scores are below the minimum. Show them if they are chosen.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = compact ? COMPACT_SIZE : mapSize(heads.length, props.context.width.value);
   const beforeSolo = useRef<number[]>([]);
-  /** Choose only this head or, if only this head is chosen, restore the earlier choice. */
+  /**
+   * Choose only this head. If it is already the only one, restore the heads that were chosen
+   * before.
+   */
   const solo = (head: number): void => {
     const now = common.heads.peek();
     if (now.length === 1 && now[0] === head) {
@@ -137,14 +153,15 @@ export function HeadStrip(props: {
   useEffect(() => {
     const [row, first] = [strip.current, strip.current?.querySelector('[aria-pressed="true"]')];
     if (!compact || !row || !(first instanceof HTMLElement)) return;
-    // scrollIntoView would also scroll the page, so set the scroll position of the row.
+    // Scroll only the strip to the first chosen head. `scrollIntoView` would also scroll the page.
     row.scrollLeft = first.offsetLeft - row.offsetLeft - row.clientWidth / 2;
   }, [compact]);
   const onKeyDown = (event: KeyboardEvent): void => {
     const buttons = [...(strip.current?.querySelectorAll<HTMLElement>(".av-head") ?? [])];
     const focused = buttons.findIndex((button) => button.matches(":focus"));
     const focus = (at: number) => () => buttons[at]?.focus();
-    // Handle Home and End, too. By default, they scroll the page away from the heads.
+    // Handle Home and End, too. Otherwise, the browser would scroll to the start or end of the
+    // page.
     runKey(event, {
       ArrowRight: focus(focused + 1),
       ArrowLeft: focus(focused - 1),
@@ -178,8 +195,8 @@ export function HeadStrip(props: {
           const choiceIndex = chosen.indexOf(head);
           const map = record.maps.value?.get(head);
           const from = map?.sampled ? ` (map from a sample of ${map.sampled.length} queries)` : "";
-          // If the numbers are signed and one head is chosen, the plot shows the colours of the
-          // signs, so the head needs no colour.
+          // If the numbers are signed and only one head is chosen, colours in the plot stand for
+          // the signs, not for the head. Its button then has no colour.
           const hasOwnColor = choiceIndex >= 0 && !(stack.signed && chosen.length === 1);
           const color = hasOwnColor
             ? headColor(palette, choiceIndex, chosen.length)

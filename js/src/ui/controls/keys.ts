@@ -1,33 +1,35 @@
 /**
- * Keys of a view. One table contains the action of each key and the help that "?" shows, so a new
- * key is one row of the table. `shortcuts.ts` has the rows that all views of records share.
+ * Keys of a view. Each view has a table of shortcuts. A row contains the action of keys and the
+ * text with which the keyboard help describes them. `shortcuts.ts` has the rows that all views of
+ * records share.
  */
 
-/** Action of a key. It returns false if it does nothing, so that the notebook handles the key. */
+/** Action of a key. It returns false if it did nothing. The notebook then handles the key. */
 type KeyAction = (event: KeyboardEvent) => unknown;
 
-/** Actions by `KeyboardEvent.key`. */
+/** Actions, by the key that runs them (`KeyboardEvent.key`). */
 export type KeyActions = Readonly<Record<string, KeyAction>>;
 
 /**
- * Row of the help: the keys or the gesture, and their meaning. Rows of keys also contain their
- * actions.
+ * Row of the keyboard help: names of keys or of a gesture, and what they do. If the row is about
+ * keys, it also has their actions.
  */
 export type Shortcut = readonly [keys: string, meaning: string, actions?: KeyActions];
 
-/** Return the actions of all rows of a table. */
+/** Return the actions of all rows, by key. */
 export function actionsOf(shortcuts: readonly Shortcut[]): KeyActions {
   return Object.assign({}, ...shortcuts.map(([, , actions]) => actions));
 }
 
 /**
- * Run the action of a pressed key, except with Ctrl, Alt or Meta. Return whether it did something.
+ * Run the action of a pressed key. Ignore keys that are pressed with Ctrl, Alt or Meta. Return
+ * whether an action did something.
  */
 export function runKey(event: KeyboardEvent, actions: KeyActions): boolean {
   if (event.metaKey || event.ctrlKey || event.altKey) return false;
   const action = actions[event.key];
   if (!action || action(event) === false) return false;
-  // Otherwise the notebook would handle the same key, too, for example to select another cell.
+  // Prevent the notebook from handling the key, too. For example, it would select another cell.
   event.preventDefault();
   event.stopPropagation();
   return true;

@@ -1,6 +1,6 @@
 /**
- * Control for the layer: one button per layer, or a slider for more than `MAX_BUTTONS` layers or if
- * the buttons need more than two lines.
+ * Control for the layer: a row of buttons, one for each layer. A slider replaces the buttons if
+ * there are more than `MAX_BUTTONS` layers, or if the buttons do not fit on two lines.
  */
 
 import { StepSlider } from "./fields";
@@ -11,7 +11,7 @@ const MAX_BUTTONS = 24;
 export function Layers(props: {
   layers: readonly number[];
   layer: number;
-  /** Available width in pixels. */
+  /** Width of the view's content in pixels. */
   width: number;
   onChange: (layer: number) => void;
 }) {

@@ -11,14 +11,14 @@ export interface MenuEntry {
 }
 
 /**
- * Render a button and the box that it opens. Esc, a click elsewhere, or a move of the focus to
- * another element closes the box. In a menu, the arrow keys move between the entries, and Tab
- * closes the menu.
+ * Render a button and the box that it opens. The box closes when the reader presses Esc, clicks
+ * elsewhere or moves the focus to an element outside. In a menu, the arrow keys move between the
+ * entries, and Tab closes the menu.
  */
 function Dropdown(props: {
   label: string;
   popup: "menu" | "dialog";
-  /** Return the box. `close` closes the box and focuses the button. */
+  /** Render the content of the box. `close` closes the box and moves the focus to the button. */
   children: (close: () => void) => ComponentChildren;
 }) {
   const { label, popup } = props;
@@ -31,14 +31,14 @@ function Dropdown(props: {
       ":is(select, input, button):not(:disabled)",
     ) ?? []),
   ];
-  // A layout effect runs before the browser paints, so a key that is pressed immediately reaches
-  // the first control.
+  // A layout effect runs before the browser paints. Therefore, the first control has the focus when
+  // the reader presses the next key.
   useLayoutEffect(() => {
     if (!open.value) return;
     controls()[0]?.focus();
     const outside = (event: Event): void => {
-      // In a shadow tree, event.target is the host of the tree. The composed path contains the
-      // clicked element.
+      // If the view is in a shadow tree, `event.target` is the host element of this tree. Only the
+      // composed path contains the clicked element.
       if (box.current && !event.composedPath().includes(box.current)) open.value = false;
     };
     document.addEventListener("pointerdown", outside);
@@ -54,8 +54,8 @@ function Dropdown(props: {
     entries.at((focused + by) % entries.length)?.focus();
   };
   const closeAndMoveOn = (): boolean => {
-    // Closing the menu focuses the button. Because the result is false, the browser handles Tab and
-    // moves the focus from the button to the next element.
+    // `close` moves the focus to the button. Return false, so that the browser also handles Tab,
+    // which moves the focus to the element after the button.
     close();
     return false;
   };
@@ -69,8 +69,8 @@ function Dropdown(props: {
         if (open.value) runKey(event, { Escape: close, ...(isMenu && menuKeys) });
       }}
       onFocusOut={({ relatedTarget }) => {
-        // Without relatedTarget, the window lost the focus or the focused element was removed. The
-        // box then stays open.
+        // Without `relatedTarget`, the window lost the focus, or the focused element was removed.
+        // Keep the box open in both cases.
         if (relatedTarget instanceof Node && !box.current?.contains(relatedTarget))
           open.value = false;
       }}

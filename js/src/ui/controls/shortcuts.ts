@@ -1,4 +1,6 @@
-/** Keyboard shortcuts that all views of records share: layers, heads and the search. */
+/**
+ * Keyboard shortcuts that all views of records share: layers, heads and the token search.
+ */
 
 import type { RecordContext } from "../view/define-view";
 import { assign } from "../view/state";
@@ -6,8 +8,9 @@ import { chooseHead } from "./heads";
 import type { Shortcut } from "./keys";
 
 /**
- * Return the shortcuts for choosing the layer and the heads of a record. `choose` is "head" for a
- * view of exactly one head.
+ * Return the shortcuts that choose the layer and the heads.
+ *
+ * @param choose "head" if the view shows exactly one head, "heads" if it shows any number.
  */
 export function recordShortcuts(
   context: RecordContext,
@@ -40,7 +43,7 @@ export function recordShortcuts(
   ];
 }
 
-/** Return the shortcut for focusing the search field. */
+/** Return the shortcut that moves the focus to the search field for tokens. */
 export function findShortcut({ root }: RecordContext): Shortcut {
   const find = () => root.querySelector<HTMLInputElement>(".av-find input")?.focus();
   return ["f", "find a token, or #number", { f: find }];

@@ -2,29 +2,33 @@
 
 import { printable } from "../../draw/marks";
 
-/** Characters with which spreadsheets begin a formula, in ASCII and in full width. */
+/**
+ * Characters that can begin a formula at the start of a spreadsheet's cell. The last four are the
+ * full-width forms of =, +, - and @.
+ */
 const BEGINS_FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
 function cell(value: string | number | null): string {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
-  // A leading apostrophe makes a spreadsheet read the cell as text, so data never runs as a
-  // formula. Readers can find the original text, because tables also have the index of the token.
+  // A leading apostrophe makes a spreadsheet read the cell as text, so that a token never runs as a
+  // formula. Tables also have the index of each token, from which a reader can find its original
+  // text.
   const text = BEGINS_FORMULA.test(value) ? `'${value}` : value;
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
 
 /**
- * Return a column name as a cell. A name with characters other than letters, digits and "_" may
- * come from data, so it is escaped.
+ * Return the cell for the name of a column. A name with characters other than letters, digits and
+ * "_" may come from data, so it is escaped as data are.
  */
 function header(name: string): string {
   return /^\w+$/.test(name) ? name : cell(name);
 }
 
 /**
- * Round an error up to one significant digit, so that the result remains an upper bound. Return 0
- * for 0 and NaN.
+ * Round an error up to one significant digit, so that it remains an upper bound. Return 0 for 0 and
+ * NaN.
  */
 export function roundedUp(error: number): number {
   if (!(error > 0)) return 0;
@@ -33,31 +37,34 @@ export function roundedUp(error: number): number {
 }
 
 /**
- * Return the number of decimals to which a weight with this error is rounded. Below an error of
- * 0.001, this is the decimal of the error's first significant digit plus 2, but at most 15.
- * Otherwise it is 4.
+ * Return the number of decimals with which a weight is written.
+ *
+ * @param error largest error of the weight. If it is 0.001 or larger, the result is 4. Otherwise,
+ *   the result is the position of its first non-zero decimal plus 2, for example 6 for 0.0005, but
+ *   at most 15.
  */
 function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
 }
 
 /**
- * Round a weight to the digits that its error justifies. If the error is 0, return the shortest
- * number with the same float32 value.
+ * Round a weight to the decimals that its error allows (see `decimalsOf`). If the error is 0,
+ * return the weight with the fewest digits that give the same float32 value.
  */
 export function roundedTo(value: number, error: number): number {
   return error > 0 ? Number(value.toFixed(decimalsOf(error))) : shortest(value);
 }
 
 /**
- * Return an upper bound of a weight's error after `roundedTo`. `error` is the bound before
- * rounding.
+ * Return an upper bound of the error of a weight after `roundedTo`.
+ *
+ * @param error upper bound of the error before `roundedTo`.
  */
 export function writtenError(error: number): number {
   return error > 0 ? roundedUp(error + 0.5 * 10 ** -decimalsOf(error)) : 0;
 }
 
-/** Return a number with the fewest digits that give the same float32 value. */
+/** Round a number to the fewest significant digits that give the same float32 value. */
 export function shortest(value: number): number {
   for (let digits = 6; digits < 9; digits++) {
     const short = Number(value.toPrecision(digits));
@@ -67,8 +74,8 @@ export function shortest(value: number): number {
 }
 
 /**
- * Return the name of the column with the numbers of a stack, such as "weight" or, if `before` is
- * "strongest", "strongest_weight".
+ * Return the name of a column that contains the numbers of a stack. Examples are "weight", and
+ * "strongest_weight" if `before` is "strongest".
  */
 export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
   return `${before} ${measure}`.trim().replaceAll(" ", "_");

@@ -1,8 +1,9 @@
 /**
- * Export menu of every view, and functions that give the same exports to scripts on the page.
+ * Export menu of every view, and the functions with which scripts on the page export the same
+ * files.
  *
- * The page is what the browser shows. A page that is exported is one HTML file with the view and
- * its data, which works without a kernel.
+ * In this file, "the page" is the web page in the browser. An HTML page that a view exports is one
+ * file with the view and its data, which works without a kernel.
  */
 
 import { useEffect } from "preact/hooks";
@@ -19,23 +20,31 @@ import { valuesOf } from "../view/state";
 import { saveFile } from "./offered-file";
 import { printPicture } from "./printing";
 
-/** Exports of a view. `figure` and `csv` may request data that the view does not show. */
+/**
+ * Functions that a view provides for its exports. They may request data that the view does not
+ * show.
+ */
 export interface Exports {
-  /** Name of the view in file names. */
+  /** Name of the view, as a part of the names of exported files. */
   name: string;
   /** Return the picture of the view. @throws Error if nothing is drawn yet. */
   figure: () => Figure | Promise<Figure>;
   csv: () => string | Promise<string>;
-  /** Label of the menu entry that exports the table. It names the contents of the table. */
+  /** Label of the menu entry that exports the table. It says what the table contains. */
   csvLabel: string;
 }
 
-/** Parts of a figure that a view provides. The title of the figure is always the model's name. */
+/**
+ * Parts from which the figure of a view is composed. `viewFigure` adds the colours and the title,
+ * which is the name of the model.
+ */
 export type ViewFigure = Omit<FigureParts, "palette" | "captions"> & {
   captions: Omit<Captions, "title">;
 };
 
-/** Compose the figure of a view. */
+/**
+ * Compose the figure of a view for export. Its title for screen readers consists of its captions.
+ */
 export function viewFigure<S extends RecordState>(
   { record, palette, figure }: ViewContext<S>,
   parts: ViewFigure,
@@ -46,13 +55,19 @@ export function viewFigure<S extends RecordState>(
   return { scene, title: `${title}, ${captions.subtitle}. ${captions.sentence}` };
 }
 
-/** Return what a view has drawn. @throws Error if nothing is drawn yet. */
+/**
+ * Return `drawn`, which exists only after a view has drawn something. @throws Error if it does not
+ * exist yet.
+ */
 export function drawnYet<T>(drawn: T | null | undefined): T {
   if (!drawn) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   return drawn;
 }
 
-/** Attach the export functions to the root of a view, and return its export menu's entries. */
+/**
+ * Attach the export functions to the root of a view, where scripts find them. Return the entries of
+ * the export menu.
+ */
 export function useExports<S extends RecordState>(
   context: ViewContext<S>,
   exports: Exports,
@@ -104,8 +119,8 @@ export function useExports<S extends RecordState>(
 }
 
 /**
- * Export a view as an HTML page. The view's frame shows the progress, and a button that cancels the
- * export.
+ * Export a view as an HTML page. During the export, the frame shows the progress and a button that
+ * cancels the export.
  */
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;
@@ -113,10 +128,10 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
   ended.addEventListener("abort", () => controller.abort(), { signal: controller.signal });
   const cancel = (): void => {
     controller.abort();
-    // The frame removes the Cancel button, which has the focus. Move the focus to the export menu.
+    // The Cancel button has the focus, and the frame removes it. Move the focus to the export menu.
     root.querySelector<HTMLElement>("[aria-haspopup=menu]")?.focus();
   };
-  // Cancel an earlier page that is not finished. The new page replaces it.
+  // Cancel an export that is still running. This one replaces it.
   record.job.peek()?.cancel();
   record.job.value = { text: "Making the page …", done: null, cancel };
   const report = (later: ReplyProgress): void => {

@@ -1,6 +1,6 @@
 /**
- * Download of exported files. If an iframe that contains the page may block downloads, the file is
- * offered in a box, from which the reader saves it without a download.
+ * Download of exported files. If the page is in an iframe that may block downloads, a box shows the
+ * content of the file, and the reader copies or saves it from there.
  */
 
 import type { Signal } from "@preact/signals";
@@ -10,19 +10,19 @@ import { runKey } from "../controls/keys";
 
 export interface OfferedFile {
   name: string;
-  /** Reason why the file is offered, and instructions for saving it. */
+  /** Sentences for the reader: why the box is shown, and how to save the file. */
   words: string;
-  /** Text of a text file (CSV, SVG, HTML), or data URL of a PNG. */
+  /** Text of the file (CSV, SVG or HTML), or its data URL if it is a PNG. */
   content: { text: string } | { picture: string };
 }
 
 /**
- * Return whether downloads are allowed: false inside a frame whose sandbox lacks `allow-downloads`,
- * null if this cannot be determined.
+ * Return whether the page may download files. The result is false if the sandbox of an iframe
+ * around the page lacks `allow-downloads`, and null if this cannot be determined.
  *
- * A blocked download fires no event, so this function reads the attributes of all frames around the
- * page. It cannot read these attributes if the page and its parent have different origins. A page
- * in a sandbox without `allow-same-origin` has another origin than its parent.
+ * A blocked download fires no event, so this function reads the attributes of all iframes around
+ * the page. It cannot read those of an iframe whose parent has another origin. This is also the
+ * case in a sandbox without `allow-same-origin`.
  */
 function downloadsAllowed(): boolean | null {
   for (let view: Window = window; view !== view.parent; view = view.parent) {
@@ -44,11 +44,14 @@ function download(name: string, file: Blob): void {
   link.href = URL.createObjectURL(file);
   link.download = name;
   link.click();
-  // Browsers read the file after click() has returned, so keep the URL valid for a while.
+  // Browsers read the file only after `click` has returned. Keep the URL valid until then.
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** Return a data URL with the content. A blob URL would be valid only inside the sandbox. */
+/**
+ * Return a data URL with the content of a file. Unlike a blob URL, it is valid outside a sandbox,
+ * too.
+ */
 function dataAddress(file: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
@@ -59,8 +62,8 @@ function dataAddress(file: Blob): Promise<string> {
 }
 
 /**
- * Download a file unless downloads are blocked. Return the file to offer if they are blocked or may
- * be blocked, else null.
+ * Download a file, unless downloads are blocked. If they are blocked or may be blocked, return the
+ * file for the box, otherwise null.
  */
 export async function saveFile(name: string, file: Blob): Promise<OfferedFile | null> {
   const allowed = downloadsAllowed();
@@ -77,7 +80,10 @@ export async function saveFile(name: string, file: Blob): Promise<OfferedFile | 
   return { name, words, content: { text: await file.text() } };
 }
 
-/** Render the offered file as a box over the plot, so the layout does not change. */
+/**
+ * Render the box with the offered file, or nothing. The box covers the plot, so that it moves
+ * nothing.
+ */
 export function OfferedFilePlace({ offered }: { offered: Signal<OfferedFile | null> }) {
   const close = (): void => {
     offered.value = null;

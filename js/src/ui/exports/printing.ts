@@ -3,11 +3,11 @@
 import { options } from "preact";
 
 /**
- * Run `change` and render everything that depends on it before returning.
+ * Run `change`, and render everything that depends on it before this function returns.
  *
- * Preact renders in microtasks and runs effects after an animation frame. Between `beforeprint` and
- * `afterprint`, Firefox runs neither microtasks nor animation frames. This function collects the
- * callbacks of Preact and calls them itself.
+ * Preact renders in microtasks and runs effects after an animation frame. While Firefox prepares a
+ * page for print (from `beforeprint` to `afterprint`), it runs neither of them. Therefore, this
+ * function collects Preact's callbacks and calls them itself.
  */
 export function renderAtOnce(change: () => void): void {
   const { debounceRendering, requestAnimationFrame } = options;
@@ -25,12 +25,12 @@ export function renderAtOnce(change: () => void): void {
 }
 
 /**
- * Whenever the page is printed, replace each canvas by a copy of its picture and restore it
- * afterwards, until `ended` is aborted.
+ * While the page is printed, replace each canvas in `root` by a copy of its picture. Stop doing
+ * this when `ended` is aborted.
  *
  * A canvas that was repainted for the theme of the paper is printed as a list of drawing commands.
  * The first command clears the canvas, and some PDF viewers also clear everything below the canvas.
- * A copy has only one command.
+ * The copy has only one command, which draws the picture.
  */
 export function printCopies(root: HTMLElement, ended: AbortSignal): void {
   const undo: (() => void)[] = [];
@@ -57,8 +57,8 @@ export function printCopies(root: HTMLElement, ended: AbortSignal): void {
 }
 
 /**
- * Print one picture alone, without the page or notebook that contains the view, for example as PDF.
- * The printed page has the size of the picture.
+ * Print one picture alone, for example as PDF. The paper has the size of the picture. The page or
+ * notebook that contains the view is not printed.
  */
 export function printPicture(
   svg: string,
@@ -68,8 +68,8 @@ export function printPicture(
   const [width, height] = [Math.ceil(size.width), Math.ceil(size.height)];
   const frame = document.createElement("iframe");
   frame.setAttribute("aria-hidden", "true");
-  // A frame that is hidden with "display: none" prints nothing, because it has no layout. Place the
-  // frame outside the visible area instead.
+  // Place the frame outside the visible area. With "display: none" it would have no layout, and
+  // nothing would be printed.
   frame.style.cssText = `position: fixed; right: 100%; width: ${width}px; height: ${height}px`;
   document.body.append(frame);
   const [inside, page] = [frame.contentWindow, frame.contentDocument];

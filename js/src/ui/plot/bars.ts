@@ -1,10 +1,11 @@
 /**
- * Bars of numbers along tokens, with their scale, axis and numbers. The head view, the heat map and
- * the neuron view draw weights with them. Bars of effects are drawn with `barMarks`. A full bar is
- * as long as the scale allows. All functions are pure.
+ * Bars of numbers along tokens, with their zero line, axis and numbers. The head view, the heat map
+ * and the neuron view draw bars of weights with this file. Bars of effects use only `barMarks`. All
+ * functions are pure.
  *
- * Positions are those of lying bars, which extend to the left or right. For standing bars, x and y
- * are swapped.
+ * A full bar is the longest bar of a scale. Numbers that are larger than its value also have a full
+ * bar. Bars lie (they extend to the left or right) or stand. All positions are those of lying bars.
+ * For standing bars, x and y are swapped.
  */
 
 import { textMark } from "../../draw/figure";
@@ -13,38 +14,52 @@ import type { Palette } from "../colors/palette";
 import { roundedUp } from "../exports/csv";
 import { isTiny, plainNumber, type Quantity, written } from "../text/captions";
 
-/** Up to this many keys, a full bar stands for the largest possible number. */
+/**
+ * Up to this many keys, a full bar stands for the largest possible number of the stack. With more
+ * keys, it stands for a smaller number (see `barEnd`).
+ */
 const MANY_KEYS = 100;
 const LABEL_SIZE = 10;
 /** Height of the axis below lying bars, in pixels. */
 export const AXIS_HEIGHT = 16;
-/** Minimum length of an axis in pixels that leaves room for "0" beside the number at its end. */
+/**
+ * Minimum length of a full bar, in pixels, for which the axis has a label "0". With a shorter bar,
+ * this label would touch the label at the end of the axis.
+ */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
 /**
- * Minimum length in pixels of each half of an axis with negative and positive numbers. On a shorter
- * axis, the numbers that are centred at its two ends would touch.
+ * Minimum length of a full bar, in pixels, for which an axis with negative and positive numbers has
+ * labels that are centred at its two ends. With a shorter bar, these labels would touch, so they
+ * are written to the left and right of 0.
  */
 const MIN_LENGTH_CENTRED = 17;
-/** Size of the number at the end of a bar. */
+/** Font size in pixels of the numbers at the ends of bars. */
 export const NUMBER_SIZE = 10.5;
 
-/** Start, length and directions of bars. */
+/** Scale of bars: the position of 0, and the length, the value and the direction of a full bar. */
 export interface BarScale {
-  /** Position of 0. */
+  /** Position of 0, in pixels. */
   zero: number;
-  /** Length of a full bar. Negative if positive numbers extend to the left or upwards. */
+  /**
+   * Length of a full bar in pixels. It is negative if bars of positive numbers extend to the left
+   * or upwards.
+   */
   reach: number;
   /** Value of a full bar. */
   end: number;
   /**
-   * "both" if bars of negative numbers extend to the other side of 0, "hollow" if they extend to
-   * the same side and are hollow. Undefined if all numbers are positive.
+   * Form of the bars of negative numbers: "both" if they extend to the other side of 0, "hollow" if
+   * they extend to the same side as positive numbers and are drawn as outlines. Undefined if all
+   * numbers are positive.
    */
   signs?: "both" | "hollow" | undefined;
   standing?: boolean;
 }
 
-/** A bar. With lying bars, `from` is its upper edge, and `thick` its height. */
+/**
+ * Number that is drawn as a bar. For a lying bar, `from` is the upper edge and `thick` the height,
+ * in pixels.
+ */
 export interface Bar {
   value: number;
   from: number;
@@ -53,12 +68,12 @@ export interface Bar {
 }
 
 /**
- * Return the value of a full bar. It depends only on the stack and the number of keys, so bars of
- * all layers, heads and tokens can be compared.
+ * Return the value of a full bar. It depends only on the stack and the number of keys, so that bars
+ * of all layers, heads and tokens have the same scale.
  *
- * The weights of a query sum to 1, so weights are small if there are many keys. With more than 100
- * keys, a full bar is therefore 100 times the uniform weight. A larger weight has a full bar with a
- * break. The value is rounded up to one significant digit.
+ * The weights of a query sum to 1, so most of them are small if there are many keys. Therefore,
+ * with more than `MANY_KEYS` keys, a full bar stands for 100 times the weight that each key would
+ * get if all weights were equal. The value is rounded up to one significant digit.
  *
  * @param maximum the largest possible number of the stack, which is 1 for weights.
  */
@@ -66,18 +81,21 @@ export function barEnd(maximum: number, numKeys: number): number {
   return roundedUp(maximum * Math.min(1, MANY_KEYS / Math.max(1, numKeys))) || 1;
 }
 
-/** Return the direction in which a bar extends from 0: 1 or −1. */
+/** Return the direction in which a bar extends from 0: 1 (to the right or downwards) or −1. */
 function sideOf({ reach, signs }: BarScale, value: number): number {
   return Math.sign(reach) * (signs === "both" ? Math.sign(value) : 1);
 }
 
-/** Return the length of a bar. A value other than 0 is always visible. */
+/**
+ * Return the length of a bar in pixels. It is 0 for the value 0. For other values it is at least
+ * 0.75, so that the bar is visible.
+ */
 function barLength({ reach, end }: Pick<BarScale, "reach" | "end">, value: number): number {
   const full = Math.abs(reach);
   return value === 0 ? 0 : Math.min(full, Math.max(0.75, (Math.abs(value) / end) * full));
 }
 
-/** Draw a bar, with a break if its value exceeds the end of the scale. */
+/** Draw a bar. If its value is larger than that of a full bar, draw a full bar with a gap. */
 export function barMarks(scale: BarScale, bar: Bar, palette: Palette): [RectMark, ...Mark[]] {
   const { zero, end, signs, standing = false } = scale;
   const { value, from, thick, color } = bar;
@@ -94,8 +112,9 @@ export function barMarks(scale: BarScale, bar: Bar, palette: Palette): [RectMark
 }
 
 /**
- * Draw the axis of a scale, with the numbers at its ends. `at` is its position below lying bars or
- * beside standing bars.
+ * Draw the axis of a scale with its labels: 0 if there is room, and the value of a full bar.
+ *
+ * @param at y of the axis below lying bars, or x of the axis beside standing bars.
  */
 export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[] {
   const { zero, reach, end, signs, standing = false } = scale;
@@ -124,13 +143,16 @@ export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[]
 
 /** Bar of a token, which may have a number at its end. */
 export interface TokenBar extends Bar {
-  /** Index of the token. Neighbouring tokens have neighbouring indices. */
+  /** Index of the token. Tokens with successive indices are neighbours in the plot. */
   token: number;
-  /** Centre of the token along the axis of tokens. The number is written at this position. */
+  /**
+   * Centre of the token, in pixels, along the axis on which the tokens lie. The number of the bar
+   * is centred there.
+   */
   middle: number;
-  /** Text after the number. For standing bars, it is in a second line. */
+  /** Text after the number. For standing bars, it is a second line. */
   note?: string;
-  /** Whether only the number is drawn, in a muted colour and without a bar. */
+  /** Whether the number is drawn in a muted colour, without the bar itself. */
   faded?: boolean;
 }
 
@@ -138,16 +160,19 @@ export interface TokenBar extends Bar {
 export interface BarGroup {
   scale: BarScale;
   bars: readonly TokenBar[];
-  /** Start and end of the zero line, which crosses all bars at 0. */
+  /** Start and end of the line at 0, which crosses all bars, in pixels. */
   line: readonly [number, number];
-  /** Position of the axis. */
+  /** Position of the axis (see `axisMarks`). */
   axisAt: number;
-  /** Distance between neighbouring tokens. */
+  /** Distance between the centres of neighbouring tokens, in pixels. */
   step: number;
-  /** Minimum distance between the centres of two numbers. */
+  /** Minimum distance between the centres of two numbers, in pixels. */
   apart: number;
   quantity: Quantity;
-  /** Numbers below this absolute value are muted. */
+  /**
+   * Minimum absolute value of numbers in the colour of normal text. Smaller numbers have a muted
+   * colour.
+   */
   minProminent: number;
   palette: Palette;
 }
@@ -168,15 +193,18 @@ export function barGroupMarks(group: BarGroup): Mark[] {
 }
 
 /**
- * Draw the numbers of bars. A number is omitted if it is too small for a text, or if it would
- * overlap a number with a larger absolute value.
+ * Draw the numbers at the ends of bars.
+ *
+ * A number is omitted if its centre is less than `apart` pixels from that of a number with a larger
+ * absolute value. It is also omitted if it is signed and its text would be like “−<0.01” (see
+ * `isTiny`).
  */
 function numbersOf(group: BarGroup): Mark[] {
   const { scale, bars, step, apart, quantity, minProminent, palette } = group;
   const { zero, standing } = scale;
   const lengthOf = (bar: TokenBar): number => (bar.faded ? 0 : barLength(scale, bar.value));
-  // A number that is higher than the distance between tokens must begin after the bars of
-  // neighbouring tokens, too.
+  // If neighbouring tokens are closer to each other than the height of a number, the number
+  // overlaps their rows. It must then begin after their bars, too.
   const numNeighbours = step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / step) : 0;
   const lengthNear = (token: number, side: number): number =>
     bars

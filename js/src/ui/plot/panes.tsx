@@ -1,4 +1,6 @@
-/** Panes: views that share a frame. Each view has its own root element, width and exports. */
+/**
+ * Panes: views that share a frame. Each pane has its own root element, width and exports.
+ */
 
 import { computed, signal } from "@preact/signals";
 import type { ComponentType } from "preact";
@@ -15,12 +17,15 @@ import {
 } from "../view/define-view";
 import type { RecordState } from "../view/record";
 
-/** Gap between the figures of panes, in pixels. */
+/** Gap in pixels between the panes' figures in a combined figure. */
 const PANE_GAP = 20;
 
 export type Panes = ReturnType<typeof usePanes>;
 
-/** Return the state that the panes of a view share. */
+/**
+ * Return the state that all panes in a frame share: their root elements, and which of them are
+ * drawn.
+ */
 export function usePanes<S extends RecordState>({ common, controls }: ViewContext<S>) {
   return useMemo(() => {
     const roots = new Map<string, AttnvizElement>();
@@ -28,11 +33,11 @@ export function usePanes<S extends RecordState>({ common, controls }: ViewContex
     const exporter = (name: string): Exporter => drawnYet(roots.get(name)?.attnviz);
     return {
       /**
-       * Form of the controls of the panes. By default a button opens the controls, so that all
-       * panes are visible and their pictures are aligned.
+       * Form of the controls in the panes. By default it is "compact", so that each pane shows
+       * little more than its picture, and the pictures are aligned.
        */
       controls: computed(() => (common.controls.value === "auto" ? "compact" : controls.value)),
-      /** Return whether all panes with the given names are drawn. */
+      /** Return whether all panes with these names have drawn their pictures. */
       areDrawn: (names: readonly string[]): boolean =>
         names.every((name) => drawnIds.value.get(name)),
       exporter,
@@ -46,7 +51,10 @@ export function usePanes<S extends RecordState>({ common, controls }: ViewContex
   }, []);
 }
 
-/** Return the figure request of a pane whose figure is one of `columns` columns of equal width. */
+/**
+ * Return the request for the figure of one pane. `request` is that for the combined figure, which
+ * has `columns` columns. If it states a width, the pane gets the width of one column.
+ */
 export function paneRequest(
   request: FigureRequest | undefined,
   columns: number,
@@ -55,13 +63,13 @@ export function paneRequest(
   return { ...request, width: (request.width - (columns - 1) * PANE_GAP) / columns };
 }
 
-/** Render one view of a shared frame. */
+/** Render one view inside a shared frame. */
 export function Pane<S extends RecordState>(props: {
   panes: Panes;
   context: ViewContext<S>;
   name: string;
   view: ComponentType<{ context: ViewContext<S> }>;
-  /** Settings of the exported figure. */
+  /** Settings for the figure of this pane, if a script opened the page to export a figure. */
   figure: FigureRequest | undefined;
 }) {
   const { panes, context, name, view: View, figure } = props;
@@ -75,8 +83,9 @@ export function Pane<S extends RecordState>(props: {
     const observer = new ResizeObserver((entries) => {
       const now = Math.floor(entries[0]?.contentRect.width ?? 0);
       if (now <= 0 || stated !== null || now === width.peek()) return;
-      // Wait for the next animation frame. Drawing may resize other panes, whose resize events the
-      // browser has already delivered.
+      // Change the width only in the next animation frame. The change may resize other panes, and a
+      // browser reports an error if a ResizeObserver callback resizes elements whose sizes were
+      // already reported in this frame.
       requestAnimationFrame(() => {
         width.value = now;
       });
@@ -105,7 +114,9 @@ export function Pane<S extends RecordState>(props: {
   );
 }
 
-/** Arrange figures in columns, as the panes are arranged on the screen. */
+/**
+ * Combine the figures of panes to one figure. Each inner array is one column, from top to bottom.
+ */
 export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   let left = 0;
   let height = 0;
@@ -113,7 +124,8 @@ export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   for (const column of columns) {
     let top = 0;
     for (const scene of column) {
-      // `backOpacity` of the combined figure would affect all figures, so change the marks instead.
+      // The combined figure has only one `backOpacity`, but each pane has its own. Therefore, apply
+      // it to the marks of this pane.
       const back = scene.back.map((mark) => dimmed(mark, scene.backOpacity));
       front.push(...translate([...back, ...scene.front], left, top));
       top += scene.height + PANE_GAP;

@@ -1,4 +1,7 @@
-/** Plot of a scene on two canvases, with its tooltip. It reports when the scene is drawn. */
+/**
+ * Plot of a scene, with a tooltip. A scene is a list of marks in two layers: `back`, and `front`,
+ * which is drawn over it. Each layer has its own canvas. The plot reports when both are drawn.
+ */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
@@ -6,22 +9,28 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { paintMarks, prepareCanvas } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
 
-/** Tooltip, with the position of the pointer in the plot in pixels. */
+/** Tooltip. `x` and `y` are the position of the pointer in the plot, in pixels. */
 export interface Hint {
   x: number;
   y: number;
   title: string;
-  /** Lines of text, for example with the colour of a head. Lines with `meant` are emphasized. */
+  /**
+   * Lines of text. `color` is the colour of a dot before the line, for example that of a head. If
+   * `meant`, the line is emphasized.
+   */
   rows: { text: string; color?: string; meant?: boolean }[];
 }
 
 export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
-  /** Identifier "view:stack:layer" of the scene, or null while newer data is loading. */
+  /**
+   * Name of the picture that the scene shows, or null while the data of a newer picture are
+   * loading.
+   */
   drawnId: ReadonlySignal<string | null>;
-  /** Called with `drawnId` after the scene is drawn, and with null while newer data is loading. */
+  /** Called with `drawnId` after the scene is drawn, and with null when `drawnId` becomes null. */
   onDrawn: (drawnId: string | null) => void;
-  /** Type of the plot, which screen readers announce before its label. */
+  /** Kind of the plot in words. Screen readers read it before `label`. */
   kind: string;
   label: string;
   plot: Ref<HTMLDivElement>;
@@ -32,7 +41,8 @@ export interface ScenePlotProps {
 }
 
 /**
- * Return the position of the pointer in a plot, in pixels, also if the plot is scrolled sideways.
+ * Return the position of the pointer in pixels, from the upper left corner of a plot. If the plot
+ * is scrolled sideways, include the part that is scrolled out of sight.
  */
 export function pointIn(
   plot: HTMLElement | null,
@@ -48,36 +58,37 @@ export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);
   const frontCanvas = useRef<HTMLCanvasElement>(null);
 
-  // A layout effect runs before the browser paints the new controls. If the data is loaded, plot
-  // and controls then change together.
+  // A layout effect runs before the browser paints the new controls. Therefore, plot and controls
+  // change in the same frame if the data are already loaded.
   useLayoutEffect(() => {
     const [back, front] = [backCanvas.current, frontCanvas.current];
     if (!back || !front) return undefined;
     let painted: Mark[] | null = null;
     let shown: Scene | null = null;
     let size = "";
-    // A single effect draws and then calls `onDrawn`, so `onDrawn` never reports a scene that is
-    // not completely drawn.
+    // One effect draws the scene and then calls `onDrawn`, so that `onDrawn` never reports a scene
+    // that is only partly drawn.
     return effect(() => {
       const scene = props.scene.value;
       const drawnId = props.drawnId.value;
       if (drawnId === null) props.onDrawn(null);
       if (!scene) return;
-      // The scene is already drawn, and only `drawnId` has changed.
+      // This scene is already drawn. Only `drawnId` has changed.
       if (scene === shown) {
         props.onDrawn(drawnId);
         return;
       }
       shown = scene;
-      // The pointer changes only the front marks. The back canvas is drawn again only if its marks
-      // or the size change.
+      // When the pointer moves, only the front marks change. Draw the back canvas again only if the
+      // back marks or the size change.
       const newSize = `${scene.width} ${scene.height}`;
       if (painted !== scene.back || size !== newSize) {
         const context = prepareCanvas(back, scene.width, scene.height);
         if (context) paintMarks(context, scene.back);
         painted = scene.back;
         size = newSize;
-        // If the plot is wider than its element, let a finger scroll it sideways.
+        // If the scene is wider than the visible part of the plot, let one finger scroll it
+        // sideways.
         const container = back.parentElement as HTMLElement;
         container.style.touchAction = scene.width > container.clientWidth ? "pan-x pan-y" : "";
       }
@@ -111,7 +122,7 @@ export function ScenePlot(props: ScenePlotProps) {
 
 /** Render a tooltip beside the pointer. */
 export function HintBox({ hint, width }: { hint: Hint; width: number }) {
-  // Place the tooltip on the side with more room.
+  // Place the tooltip on the side of the pointer that has more room.
   const right = hint.x > width / 2;
   const across = right
     ? { right: `${Math.max(0, width - hint.x + 14)}px` }

@@ -1,19 +1,24 @@
-/** Touch gestures on a plot: two fingers zoom, and one finger pans if a part is hidden. */
+/**
+ * Touch gestures on a plot: two fingers zoom. One finger pans if a part of the plot is hidden.
+ */
 
 import { useRef } from "preact/hooks";
 
-/** Position in the browser window. */
+/** Position in the browser window, in pixels. */
 type Point = Pick<MouseEvent, "clientX" | "clientY">;
 
 /**
- * Return touch listeners. With two fingers, they call `zoom` with the ratio of the new to the old
- * distance between the fingers and with their midpoint. If the gesture zooms or pans the plot, they
- * prevent the browser from scrolling and zooming the page.
+ * Return touch listeners for a plot, and `several`, whose `current` is true while more than one
+ * finger touches the plot.
  *
- * The plot's pointer listeners pan with one finger. They must ignore fingers while
- * `several.current` is true, because two fingers zoom.
+ * When two fingers move, the listeners call `zoom` with the new distance between the fingers
+ * divided by the old one, and with the point midway between them. The pointer listeners of the
+ * plot, not those of this function, pan with one finger. They must do nothing while
+ * `several.current` is true.
  *
- * @param moves returns whether one finger pans the plot. Otherwise it scrolls the page.
+ * While a gesture zooms or pans the plot, the browser neither scrolls nor zooms the page.
+ *
+ * @param moves returns whether one finger pans the plot. If not, it scrolls the page.
  */
 export function useFingers(options: {
   moves: () => boolean;
@@ -24,8 +29,8 @@ export function useFingers(options: {
   const several = useRef(false);
   const onTouchMove = (event: TouchEvent): void => {
     const [one, other] = event.targetTouches;
-    // Once the browser scrolls the page, the event is not cancelable. The gesture then only
-    // scrolls.
+    // Once the browser has begun to scroll the page, the event is not cancelable. The plot must
+    // then ignore the gesture.
     if (!one || !event.cancelable || !(other || moves())) return;
     event.preventDefault();
     if (!other) return;
@@ -38,7 +43,8 @@ export function useFingers(options: {
   const onTouchStart = (event: TouchEvent): void => {
     apart.current = 0;
     several.current = event.targetTouches.length > 1;
-    // Do not handle a single finger yet, because it may be a tap.
+    // With two fingers, store their first distance. A single finger may be a tap, so do not prevent
+    // its default yet.
     if (several.current) onTouchMove(event);
   };
   return { several, onTouchStart, onTouchMove };

@@ -1,23 +1,25 @@
-/** Zoom by the mouse wheel or by pinching on a touchpad. */
+/**
+ * Zoom of a plot with the mouse wheel and Ctrl, or with two fingers on a touchpad.
+ */
 
 import type { RefObject } from "preact";
 import { useEffect } from "preact/hooks";
 
 /**
- * Call `zoom` for each wheel event with Ctrl or Meta over an element. Browsers also report a pinch
- * on a touchpad as such an event. The first argument of `zoom` is the movement in pixels, which is
- * negative if the wheel zooms in.
+ * Call `zoom` for each wheel event with Ctrl or Meta over an element. Browsers report a pinch on a
+ * touchpad as such an event, too.
  *
- * @param inputs values whose change may replace the element. After a change, the listener is
- *   attached to the current element.
+ * @param zoom its argument `by` is the movement in pixels. A negative value zooms in.
+ * @param inputs values whose change may replace the element. After such a change, the listener is
+ *   attached to the new element.
  */
 export function useZoomWheel(
   element: RefObject<HTMLElement | null>,
   zoom: (by: number, event: WheelEvent) => void,
   inputs: readonly unknown[] = [],
 ): void {
-  // The listener is not passive, because it must keep a pinch from zooming the whole page. A wheel
-  // event without Ctrl or Meta scrolls the notebook as usual.
+  // The listener must prevent the browser from zooming the whole page, which a passive listener
+  // cannot. Without Ctrl or Meta, the wheel scrolls the notebook as usual.
   useEffect(() => {
     const target = element.current;
     if (!target) return;

@@ -1,6 +1,7 @@
 /**
  * Text for numbers, tokens and stacks. All views use these functions. A stack is a group of
- * attention layers, such as the self-attention of the decoder.
+ * attention layers, such as the self-attention of the decoder. A quantity is what the numbers of a
+ * stack are, for example weights or differences.
  */
 
 import type {
@@ -14,7 +15,7 @@ import { withoutNumber } from "../../client/record-number";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
-/** Describe the progress of a reply, for example "strongest keys, 34%, about 40 s left". */
+/** Describe the progress of the kernel with a reply: "strongest keys, 34%, about 40 s left". */
 export function laterInWords({
   doing,
   progress,
@@ -31,7 +32,10 @@ export function laterInWords({
   return parts.join(", ");
 }
 
-/** Return a text with at most `most` characters. A shortened text ends with "…". */
+/**
+ * Return a text with at most `most` characters. If characters are omitted, "…" replaces them at the
+ * end.
+ */
 export function shortened(text: string, most: number): string {
   const characters = Array.from(printable(text));
   return characters.length > most
@@ -39,7 +43,7 @@ export function shortened(text: string, most: number): string {
     : characters.join("");
 }
 
-/** Return the text of a token in quotation marks, shortened to 24 characters. */
+/** Return the text of a token in quotation marks, with at most 24 characters. */
 export function quoted(text: string): string {
   return `“${shortened(text, 24)}”`;
 }
@@ -54,7 +58,9 @@ export function quotedAt(texts: readonly string[], index: number): string {
   return repeated ? `${quoted(text)} (${index})` : quoted(text);
 }
 
-/** Tokens of a stack. Queries and keys are tokens of the same text if `key_tokens` is null. */
+/**
+ * Tokens of a stack. If `stack.key_tokens` is null, queries and keys are tokens of the same text.
+ */
 interface StackTokens {
   stack: Pick<StackDescription, "key_tokens">;
   queries: TokenList;
@@ -62,8 +68,10 @@ interface StackTokens {
 }
 
 /**
- * Return the resting tokens of a stack: special tokens and, if queries and keys are tokens of the
- * same text, the first token. Many heads attend to these tokens when no other key fits.
+ * Return functions that find the resting tokens of a stack, and words for these tokens.
+ *
+ * Resting tokens are those to which many heads attend when no other key fits: special tokens and,
+ * if queries and keys are tokens of the same text, the first token.
  */
 export function restingTokens({ stack, queries, keys }: StackTokens) {
   const oneText = stack.key_tokens === null;
@@ -72,7 +80,7 @@ export function restingTokens({ stack, queries, keys }: StackTokens) {
   return {
     isQuery: (query: number): boolean => from.has(query) || (oneText && query === 0),
     isKey: (key: number): boolean => to.has(key) || (oneText && key === 0),
-    /** Description of the tokens, for example "special tokens". */
+    /** Words for the resting keys: "special tokens", "the first token", or both. */
     words: !oneText || to.has(0) ? "special tokens" : named,
   };
 }
@@ -94,8 +102,8 @@ export function withMinus(number: string): string {
 }
 
 /**
- * Format a weight with two decimals or, below 0.01, with two significant digits: "0.13", "0.0004",
- * "1.3e−6".
+ * Format a weight with two decimals or, if it is less than 0.01, with two significant digits:
+ * "0.13", "0.0004", "1.3e−6".
  */
 export function formatSmall(weight: number): string {
   const short = Number(weight.toPrecision(2));
@@ -103,21 +111,24 @@ export function formatSmall(weight: number): string {
   return short < 1e-4 ? formatNumber(short) : plainNumber(short);
 }
 
-/** Return the name and the number format of the numbers that a stack contains. */
+/**
+ * Return the quantity of a stack: the name, the sign and the maximum of the numbers that it
+ * contains.
+ */
 export function quantityOf(stack: Pick<StackDescription, "measure" | "signed" | "maximum">) {
   return {
     /** Name in the singular, for example "weight" or "difference". */
     name: stack.measure ?? "weight",
-    /** Whether the numbers have signs. Such numbers are not shares, and their plots centre on 0. */
+    /** Whether the numbers may be negative. Plots of such numbers centre on 0. */
     signed: stack.signed ?? false,
-    /** Largest possible absolute value. */
+    /** Largest absolute value that a number of the stack can have. */
     maximum: stack.maximum,
   };
 }
 
 export type Quantity = ReturnType<typeof quantityOf>;
 
-/** Return the plural of the name of a quantity: "weights", "differences", "entropies". */
+/** Return the name of a quantity in the plural: "weights", "differences", "entropies". */
 export function pluralOf({ name }: Pick<Quantity, "name">): string {
   if (/[^aeiou]y$/i.test(name)) return `${name.slice(0, -1)}ies`;
   return name.endsWith("s") ? name : `${name}s`;
@@ -129,8 +140,9 @@ function signOf(value: number): string {
 }
 
 /**
- * Return the number of decimals of a signed number: `decimals` if the largest possible number is
- * from 0.1 up to 10, fewer if it is larger, and more if it is smaller.
+ * Return the number of decimals with which the numbers of a signed quantity are written. It is
+ * `decimals` if the maximum of the quantity is at least 0.1 and less than 10. It is smaller if the
+ * maximum is larger, and larger if the maximum is smaller.
  */
 function decimalsFor({ maximum }: Quantity, decimals: number): number {
   const power = maximum > 0 ? Math.floor(Math.log10(maximum)) : 0;
@@ -138,8 +150,8 @@ function decimalsFor({ maximum }: Quantity, decimals: number): number {
 }
 
 /**
- * Format a number of a quantity. Weights are formatted by `formatWeight`. Signed numbers have a
- * sign and a number of decimals that depends on the maximum.
+ * Format a number of a quantity. A number that is not signed is formatted by `formatWeight`. A
+ * signed number begins with its sign, and has the number of decimals of `decimalsFor`.
  */
 export function written(quantity: Quantity, value: number, decimals = 2): string {
   if (!quantity.signed) return formatWeight(value, decimals);
@@ -147,14 +159,17 @@ export function written(quantity: Quantity, value: number, decimals = 2): string
 }
 
 /**
- * Return whether a signed number is too small for a label. Its text, such as "−<0.01", would be
- * long without much information.
+ * Return whether a number is signed and its text contains "<", as in "−<0.01". Plots omit such
+ * texts, because they are long and say little.
  */
 export function isTiny(quantity: Quantity, value: number): boolean {
   return quantity.signed && written(quantity, value).includes("<");
 }
 
-/** Format a number of a quantity. Small numbers have two significant digits instead of "<0.01". */
+/**
+ * Format a number of a quantity like `written`. If that text would contain "<", as in "<0.01",
+ * write the number with two significant digits instead.
+ */
 export function writtenSmall(quantity: Quantity, value: number): string {
   if (!quantity.signed) return formatSmall(value);
   const size = Math.abs(value);
@@ -164,16 +179,16 @@ export function writtenSmall(quantity: Quantity, value: number): string {
 }
 
 /**
- * Format a weight of one of `numKeys` keys. With 1000 keys or more, nearly all weights are below
- * 0.01, so small weights are written with two significant digits.
+ * Format the weight of one key among `numKeys` keys. With 1000 keys or more, nearly all weights are
+ * less than 0.01, so `writtenSmall` is used instead of `written`.
  */
 export function writtenAmong(numKeys: number, quantity: Quantity, value: number): string {
   return (numKeys < 1000 ? written : writtenSmall)(quantity, value);
 }
 
 /**
- * Append to the text of a difference whether it is positive or negative, as a word: "−0.30 (less)".
- * Other quantities and a difference of 0 are not changed.
+ * Append the direction of a difference to its text, as a word: "−0.30 (less)". Return `number`
+ * unchanged if the difference is 0, or if the quantity is not a signed difference.
  */
 export function withWay({ name, signed }: Quantity, value: number, number: string): string {
   if (!signed || name !== "difference" || !value) return number;
@@ -181,11 +196,13 @@ export function withWay({ name, signed }: Quantity, value: number, number: strin
 }
 
 /**
- * Describe the strongest weight of a query or key: “it” attends most to “animal”: 0.68.
+ * Return a sentence about the strongest weight of a query or key, such as: “it” attends most to
+ * “animal”: 0.68.
  *
- * @param token text of this query or key, in quotation marks.
- * @param strongest the token at the other end of this weight, and the weight. Null if all weights
- *   are 0.
+ * @param side whether `token` is a query or a key.
+ * @param token text of the query or key, in quotation marks.
+ * @param strongest text of the token at the other end of the strongest weight, and text of this
+ *   weight. null if all weights are 0.
  */
 export function strongestInWords(
   { name, signed }: Quantity,
@@ -204,32 +221,39 @@ export function strongestInWords(
 }
 
 /**
- * Return the names of the two directions of signed numbers: "less" and "more" for differences,
- * otherwise "negative" and "positive".
+ * Return the words for negative and for positive numbers: "less" and "more" for differences,
+ * "negative" and "positive" for other quantities.
  */
 export function waysOf({ name }: Pick<Quantity, "name">): readonly [string, string] {
   return name === "difference" ? ["less", "more"] : ["negative", "positive"];
 }
 
 /**
- * Return the title of a scale for signed numbers: "less ← difference → more". `shown` replaces the
- * name of the quantity in the title.
+ * Return the title of a colour scale for signed numbers: "less ← difference → more".
+ *
+ * @param shown middle part of the title. Default: the name of the quantity.
  */
 export function signsInWords({ name }: Pick<Quantity, "name">, shown = name): string {
   const [less, more] = waysOf({ name });
   return `${less} ← ${shown} → ${more}`;
 }
 
-/** Return the labels of a scale for signed numbers: its lower end, its middle and its upper end. */
+/**
+ * Return the three labels of a colour scale for signed numbers: at its lower end, at its middle and
+ * at its upper end.
+ */
 export function aroundZero(end: string): [string, string, string] {
   return [`−${end}`, "0", `+${end}`];
 }
 
-/** Format a number with three significant digits and no exponent: "0.0001", not "1e-4". */
+/**
+ * Format a number with up to three significant digits and without an exponent: "0.0001", not
+ * "1e-4".
+ */
 export function plainNumber(value: number): string {
   const short = Number(value.toPrecision(3));
   const text = String(short);
-  // The first call of Intl takes as long as drawing a picture, so avoid the call if possible.
+  // Avoid `toLocaleString` if possible. Its first call takes as long as drawing a picture.
   if (/^-?[\d.]+$/.test(text)) return text;
   return short.toLocaleString("en-US", {
     maximumFractionDigits: 12,
@@ -245,17 +269,20 @@ export function formatProbability(probability: number): string {
   return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);
 }
 
-/** Format a share and its maximum error: "41.7% ± 0.5%", or "42%" if the error is negligible. */
+/**
+ * Format a share and its maximum error: "41.7% ± 0.5%". If the error is less than 0.05%, write only
+ * the share, as `formatShare` does.
+ */
 export function shareWithin(share: number, error: number): string {
   if (error < 0.0005) return formatShare(share);
-  // Add half of the last digit, because the share is rounded, too.
+  // The share is rounded to 0.1%, so increase the error by half of that.
   const off = Math.min(1, error + 0.0005);
   return `${(100 * share).toFixed(1)}% ± ${(Math.ceil(1000 * off - 1e-9) / 10).toFixed(1)}%`;
 }
 
 /**
- * Format a share in percent. A share is written as "0%" only if it is 0, and as "100%" only if it
- * is at least 0.9999. Other shares near 0 and 1 are "<1%" and ">99%".
+ * Format a share as a whole percentage. Only 0 is written as "0%", and only shares of at least
+ * 0.9999 as "100%". Other shares that would be rounded to these are written as "<1%" and ">99%".
  */
 export function formatShare(share: number): string {
   if (share > 0 && share < 0.005) return "<1%";
@@ -264,9 +291,9 @@ export function formatShare(share: number): string {
 }
 
 /**
- * Describe the share of the weights that an exported page contains: "98.1% of the weight", or
- * "98.1% of all differences by size" for signed numbers. The share is rounded down, so the page
- * contains at least this share.
+ * Describe the share of the weights that an exported page contains: "98.1% of the weight". For
+ * signed numbers, it is the share of the sum of absolute values: "98.1% of all differences by
+ * size". The share is rounded down, so that the page contains at least this share.
  */
 function coverageInWords(
   { covered }: EmbeddedShare,
@@ -278,8 +305,10 @@ function coverageInWords(
 }
 
 /**
- * Describe the precision of weights: "exact to 0.004" or "exact". If an exported page contains only
- * the strongest keys of each query, the share of the weights on these keys comes first.
+ * Describe the precision of weights: "exact to 0.004", or "exact" if `error` is 0.
+ *
+ * If an exported page contains only the strongest keys of each query, begin with the share of the
+ * weights that these keys have: "98.1% of the weight, exact to 0.004".
  */
 export function precision(
   error: number,
@@ -290,7 +319,9 @@ export function precision(
   return embedded?.form === "strongest" ? `${coverageInWords(embedded, stack)}, ${exact}` : exact;
 }
 
-/** Describe which weights an exported page contains, or return null if it contains all weights. */
+/**
+ * Return sentences that say which weights an exported page contains, or null if it contains all.
+ */
 export function embeddedInWords(
   embedded: EmbeddedShare,
   stack?: Pick<StackDescription, "signed" | "measure">,
@@ -307,12 +338,16 @@ export function embeddedInWords(
   return `This page contains each query’s strongest keys: ${coverage}, ${largest}. ${others}`;
 }
 
-/** Return the name of a head: "layer 5, head 8". Narrow labels show "5.8" instead. */
+/**
+ * Return the name of a head: "layer 5, head 8". Labels in small plots have the short form "5.8".
+ */
 export function headName({ layer, head }: { layer: number; head: number }): string {
   return `layer ${layer}, head ${head}`;
 }
 
-/** Name heads by their numbers: "head 3", "heads 1, 7, 9" or "heads 0, 1, …, 11 and 13 more". */
+/**
+ * Name several heads by their numbers: "head 3", "heads 1, 7, 9", "heads 0, 1, …, 11 and 13 more".
+ */
 export function headsInWords(heads: readonly number[]): string {
   if (heads.length === 1) return `head ${heads[0]}`;
   const more = heads.length > 12 ? ` and ${heads.length - 12} more` : "";
@@ -328,18 +363,18 @@ const STACK_NAMES: Record<string, string> = {
 };
 
 /**
- * Return the name of a stack for readers: "self-attention" for "self". Additions after " · " in
- * `name` are kept.
+ * Return the name of a stack for readers, such as "self-attention" for "self". Texts that follow "
+ * · " in `name` are kept. The number of the record is dropped.
  */
 export function stackName(name: string): string {
   const [of = "", ...more] = withoutNumber(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 
-/** Plurals of "query" and "key". */
+/** Plurals for the two sides of an edge. */
 export const PLURALS = { query: "queries", key: "keys" };
 
-/** Describe a range: "query 3", or "queries 8 to 15" for the range [8, 16). */
+/** Describe the tokens in a range: "query 3", or "queries 8 to 15" for the range [8, 16). */
 export function rangeInWords([start, stop]: Range, side: "query" | "key", to = " to "): string {
   return stop - start <= 1 ? `${side} ${start}` : `${PLURALS[side]} ${start}${to}${stop - 1}`;
 }
@@ -347,8 +382,8 @@ export function rangeInWords([start, stop]: Range, side: "query" | "key", to = "
 /**
  * Describe a pinned token: "Query 3, “it”."
  *
- * @param predicting text that follows the token. It is empty or ends with a comma, which is
- *   dropped.
+ * @param predicting result of `predictingInWords`: "" or a text such as `, predicting “street”
+ *   (0.62),`. Its last comma is dropped.
  */
 export function pinInWords(
   side: "Query" | "Key",
@@ -359,25 +394,28 @@ export function pinInWords(
   return `${side} ${index}, ${quoted(texts[index] ?? "")}${predicting.slice(0, -1)}.`;
 }
 
-/** Format a count with commas: "131,072". Token indices are written without commas. */
+/**
+ * Format a count with commas: "131,072". Do not use this for indices of tokens, which have no
+ * commas.
+ */
 export function counted(count: number): string {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
-/** Count the tokens of a stack: "16 tokens", or "12 queries, 20 keys". */
+/** State the number of tokens of a stack: "16 tokens", or "12 queries, 20 keys". */
 export function tokensInWords({ stack, queries, keys }: StackTokens): string {
   if (stack.key_tokens === null) return several(queries.text.length, "token");
   const count = several(queries.text.length, "query", PLURALS.query);
   return `${count}, ${several(keys.text.length, "key")}`;
 }
 
-/** Format a count with its noun: "1 text", "1,200 texts". */
+/** Format a count, followed by its noun: "1 text", "1,200 texts". */
 export function several(count: number, one: string, many = `${one}s`): string {
   return `${counted(count)} ${count === 1 ? one : many}`;
 }
 
 /**
- * Format a number of a plot with three significant digits: "−1.25", "0.00314", "12,300". NaN and
+ * Format any number with up to three significant digits: "−1.25", "3.1e−4", "12,300". NaN and
  * infinite numbers are "unknown".
  */
 export function formatNumber(value: number): string {

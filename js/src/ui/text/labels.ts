@@ -1,6 +1,6 @@
 /**
- * Labels of tokens. Symbols replace line breaks and tabs. In a token of spaces only, symbols
- * replace the spaces. Long texts are shortened.
+ * Labels of tokens. Symbols replace line breaks and tabs and, in a token that consists only of
+ * spaces, the spaces. Texts that are too wide are shortened.
  */
 
 import { printable } from "../../draw/marks";
@@ -8,21 +8,28 @@ import { printable } from "../../draw/marks";
 /** Function that returns the width of a text in a CSS font, in pixels. */
 export type Measure = (text: string, font: string) => number;
 
-/** Label of a token. `cut` says whether it is shortened. */
+/**
+ * Label of a token: its text and the width of this text in pixels. `cut` is true if the text is
+ * shortened.
+ */
 export interface Label {
   text: string;
   cut: boolean;
   width: number;
-  /** Height of the picture that replaces the text, if the token is an image patch. */
+  /**
+   * Height in pixels of the picture that is drawn instead of the text. Only patches of an image
+   * have it.
+   */
   height?: number;
 }
 
-/** Return the grapheme clusters of a text: the characters as readers see them. */
+/** Return the characters of a text as readers see them (grapheme clusters). */
 export function graphemes(text: string): string[] {
-  // Firefox before 125 has no Segmenter. In this case, match a letter with its accents, and
-  // characters that are joined by U+200D.
+  // Firefox before version 125 has no Segmenter. There, keep a letter together with its accents,
+  // and characters together that U+200D joins.
   if (!Intl.Segmenter) return text.match(/\P{M}(?:\p{M}|\u200d\P{M}?)*|\p{M}+/gsu) ?? [];
-  // A flag, or a letter with accents, consists of several code points that must stay together.
+  // A flag, or a letter with accents, consists of several code points, which the Segmenter keeps
+  // together.
   return Array.from(
     new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text),
     (part) => part.segment,
@@ -30,8 +37,8 @@ export function graphemes(text: string): string[] {
 }
 
 /**
- * Return a text in which symbols replace line breaks and tabs. A text of spaces only becomes one
- * "␣" per space, and an empty text one "␣".
+ * Return a text in which symbols replace line breaks and tabs. If the text consists only of spaces,
+ * each space becomes "␣". An empty text becomes "␣", too.
  */
 function visible(text: string): string {
   const shown = printable(text).replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\r/g, "␍");
@@ -39,8 +46,8 @@ function visible(text: string): string {
 }
 
 /**
- * Return the label of a token. If it is wider than `limit` pixels, characters in the middle are
- * omitted.
+ * Return the label of a token. If its text is wider than `limit` pixels, "…" replaces characters in
+ * the middle.
  */
 export function fitLabel(text: string, limit: number, font: string, measure: Measure): Label {
   const shown = visible(text);
@@ -50,8 +57,8 @@ export function fitLabel(text: string, limit: number, font: string, measure: Mea
   let low = 1;
   let high = parts.length;
   const cutTo = (count: number): string => {
-    // Keep two thirds from the start, because the start of a word has more information than its
-    // end.
+    // Keep twice as many characters of the start as of the end, because the start of a word says
+    // more.
     const tail = Math.floor(count / 3);
     return `${parts.slice(0, count - tail).join("")}…${tail ? parts.slice(-tail).join("") : ""}`;
   };

@@ -1,30 +1,39 @@
 /**
- * Running text: tokens in lines as in the original text. This file computes the visible tokens, the
- * spaces between them and their shading.
+ * Running text: tokens in lines, as in the original text. This file computes which tokens are
+ * shown, where spaces and line ends are, and how strongly each token is shaded.
  */
 
 import { graphemes } from "./labels";
 
-/** Token as it is shown in a running text. */
+/** Token of a running text. `text` is what is shown. `special` is true for a special token. */
 export interface RunningToken {
-  /** Index of the token among all tokens. */
+  /** Index of the token among all tokens of the text, including those that are not shown. */
   position: number;
   text: string;
   special: boolean;
-  /** Text of the token for labels, also for an image patch, whose `text` is only a symbol. */
+  /**
+   * Text of the token for labels. For an image patch, `text` is only a symbol, but `name` is its
+   * name.
+   */
   name: string;
   /** Whether a space is shown before the token. */
   gap: boolean;
   /** Whether a line ends after the token. */
   ends: boolean;
-  /** Number of omitted tokens between the previous token and this one. */
+  /** Number of tokens between the previous shown token and this one that are not shown. */
   missing: number;
 }
 
-/** Maximum number of visible characters of a token. Some tokens are a whole line of characters. */
+/**
+ * Maximum number of characters that are shown of one token. Some tokens are a whole line, such as a
+ * line of dashes.
+ */
 const MAX_GRAPHEMES = 60;
 
-/** Symbol of an image patch. Names of patches would take more space than the words. */
+/**
+ * Symbol for a patch of an image. The name of a patch would need more space than the words around
+ * it.
+ */
 const PATCH = "▪";
 
 function cut(text: string): string {
@@ -34,19 +43,19 @@ function cut(text: string): string {
 }
 
 /**
- * Return whether the tokens of a vocabulary contain the space before a word. Such tokens begin with
- * "·". In other vocabularies, no token contains a space.
+ * Return whether the tokens of a vocabulary mark the space before a word by a leading "·". In other
+ * vocabularies, no token contains a space.
  */
 export function isDotted(vocabulary: readonly string[]): boolean {
   return vocabulary.some((entry) => entry.startsWith("·"));
 }
 
 /**
- * Return the tokens of a running text.
+ * Return the tokens of a running text, with the spaces and line ends between them.
  *
- * @param tokens tokens in order, some of which may be omitted. `name` is the text of the token in
- *   lists. `ends` is whether a line ends after the token.
- * @param dotted result of `isDotted`.
+ * @param tokens shown tokens in order. `name` is the text of the token in lists. `ends` is true if
+ *   a line ends after the token.
+ * @param dotted result of `isDotted` for the vocabulary.
  */
 export function runningText(
   tokens: readonly {
@@ -81,12 +90,12 @@ export function runningText(
   });
 }
 
-/** Maximum number of visible tokens. Each token is a button, so more would be slow. */
+/** Maximum number of tokens that are shown. Each of them is a button, and many buttons are slow. */
 export const MAX_TOKENS = 600;
 
 /**
- * Return the visible range of a long text: `maxTokens` tokens with the token `around` near the
- * middle.
+ * Return the range of tokens that are shown of a text with `count` tokens: at most `maxTokens`,
+ * with the token `around` near the middle.
  */
 export function windowOf(count: number, around: number, maxTokens = MAX_TOKENS): [number, number] {
   if (count <= maxTokens) return [0, count];
@@ -95,23 +104,29 @@ export function windowOf(count: number, around: number, maxTokens = MAX_TOKENS):
 }
 
 /**
- * Opacity of the strongest shading. Text remains readable on it in VS Code's dark theme, which has
- * the palest text.
+ * Opacity of the strongest shading. With a larger one, text would be hard to read in VS Code's dark
+ * theme, which has the palest text.
  */
 const MAX_SHADE = 0.4;
 
-/** Return the opacity of a token's background. It is proportional to the weight up to `end`. */
+/**
+ * Return the opacity of the background of a token. It grows in proportion to the weight, and is
+ * largest from the weight `end` on. It is 0 if the weight is not positive.
+ */
 export function shadeOf(weight: number, end: number): number {
   if (!(weight > 0) || !(end > 0)) return 0;
   return MAX_SHADE * Math.min(1, weight / end);
 }
 
-/** Largest difference between the `top` of two tokens on the same line, in pixels. */
+/** Tokens are on the same line if their upper edges differ by less than this, in pixels. */
 const MAX_TOP_DIFFERENCE = 6;
 
 /**
- * Return the index of the nearest token on the line below (`down`) or above a token. If the token
- * is on the last or first line, return its own index.
+ * Return the index of the token to which the focus moves from the token `from` with the arrow key
+ * down (`down`) or up: the horizontally nearest token on the next or previous line. Return `from`
+ * if there is no such line.
+ *
+ * @param boxes positions of all tokens in the browser window, in pixels.
  */
 export function acrossLines(
   boxes: readonly { left: number; right: number; top: number }[],

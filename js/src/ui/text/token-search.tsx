@@ -1,4 +1,6 @@
-/** Search for tokens by text or index, and its input field. */
+/**
+ * Search for tokens by text or index, and the search field.
+ */
 
 import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -7,28 +9,30 @@ import { counted } from "./captions";
 
 type Side = "query" | "key";
 
-/** Indices of the matching queries or keys, in ascending order. */
+/** Result of a search. `indices` are those of the matching queries or keys, in ascending order. */
 interface Matches {
   side: Side;
   indices: number[];
 }
 
 /**
- * Characters at the start or end of a token text that say whether a word starts or continues there.
+ * Characters at the start or end of a token that only say whether a word begins, continues or ends
+ * there. A search for a whole token ignores them.
  */
 const JOINTS = /^(##| )+| +$/g;
 
 /**
- * Return a function that returns whether a token matches a search. Return null for an empty search.
+ * Return a function that checks whether a token matches a search, or null if the search is empty.
  *
- * A token matches if it contains the search text. A search text in quotes must be the whole token.
+ * A token matches if it contains the search text. If the search text is in quotes, it must be the
+ * whole token.
  */
 export function tokenMatcher(
   query: string,
   matchCase = false,
 ): ((token: string) => boolean) | null {
   if (query === "") return null;
-  // Compare "·" as a space. Tokens show spaces as "·", which few keyboards have.
+  // Treat "·" as a space. Tokens show a space as "·", and most keyboards lack this character.
   const fold = (text: string): string =>
     (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
   const whole = /^"(.+)"$/.exec(query)?.[1];
@@ -41,8 +45,8 @@ export function tokenMatcher(
 }
 
 /**
- * Return the indices of the matching tokens in a range. The search "#65536" matches the token with
- * this index.
+ * Return the indices of the tokens in a range that match a search. The search "#65536" matches only
+ * the token with this index.
  */
 function find({ text }: TokenList, query: string, [start, stop]: Range = [0, text.length]) {
   const number = /^#(\d+)$/.exec(query)?.[1];
@@ -55,8 +59,8 @@ function find({ text }: TokenList, query: string, [start, stop]: Range = [0, tex
 }
 
 /**
- * Return the matching queries. If no query matches, return the matching keys, of which there may be
- * none. Return null for an empty search.
+ * Search among the queries and, if no query matches, among the keys. Return null for an empty
+ * search.
  */
 export function findTokens(
   tokens: { queries: TokenList; keys: TokenList },
@@ -71,9 +75,9 @@ export function findTokens(
 }
 
 /**
- * Return the position of a match in `indices`: the first match at or after the token `from` or, if
- * `by` is negative, the last match at or before it. If no match is in this direction, return the
- * match at the other end of `indices`. Return -1 without matches.
+ * Return the position in `indices` of the first match at or after the token `from`. If `by` is
+ * negative, return the last match at or before this token instead. If there is none, continue at
+ * the other end of `indices`. Return -1 if `indices` is empty.
  */
 export function nextMatch(indices: readonly number[], from: number, by: number): number {
   const after = indices.findIndex((index) => (by > 0 ? index >= from : index > from));
@@ -115,16 +119,18 @@ export function SearchField(props: {
 }
 
 /**
- * Render a token search: the input field, the number of matches, and buttons for the previous and
- * next match.
+ * Render a token search: the field, buttons for the previous and the next match, and the number of
+ * matches.
  */
 export function TokenSearch(props: {
   search: Signal<string>;
   matches: Matches | null;
-  /** Return the first visible query or key. The search starts at this token. */
+  /**
+   * Return the index of the first visible query or key. The search for the next match starts there.
+   */
   from: (side: Side) => number;
   show: (side: Side, index: number) => void;
-  /** Called when the reader clears the search with Esc. */
+  /** Called when the reader presses Esc, which empties the field. */
   onClear: () => void;
 }) {
   const { search } = props;
