@@ -82,6 +82,11 @@ class LayerAttention(ABC):
         return None
 
     @property
+    def original(self) -> LayerAttention:
+        """The attention from which the layer was derived, or the layer itself."""
+        return self
+
+    @property
     def vectors(self) -> QueryKeyAttention | None:
         """The layer itself if it is a `QueryKeyAttention`, otherwise None."""
         return None
@@ -180,6 +185,10 @@ class DerivedAttention(LayerAttention):
     """
 
     base: LayerAttention
+
+    @property
+    def original(self) -> LayerAttention:
+        return self.base.original
 
     @property
     def num_heads(self) -> int:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from attnviz.record.attention import Columns, DerivedAttention, Heads, LayerAttention, Normalizers
+from attnviz.record.attention import Columns, Heads, LayerAttention, Normalizers
+from attnviz.record.linear import StateAttention
 from attnviz.record.masks import Rows
 
 
@@ -74,7 +75,8 @@ class DifferenceAttention(LayerAttention):
         # If two numbers are not negative, the absolute value of their difference is at most the
         # larger number. If numbers of `a` or `b` may be negative, the absolute value is at most the
         # sum of the bounds.
-        signed = _is_difference(self.a) or _is_difference(self.b)
+        kinds = (DifferenceAttention, StateAttention)
+        signed = isinstance(self.a.original, kinds) or isinstance(self.b.original, kinds)
         return bound_a + bound_b if signed else max(bound_a, bound_b)
 
     @property
@@ -119,10 +121,3 @@ class DifferenceAttention(LayerAttention):
     def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return whether each query has an allowed key in `a` and one in `b`."""
         return self.a.has_allowed_key(heads, rows) & self.b.has_allowed_key(heads, rows)
-
-
-def _is_difference(attention: LayerAttention) -> bool:
-    """Whether an attention is a difference, or is computed from a difference."""
-    while isinstance(attention, DerivedAttention):
-        attention = attention.base
-    return isinstance(attention, DifferenceAttention)

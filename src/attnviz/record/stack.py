@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
+from attnviz.record.linear import StateAttention
 from attnviz.record.softmax import row_tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
@@ -177,6 +178,14 @@ class AttentionStack:
     def merged(self) -> bool:
         """Whether a row or column combines several tokens, such as the tokens of a word."""
         return any(attention.merged for attention in self._layers.values())
+
+    @property
+    def linear(self) -> bool:
+        """Whether the layers are linear: linear attention or state-space models, without a softmax.
+
+        Weights of linear layers are signed, but unlike differences, they are those of the model.
+        """
+        return all(isinstance(layer.original, StateAttention) for layer in self._layers.values())
 
     @property
     def has_vectors(self) -> bool:
@@ -439,7 +448,7 @@ class AttentionStack:
         """
         numbers = whole_numbers("layers", as_list(layers))
         selected = {self.layer_number(number): self.attention(number) for number in numbers}
-        stack = self._like(selected, self.query_tokens, self.key_tokens)
+        stack = self.derive(selected)
         stack._outputs = {
             number: vectors for number, vectors in self._outputs.items() if number in selected
         }
@@ -477,28 +486,57 @@ class AttentionStack:
                 "the words of the original records before you compare them."
             )
         starts = np.array(queries, np.int64), np.array(keys, np.int64)
-        return self._like(
+        return self.derive(
             {number: in_units(attention, *starts) for number, attention in self._layers.items()},
             merge_tokens(self.query_tokens, queries),
             None if one_text else merge_tokens(self.key_tokens, keys),
         )
 
-    def _like(
+    def derive(
         self,
         layers: Mapping[int, LayerAttention],
-        query_tokens: Tokens,
-        key_tokens: Tokens | None,
+        query_tokens: Tokens | None = None,
+        key_tokens: Tokens | None = None,
+        *,
+        name: str | None = None,
+        normalized: bool | None = None,
     ) -> AttentionStack:
-        """Return a stack with other layers and tokens, and the other attributes of this stack.
+        """Return a stack with other layers, and the other attributes of this stack.
 
-        The new stack has no outputs of heads.
+        Parameters
+        ----------
+        layers : mapping of int to LayerAttention
+            Layers of the new stack.
+        query_tokens, key_tokens : Tokens, optional
+            Tokens of the rows and columns. If `query_tokens` is None, both are those of this stack.
+            If only `key_tokens` is None, the rows and columns have the same tokens.
+        name : str, optional
+            Name of the new stack, by default the name of this stack.
+        normalized : bool, optional
+            Whether each row sums to 1, by default as in this stack.
+
+        Returns
+        -------
+        AttentionStack
+            The new stack has no outputs of heads.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> stack = record.stack()
+        >>> stack.derive({5: stack.attention(0)}, name="decoder")
+        <decoder: layers 5, 1 head each, 2 tokens>
         """
+        if query_tokens is None:
+            query_tokens = self.query_tokens
+            key_tokens = None if self.key_tokens is query_tokens else self.key_tokens
         return AttentionStack(
-            self.name,
+            self.name if name is None else name,
             layers,
             query_tokens,
             key_tokens,
-            normalized=self.normalized,
+            normalized=self.normalized if normalized is None else normalized,
             signed=self.signed,
             measure=self.measure,
         )

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import Columns, DerivedAttention, Heads, LayerAttention, Normalizers
+from attnviz.record.linear import StateAttention
 from attnviz.record.masks import Rows
 from attnviz.record.pooling import pool
 from attnviz.record.softmax import count_rows, row_groups, tile_rows
@@ -85,6 +86,12 @@ class UnitAttention(DerivedAttention):
     def merged(self) -> bool:
         """Whether any unit has several tokens."""
         return bool(self._query_lengths.max() > 1 or self._key_lengths.max() > 1)
+
+    @property
+    def bound(self) -> float | None:
+        """Bound of `base`, or None if sums of several of its weights may exceed this bound."""
+        may_exceed = self.merged and isinstance(self.original, StateAttention)
+        return None if may_exceed else self.base.bound
 
     @property
     def causal(self) -> bool:

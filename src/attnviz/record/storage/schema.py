@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
+from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
 from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -167,6 +168,10 @@ class _Writer:
                     "mask": self._part_name(attention.mask),
                     "bias": self._part_name(attention.bias),
                 }
+            case StateAttention():
+                self.arrays |= {f"{prefix}/{name}": part for name, part in attention.parts.items()}
+                kind = "selective" if isinstance(attention, SelectiveAttention) else "linear"
+                return {"kind": kind, "erases": attention.erases}
         [self.arrays[f"{prefix}/weights"]] = attention.tensors
         return {"kind": "weights"}
 
@@ -208,7 +213,7 @@ def _has_form(attention: LayerAttention) -> bool:
             return _has_form(attention.a) and _has_form(attention.b)
         case UnitAttention():
             return _has_form(attention.base)
-    return isinstance(attention, StoredWeights | QueryKeyAttention)
+    return isinstance(attention, StoredWeights | QueryKeyAttention | StateAttention)
 
 
 class _Reader:
@@ -255,6 +260,10 @@ class _Reader:
                 return StoredWeights(self._three_axes(f"{prefix}/weights"))
             case "queries and keys":
                 return self._queries_and_keys(prefix, fields)
+            case "linear":
+                return LinearAttention(erases=bool(fields["erases"]), **self._parts(prefix))
+            case "selective":
+                return SelectiveAttention(**self._parts(prefix))
         raise ValueError(f"{prefix} is a layer of an unknown kind, {fields['kind']!r}")
 
     def _queries_and_keys(self, prefix: str, fields: _Header) -> QueryKeyAttention:
@@ -273,6 +282,13 @@ class _Reader:
         if not all(part is None or part.fits(*sizes) for part in (mask, bias)):
             raise ValueError(f"{prefix}: its mask or bias does not fit {sizes[1]} x {sizes[2]}")
         return attention
+
+    def _parts(self, prefix: str) -> dict[str, torch.Tensor]:
+        return {
+            name.removeprefix(f"{prefix}/"): array
+            for name, array in self._arrays.items()
+            if name.startswith(f"{prefix}/")
+        }
 
     def _three_axes(self, name: str) -> torch.Tensor:
         array = self._arrays[name]

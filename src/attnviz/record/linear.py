@@ -1,0 +1,389 @@
+"""The attention of linear layers: how much each token contributes to the output of each token.
+
+A linear layer (linear attention or a state-space model) has no softmax. It reads the tokens one
+after the other and keeps a matrix S, its state. At a token with query q, key k, value v, log decay
+g, strength b and skip d,
+
+    S = exp(g) S + b k v^T                      if the rule does not erase
+    S = (1 - b k k^T) exp(g) S + b k v^T        if it erases
+    o = S^T q + d v
+
+The first rule is that of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, where q, k and b are called C,
+B and dt) and of lightning attention (Qin et al. 2024, arXiv 2401.04658). The second rule is the
+gated delta rule (Yang et al. 2024, arXiv 2412.06464). In Kimi delta attention (arXiv 2510.26692),
+g has one number for each dimension of the keys.
+
+The outputs are linear in the values: o = M v. The weight M[t, s] is the factor of the value of
+token s in the output of token t. It is 0 for later tokens. Weights may be negative, and the rows
+may have any sum.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import torch
+
+from attnviz.record.attention import Columns, Heads, LayerAttention, Normalizers
+from attnviz.record.masks import BandMask, Rows
+from attnviz.record.softmax import count_rows, row_groups
+
+# Maximum number of successive tokens whose weights are computed together.
+_MAX_CHUNK = 64
+# Maximum number of numbers in a temporary tensor (64 MiB of float32).
+_MAX_ENTRIES = 1 << 24
+_CAUSAL = BandMask(None, 0)
+
+
+class _Inputs(NamedTuple):
+    """Inputs of a rule for some tokens, with the heads as first axis and the tokens as second.
+
+    `queries` and `keys` are (heads, tokens, key_dim), `log_decay` is (heads, tokens, 1 or key_dim).
+    `strengths` and `skips` are (heads, tokens).
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    log_decay: torch.Tensor
+    strengths: torch.Tensor
+    skips: torch.Tensor
+
+
+@dataclass(frozen=True)
+class StateAttention(LayerAttention):
+    """Attention of a layer that keeps a state. Subclasses store the inputs of its rule."""
+
+    @property
+    @abstractmethod
+    def num_keys(self) -> int:
+        """Number of tokens, which are the rows and the columns."""
+
+    @property
+    def num_queries(self) -> int:
+        return self.num_keys
+
+    @property
+    @abstractmethod
+    def state_dims(self) -> tuple[int, int]:
+        """Number of dimensions of a key, and number of these with their own decay."""
+
+    @property
+    def erases(self) -> bool:
+        """Whether the rule erases what the state has stored for a key before it stores a value."""
+        return False
+
+    @abstractmethod
+    def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
+        """Return the inputs of the rule for some heads and tokens, in float32."""
+
+    def permute(self, order: torch.Tensor) -> StateAttention:
+        """Raise NotImplementedError, because the rule depends on the order of the tokens."""
+        del order
+        raise NotImplementedError("the tokens of a linear layer cannot be sorted in another order")
+
+    @property
+    def parts(self) -> dict[str, torch.Tensor]:
+        """Attributes that are tensors, by name."""
+        return {
+            field.name: value
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), torch.Tensor)
+        }
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return tuple(self.parts.values())
+
+    @property
+    def causal(self) -> bool:
+        return True
+
+    @property
+    def shares_mask(self) -> bool:
+        return True
+
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
+        del heads
+        return _CAUSAL.allowed(0, rows, columns or slice(0, self.num_keys))[None]
+
+    def key_range(self, rows: Rows) -> slice:
+        return _CAUSAL.key_range(rows, self.num_keys)
+
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
+        del heads
+        return torch.ones(1, count_rows(rows), dtype=torch.bool)
+
+    def block(
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
+    ) -> torch.Tensor:
+        del normalizers
+        columns = columns or slice(0, self.num_keys)
+        device = self.tensors[0].device
+        positions = torch.arange(self.num_keys)[rows] if isinstance(rows, slice) else rows.cpu()
+        block = torch.zeros(len(heads), len(positions), columns.stop - columns.start, device=device)
+        key_dim, decay_dim = self.state_dims
+        chunk = _MAX_CHUNK
+        while chunk > 1 and chunk * chunk * decay_dim > _MAX_ENTRIES:
+            chunk //= 2
+        together = max(1, _MAX_ENTRIES // (chunk * max(key_dim, chunk * decay_dim)))
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            for start in range(0, len(heads), together):
+                group = list(heads[start : start + together])
+                max_rows = max(1, _MAX_ENTRIES // (key_dim * len(group)))
+                for part, _ in row_groups(positions, max_rows):
+                    filled = block[start : start + together, part]
+                    self._fill(filled, group, positions[part], columns, chunk)
+        return block
+
+    def _fill(
+        self,
+        block: torch.Tensor,
+        heads: list[int],
+        positions: torch.Tensor,
+        columns: slice,
+        chunk_size: int,
+    ) -> None:
+        """Write the weights of `heads` into `block`, (heads, rows, columns), which has zeros.
+
+        `positions` are the ascending positions of the rows, int64, (rows,).
+
+        The output of a row is o = S^T q. As a function of the state after an earlier token, it is
+        S^T y plus terms with the values of the tokens in between. At the row's own token, y is q.
+        Go back token by token: the weight of a token is b k^T y, and before it y is exp(g) y, or
+        exp(g) (y - weight k) if the rule erases. This is done for all tokens of a chunk at once.
+        """
+        device = block.device
+        inner = positions.to(device)
+        queries = self.inputs(heads, inner).queries
+        ys = torch.empty_like(queries)
+        first = columns.start // chunk_size * chunk_size
+        for start in reversed(range(first, int(positions[-1]) + 1, chunk_size)):
+            stop = min(start + chunk_size, self.num_keys)
+            _, keys, log_decay, strengths, skips = self.inputs(heads, slice(start, stop))
+            # Sums of g from the first token of the chunk. Double precision, because the difference
+            # of two sums may be far smaller than the sums.
+            decay = log_decay.double().cumsum(dim=1)
+            # Rows from `begin` to `after` are in the chunk. Rows from `after` follow the chunk.
+            begin, after = (int(torch.searchsorted(positions, edge)) for edge in (start, stop))
+            own = inner[begin:after] - start
+            inside = _decayed_products(queries[:, begin:after], keys, decay[:, own], decay, own)
+            to_end = (decay[:, -1:] - decay).float().exp()
+            later = ys[:, after:] @ (keys * to_end).transpose(1, 2)
+            weights = torch.cat([inside, later], dim=1) * strengths[:, None]
+            from_start = decay.float().exp()
+            ys[:, after:] *= from_start[:, -1:]
+            ys[:, begin:after] = queries[:, begin:after] * from_start[:, own]
+            if self.erases:
+                before = torch.arange(stop - start, device=device) - 1
+                erased = _decayed_products(keys, keys, decay, decay, before) * strengths[:, None]
+                weights = torch.linalg.solve_triangular(
+                    erased, weights, upper=False, left=False, unitriangular=True
+                )
+                ys[:, begin:] -= weights @ (keys * from_start)
+            weights[:, torch.arange(len(own), device=device), own] += skips[:, own]
+            shown = slice(max(start, columns.start), min(stop, columns.stop))
+            if shown.start < shown.stop:
+                block[:, begin:, shown.start - columns.start : shown.stop - columns.start] = (
+                    weights[..., shown.start - start : shown.stop - start]
+                )
+
+
+def _decayed_products(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    query_decay: torch.Tensor,
+    key_decay: torch.Tensor,
+    last: torch.Tensor,
+) -> torch.Tensor:
+    """Return the products of queries and keys of a chunk, with the decay from key to query.
+
+    The decays are the sums of g from the first token of the chunk to the query or key,
+    (heads, rows or keys, 1 or key_dim). `last` is the index of the last key of each row, (rows,).
+    The products of later keys are 0.
+    """
+    is_later = torch.arange(keys.shape[1], device=keys.device) > last[:, None]
+    differences = (query_decay[:, :, None] - key_decay[:, None]).float()
+    factors = differences.masked_fill_(is_later[..., None], -torch.inf).exp_()
+    if factors.shape[-1] == 1:
+        return (queries @ keys.transpose(1, 2)) * factors[..., 0]
+    return torch.einsum("hqd,hkd,hqkd->hqk", queries, keys, factors)
+
+
+@dataclass(frozen=True)
+class LinearAttention(StateAttention):
+    """Attention of a layer with one decay per head, or one per dimension of the keys.
+
+    Attributes
+    ----------
+    queries, keys : Tensor
+        (key_heads, tokens, key_dim): q and k as the rule multiplies them, after normalization and
+        scaling. Head h reads the key head ``h // (heads // key_heads)``.
+    log_decay : Tensor
+        (heads, tokens, 1 or key_dim): g, which is not positive.
+    strengths : Tensor
+        (heads, tokens): b.
+    erases : bool
+        Whether the rule erases what the state has stored for a key before it stores a value.
+    skips : Tensor or None
+        (heads,): d, or None if it is 0.
+
+    Examples
+    --------
+    A layer whose state is halved at each token:
+
+    >>> ones = torch.ones(1, 3, 1)
+    >>> halved = torch.full((1, 3, 1), 0.5).log()
+    >>> LinearAttention(ones, ones, halved, ones[..., 0]).block([0], slice(0, 3))
+    tensor([[[1.0000, 0.0000, 0.0000],
+             [0.5000, 1.0000, 0.0000],
+             [0.2500, 0.5000, 1.0000]]])
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    log_decay: torch.Tensor
+    strengths: torch.Tensor
+    erases: bool = False
+    skips: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the shapes do not match."""
+        key_heads, num_tokens, key_dim = self.keys.shape
+        heads = self.strengths.shape[0]
+        if (
+            self.queries.shape != self.keys.shape
+            or self.strengths.shape != (heads, num_tokens)
+            or self.log_decay.shape[:2] != (heads, num_tokens)
+            or self.log_decay.shape[2] not in (1, key_dim)
+            or (self.skips is not None and self.skips.shape != (heads,))
+            or key_heads == 0
+            or heads % key_heads
+        ):
+            shapes = {name: tuple(part.shape) for name, part in self.parts.items()}
+            raise ValueError(
+                "queries and keys must be (key_heads, tokens, key_dim), log_decay (heads, tokens, "
+                f"1 or key_dim), strengths (heads, tokens) and skips (heads,); got {shapes}"
+            )
+
+    @property
+    def num_heads(self) -> int:
+        return self.strengths.shape[0]
+
+    @property
+    def num_keys(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def state_dims(self) -> tuple[int, int]:
+        return self.keys.shape[2], self.log_decay.shape[2]
+
+    @property
+    def bound(self) -> float | None:
+        """Largest product of the lengths of a query and a stored key, plus the largest skip.
+
+        None if the rule can amplify its state, because a decay is positive or because erasing
+        overshoots (b k^T k > 2).
+        """
+        keys = self.keys.float().norm(dim=-1).repeat_interleave(self._heads_per_key, dim=0)
+        stored = keys * self.strengths.float().abs()
+        if bool((self.log_decay > 0).any()):
+            return None
+        if self.erases and bool((stored * keys > 2).any() or (self.strengths < 0).any()):
+            return None
+        skip = 0.0 if self.skips is None else float(self.skips.abs().max())
+        return float(self.queries.float().norm(dim=-1).max() * stored.max()) + skip
+
+    @property
+    def _heads_per_key(self) -> int:
+        return self.num_heads // self.keys.shape[0]
+
+    def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
+        # Select the tokens first, because the selection of heads makes a copy.
+        key_heads, heads = [head // self._heads_per_key for head in heads], list(heads)
+        strengths = self.strengths[:, tokens][heads].float()
+        skips = torch.zeros_like(strengths)
+        if self.skips is not None:
+            skips += self.skips[heads].float()[:, None]
+        return _Inputs(
+            self.queries[:, tokens][key_heads].float(),
+            self.keys[:, tokens][key_heads].float(),
+            self.log_decay[:, tokens][heads].float(),
+            strengths,
+            skips,
+        )
+
+
+@dataclass(frozen=True)
+class SelectiveAttention(StateAttention):
+    """Attention of a Mamba-1 layer, summed over its channels (Gu and Dao 2023, arXiv 2312.00752).
+
+    Each channel has its own decays, and so its own matrix M. A weight of this attention is the
+    share of token s in the output of token t: the product of the output with the part of it that
+    comes from s, divided by the squared length of the output,
+
+        weight[t, s] = sum over channels of o[t] M[t, s] v[s] / |o[t]|^2
+
+    Each row sums to 1. Weights may be negative.
+
+    Attributes
+    ----------
+    queries, keys : Tensor
+        (heads, tokens, states): C and B.
+    steps : Tensor
+        (heads, tokens, channels): dt, which is positive.
+    rates : Tensor
+        (heads, channels, states): A, which is negative. The log decay of a state is A dt.
+    values : Tensor
+        (heads, tokens, channels): v, the inputs of the rule.
+    readout : Tensor
+        (heads, tokens, channels): o / |o|^2, multiplied by the gate of the output if it has one.
+    skips : Tensor
+        (heads, channels): D.
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    steps: torch.Tensor
+    rates: torch.Tensor
+    values: torch.Tensor
+    readout: torch.Tensor
+    skips: torch.Tensor
+
+    @property
+    def num_heads(self) -> int:
+        return self.steps.shape[0]
+
+    @property
+    def num_keys(self) -> int:
+        return self.steps.shape[1]
+
+    @property
+    def state_dims(self) -> tuple[int, int]:
+        dims = self.rates.shape[1] * self.rates.shape[2]
+        return dims, dims
+
+    def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
+        """Return the inputs. The dimensions of a key are all pairs of a channel and a state."""
+        heads = list(heads)
+        queries, keys, steps, values, readout = (
+            part[:, tokens][heads].float()
+            for part in (self.queries, self.keys, self.steps, self.values, self.readout)
+        )
+        rates, skips = self.rates[heads].float(), self.skips[heads].float()
+        return _Inputs(
+            (readout[..., None] * queries[:, :, None]).flatten(2),
+            ((steps * values)[..., None] * keys[:, :, None]).flatten(2),
+            (steps[..., None] * rates[:, None]).flatten(2),
+            torch.ones_like(steps[..., 0]),
+            (readout * values * skips[:, None]).sum(dim=-1),
+        )
+
+
+def join_heads(first: Any, second: Any) -> Any:
+    """Return the heads of a `StateAttention`, followed by those of another one of its class."""
+    return replace(
+        first,
+        **{name: torch.cat([part, second.parts[name]]) for name, part in first.parts.items()},
+    )
