@@ -94,8 +94,8 @@ _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "OpenAIGPTLMHeadModel",
         {"vocab_size": 400, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64},
     ),
-    "mamba": (
-        "MambaForCausalLM",
+    "rwkv": (
+        "RwkvForCausalLM",
         {**_IDS, "vocab_size": 400, "hidden_size": 48, "num_hidden_layers": 2},
     ),
 }

@@ -235,7 +235,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
         for inputs in (None, 3.5, ("a", "b", "c"), ["a", 3], torch.ones(2, 3), b"bytes")
     ),
     ("gpt2", {"input_ids": torch.ones(1, 3)}, {}, TypeError, "inputs: input_ids must be integers"),
-    ("mamba", IDS, {}, ValueError, "MambaForCausalLM has no attention"),
+    ("rwkv", IDS, {}, ValueError, "RwkvForCausalLM has no attention"),
     ("gpt2", TEXT, {"tokenizer": None}, ValueError, r"tokenizer: inputs contain text.*tokenizer="),
     ("gpt2", TEXT, {"tokenizer": str.split}, TypeError, "tokenizer must be a tokenizer of"),
     # Targets.

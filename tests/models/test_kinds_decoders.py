@@ -58,18 +58,15 @@ HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
         {},
         (2,),
         [
-            "Layer 0 has no softmax attention (NemotronHMamba2Mixer) and is not shown.",
-            "Layer 1 has no softmax attention (NemotronHMoE) and is not shown.",
-            "Layer 3 has no softmax attention (NemotronHMLP) and is not shown.",
+            "Layer 1 of stack self has no attention (NemotronHMoE) and is not shown.",
+            "Layer 3 of stack self has no attention (NemotronHMLP) and is not shown.",
         ],
     ),
     (
-        "falcon_h1",
+        "recurrent_gemma",
         {},
-        (0, 1),
-        [
-            "In layers 0, 1, FalconH1Mixer mixes tokens beside the attention and is not shown.",
-        ],
+        (2,),
+        ["Layers 0, 1, 3 have no attention (RecurrentGemmaRglru) and are not shown."],
     ),
     # Some layers of Llama 3.2 Vision attend to an image. They do not run without an image.
     (
@@ -94,16 +91,17 @@ def test_notes_name_the_layers_that_a_record_does_not_contain(
 
 def test_selected_layers_of_a_hybrid_keep_their_numbers() -> None:
     settings = {"num_hidden_layers": 6, "attn_layer_offset": 1, "attn_layer_period": 3}
-    whole = record_of("jamba", settings).stack()
-    stack = record_of("jamba", settings, layers=[4]).stack()
+    whole = record_of("jamba", settings).stack("self")
+    stack = record_of("jamba", settings, layers=[4]).stack("self")
     assert (whole.layers, stack.layers) == ((1, 4), (4,))
     np.testing.assert_allclose(stack.weights(layer=4), whole.weights(layer=4), rtol=0, atol=1e-6)
     with pytest.raises(IndexError, match=r"layer=0.*1, 4"):
         whole.weights(layer=0)
     with pytest.raises(
-        ValueError, match=r"layers: layer 2 does not exist; stack 'self' has layers 1, 4"
+        ValueError,
+        match=r"layer 7 .*'self' has layers 1, 4; stack 'linear' has layers 0, 2",
     ):
-        record_of("jamba", settings, layers=[1, 2])
+        record_of("jamba", settings, layers=[1, 7])
     # Layers that `layers` leaves out get no note.
     record = record_of("llama", {}, layers=1)
     assert not any(note.startswith("Layer") for note in record.notes)

@@ -231,5 +231,3 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
             # The matrices of two selected channels equal those from the call with all channels.
             subset = names["hidden_attention"](mixer, states, torch.tensor([3, 7]))
             assert torch.allclose(subset, matrices[[3, 7]], atol=1e-6)
-    with pytest.raises(ValueError, match="has no attention to show"):
-        av.extract(model, torch.tensor([[1, 2]]), progress=False)

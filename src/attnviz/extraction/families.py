@@ -76,6 +76,17 @@ ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
+#: Functions that compute linear attention or a state-space model, and the kinds of their formulas.
+#: Lightning attention is not a function. Its modules are recognised by their attribute with decays.
+LINEAR_RULES = {
+    "torch_chunk_gated_delta_rule": "delta rule",
+    "torch_recurrent_gated_delta_rule": "delta rule",
+    "chunk_kimi_delta_attention": "delta rule",
+    "recurrent_kimi_delta_attention": "delta rule",
+    "mamba2_chunk_scan": "Mamba-2",
+    "mamba_selective_scan": "Mamba-1",
+    "slope_rate": "lightning",
+}
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
 #: Name of the submodule that is the language model, in a model with several kinds of input.
 LANGUAGE_MODEL = "language_model"

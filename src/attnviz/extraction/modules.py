@@ -26,6 +26,7 @@ from attnviz.extraction.families import (
     CONNECTOR_MODULE,
     CROSS_MODULE,
     LANGUAGE_MODEL,
+    LINEAR_RULES,
     SOFTMAX_CODE,
     VISION_MODULE,
 )
@@ -47,12 +48,15 @@ class AttentionModule:
         Whether the module's code calls transformers' attention dispatcher.
     softmax : bool
         Whether the module's code or the dispatcher computes a softmax.
+    linear : bool
+        Whether the module's code calls a rule of linear attention (`LINEAR_RULES`).
     """
 
     name: str
     module: nn.Module
     dispatches: bool
     softmax: bool
+    linear: bool = False
 
 
 @dataclass
@@ -90,13 +94,13 @@ class _Known:
 
     `modules`, `names` and `facts` are as in `ModuleScan`. `code` has the code of the ``forward``
     method of each module class. `attending` has, for each attention module, its index in `modules`,
-    `dispatches` and `softmax`.
+    `dispatches`, `softmax` and `linear`.
     """
 
     modules: list[weakref.ref[nn.Module]]
     names: list[str]
     code: dict[type[nn.Module], object]
-    attending: list[tuple[int, bool, bool]]
+    attending: list[tuple[int, bool, bool, bool]]
     facts: dict[Hashable, Any] = field(default_factory=dict)
 
     def is_of(self, modules: list[nn.Module]) -> bool:
@@ -126,7 +130,7 @@ def scan_modules(model: nn.Module) -> ModuleScan:
         named = list(model.named_modules())
         names = [name for name, _ in named]
         attending = [
-            (names.index(entry.name), entry.dispatches, entry.softmax)
+            (names.index(entry.name), entry.dispatches, entry.softmax, entry.linear)
             for entry in _find_attention_modules(named)
         ]
         known = _Known([weakref.ref(part) for part in modules], names, _code(modules), attending)
@@ -135,8 +139,8 @@ def scan_modules(model: nn.Module) -> ModuleScan:
         modules,
         known.names,
         [
-            AttentionModule(known.names[index], modules[index], dispatches, softmax)
-            for index, dispatches, softmax in known.attending
+            AttentionModule(known.names[index], modules[index], *properties)
+            for index, *properties in known.attending
         ],
         known.facts,
     )
@@ -145,9 +149,10 @@ def scan_modules(model: nn.Module) -> ModuleScan:
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
     """Return the attention modules of a model, in the order of `named_modules`.
 
-    There are two kinds of attention modules:
+    There are three kinds of attention modules:
 
     - modules whose code calls the attention dispatcher of transformers;
+    - modules whose code calls a rule of linear attention (`LINEAR_RULES`);
     - other modules that are ``nn.MultiheadAttention`` of torch, or that have parameters and
       "attention" or "attn" in the name of their class. Such a module does not count if it is inside
       of a module of the first kind, or if it contains a module of either kind.
@@ -166,6 +171,10 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
         names = names_of_kinds[kind]
         if "get_interface" in names:
             entries.append(AttentionModule(name, module, dispatches=True, softmax=True))
+        elif names & LINEAR_RULES.keys():
+            entries.append(
+                AttentionModule(name, module, dispatches=False, softmax=False, linear=True)
+            )
         elif isinstance(module, nn.MultiheadAttention):
             entries.append(AttentionModule(name, module, dispatches=False, softmax=True))
         elif ATTENTION_CLASS.search(kind.__name__) and next(module.parameters(), None) is not None:

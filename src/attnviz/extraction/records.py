@@ -32,6 +32,8 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
+# Names of the numbers of a stack, by the kind of its rule. Others are called "linear weight".
+_MEASURES = {"softmax": "weight", "Mamba-1": "share of output"}
 # Stacks whose queries are tokens of a text. The value is the key of these tokens in `Batch.tokens`.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
@@ -114,10 +116,13 @@ def records_of_forward(
             "Each head has a learned sink, which takes a share of every row: weights sum to less "
             "than 1."
         )
+    for name, layers in stacks.items():
+        notes += _linear_notes(loaded.model, name, layers)
     if outputs is not None:
         for name, layers in stacks.items():
             unknown = _add_outputs(layers, outputs)
-            if unknown:
+            # The outputs of linear layers pass a norm or a gate, so they are never known.
+            if unknown and layers.rule is None:
                 notes.append(
                     f"The outputs of heads are not shown for {format_named('layer', unknown)} of "
                     f"stack {quote(name)}, because no linear output projection was found."
@@ -132,6 +137,28 @@ def records_of_forward(
     return [
         _record(index, stacks, tokens, [*example_notes[index], *notes], title)
         for index in range(batch.size)
+    ]
+
+
+def _linear_notes(model: PreTrainedModel, name: str, layers: StackLayers) -> list[str]:
+    """Return a note that says what the weights of linear layers mean, or no note."""
+    if layers.rule is None:
+        return []
+    modules = [model.get_submodule(path) for path in layers.names]
+    kinds = ", ".join(dict.fromkeys(type(module).__name__ for module in modules))
+    meaning = (
+        "the share of the output of a token that comes from a token. Rows sum to 1"
+        if layers.rule == "Mamba-1"
+        else "the factor of a token's value in the output of a token. Rows may have any sum"
+    )
+    convolution = (
+        " Before, a convolution has mixed each token with the few tokens before it."
+        if any(hasattr(module, "conv1d") for module in modules)
+        else ""
+    )
+    return [
+        f"A number of stack {quote(name)} ({kinds}) is {meaning}, and numbers may be negative, so "
+        f"do not compare them with softmax weights.{convolution}"
     ]
 
 
@@ -198,6 +225,8 @@ def _record(
             query_tokens=queries,
             key_tokens=None if keys is queries else keys,
             outputs=stacks[name].outputs[index] if stacks[name].outputs else None,
+            signed=stacks[name].rule is not None,
+            measure=_MEASURES.get(stacks[name].rule or "softmax", "linear weight"),
         )
         for name, (queries, keys) in tokens.tokens(index).items()
     }

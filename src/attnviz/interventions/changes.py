@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange, ModuleRun
 from attnviz.record.attention import (
-    DerivedAttention,
     LayerAttention,
     QueryKeyAttention,
     StoredWeights,
@@ -329,8 +328,9 @@ class Knockout(Change):
     def _describe(self, stack: AttentionStack) -> str:
         queries, keys = self._pairs(stack)
         when = "before" if self.renormalize else "after"
+        cut = "Cut" if stack.signed else f"Cut {when} the softmax"
         return (
-            f"Cut {when} the softmax: {_named(queries, stack.query_tokens)} does not read "
+            f"{cut}: {_named(queries, stack.query_tokens)} does not read "
             f"{_named(keys, stack.key_tokens)} in {self._where(stack)}"
         )
 
@@ -391,7 +391,8 @@ class HideTokens(Change):
 
     def _describe(self, stack: AttentionStack) -> str:
         hidden = _named(_flags("tokens", self.tokens, stack.key_tokens), stack.key_tokens)
-        return f"Hidden before the softmax: no other token reads {hidden} in {self._where(stack)}"
+        how = "Hidden" if stack.signed else "Hidden before the softmax"
+        return f"{how}: no other token reads {hidden} in {self._where(stack)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -503,7 +504,7 @@ class SetWeights(Change):
                 )
             return {head: (source, other.head_number(layer, head)) for head in heads}
         if not isinstance(self.weights, str):
-            stored = _checked_weights(self.weights, heads, size)
+            stored = _checked_weights(self.weights, heads, size, signed=stack.signed)
             return {head: (stored, index % stored.num_heads) for index, head in enumerate(heads)}
         if self.weights == "uniform":
             if not _has_known_mask(attention):
@@ -531,12 +532,12 @@ class SetWeights(Change):
 
 
 def _has_known_mask(attention: LayerAttention) -> bool:
-    while attention.vectors is None and isinstance(attention, DerivedAttention):
-        attention = attention.base
-    return attention.vectors is not None
+    return attention.original.vectors is not None
 
 
-def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) -> StoredWeights:
+def _checked_weights(
+    weights: Any, heads: Sequence[int], size: tuple[int, int], *, signed: bool
+) -> StoredWeights:
     values = torch.as_tensor(np.asarray(weights, dtype=np.float32))
     values = values[None] if values.dim() == 2 else values
     if tuple(values.shape) not in {(1, *size), (len(heads), *size)}:
@@ -545,7 +546,7 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
             f"or {(len(heads), *size)} for the {len(heads)} selected heads."
         )
     is_one = (values.sum(dim=-1) - 1).abs() <= _ROUNDING
-    if not bool((values >= 0).all()) or not bool(is_one.all()):
+    if not signed and (not bool((values >= 0).all()) or not bool(is_one.all())):
         raise ValueError("weights must not be negative, and every row must sum to 1")
     return StoredWeights(values)
 

@@ -412,7 +412,7 @@ def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStac
         for number in stack.layers
     }
     same = stack.key_tokens is stack.query_tokens
-    return AttentionStack(stack.name, layers, rows, rows if same else Tokens.of([""] * keys))
+    return stack.derive(layers, rows, None if same else Tokens.of([""] * keys))
 
 
 def read_changes(changes: Any) -> tuple[Change, ...]:
@@ -449,13 +449,7 @@ def changed_stacks(
                 layers[number] = layer_changes.attend(attention)
         # A knockout after the softmax leaves rows that sum to less than 1.
         keeps_sums = all(getattr(one, "renormalize", True) for one in by_stack.get(name, ()))
-        stacks[name] = AttentionStack(
-            name,
-            layers,
-            stack.query_tokens,
-            stack.key_tokens,
-            normalized=stack.normalized and keeps_sums,
-        )
+        stacks[name] = stack.derive(layers, normalized=stack.normalized and keeps_sums)
     return stacks
 
 

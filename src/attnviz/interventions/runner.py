@@ -38,7 +38,6 @@ from attnviz.interventions.changes import Change, ModuleRuns, plan_of
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
@@ -499,17 +498,17 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
     for name, layers in forward.stacks.items():
         if name not in record.stacks:
             continue
-        tokens = record.stack(name)
+        stack = record.stack(name)
         kept = {
             number: outline_of_layer(
                 run.num_heads,
-                len(tokens.query_tokens),
-                len(tokens.key_tokens),
+                len(stack.query_tokens),
+                len(stack.key_tokens),
                 vectors=run.dtype is not None,
             )
             for number, run in zip(layers.examples[0], layers.runs, strict=True)
         }
-        made[name] = AttentionStack(name, kept, tokens.query_tokens, tokens.key_tokens)
+        made[name] = stack.derive(kept)
     return AttentionRecord(made, model=record.model, images=record.images)
 
 

@@ -16,6 +16,7 @@ from attnviz.record.attention import (
     Normalizers,
     ReweightedAttention,
 )
+from attnviz.record.linear import StateAttention
 from attnviz.record.masks import CutMask, Rows
 from attnviz.record.units import UnitAttention
 
@@ -45,8 +46,9 @@ def remove_pairs(
     -------
     LayerAttention
         If `attention` stores queries and keys, a copy with a mask that also forbids the pairs. If
-        it stores weights, `RenormalizedWeights`. If it is a `UnitAttention` without merged tokens,
-        a copy in which the pairs are removed from its `base`.
+        it stores weights, `RenormalizedWeights`. If it is linear, `CutWeights`. If it is a
+        `UnitAttention` without merged tokens, a copy in which the pairs are removed from its
+        `base`.
     """
     if isinstance(attention, UnitAttention) and not attention.merged:
         query_units, key_units = attention.units_of_tokens()
@@ -65,11 +67,11 @@ def remove_pairs(
         None if vectors is None else vectors.mask,
         None if own_keys is None else torch.from_numpy(own_keys),
     )
-    return (
-        RenormalizedWeights(attention, heads, cut)
-        if vectors is None
-        else replace(vectors, mask=cut)
-    )
+    if vectors is not None:
+        return replace(vectors, mask=cut)
+    # Linear layers have no softmax that would give the weight of the pairs to other keys.
+    kind = CutWeights if isinstance(attention, StateAttention) else RenormalizedWeights
+    return kind(attention, heads, cut)
 
 
 @dataclass(frozen=True)

@@ -437,9 +437,7 @@ class ChangedRuns:
                 for number, after in layers.items()
             }
             tokens = stack.query_tokens, stack.key_tokens
-            weights.after[name] = AttentionStack(
-                f"{name} · after: {words}", layers, *tokens, normalized=stack.normalized
-            )
+            weights.after[name] = stack.derive(layers, name=f"{name} · after: {words}")
             weights.difference[name] = AttentionStack(
                 f"{name} · difference after: {words}",
                 differences,

@@ -312,7 +312,7 @@ def _has_weights(record: Any) -> bool:
     """Whether all numbers of a record are attention weights, not differences or attributions."""
     # Return True for a value that is not a record. `RecordView` raises an error for it.
     stacks = getattr(record, "stacks", {}).values()
-    return all(stack.measure == "weight" and not stack.signed for stack in stacks)
+    return all(stack.linear or (stack.measure == "weight" and not stack.signed) for stack in stacks)
 
 
 def _changes_as_json(changes: Collection[Any]) -> list[Mapping[str, Any]]:

@@ -18,8 +18,12 @@ from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.linear import StateAttention
 
+#: Attention that is captured from a module with a softmax.
 Captured = QueryKeyAttention | StoredWeights
+#: Attention that is captured from a module with a softmax, or from a linear layer.
+AnyCaptured = Captured | StateAttention
 
 
 def with_four_axes(

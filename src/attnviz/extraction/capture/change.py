@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.calls import Captured
+from attnviz.extraction.capture.calls import AnyCaptured
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.record.attention import LayerAttention, StoredWeights
+from attnviz.record.linear import StateAttention
 from attnviz.record.softmax import as_rows, row_tiles
 from attnviz.record.units import in_units
 
@@ -120,7 +121,7 @@ class Block:
     num_queries: int
     num_keys: int
 
-    def in_text(self, attention: Captured) -> LayerAttention:
+    def in_text(self, attention: AnyCaptured) -> LayerAttention:
         """Extend the attention of a call to all queries and keys of the text so far.
 
         Queries and keys that are not in the call get weights of 0.
@@ -134,9 +135,9 @@ class Block:
         )
 
 
-def _filled_keys(attention: Captured, num_keys: int) -> Captured:
+def _filled_keys(attention: AnyCaptured, num_keys: int) -> AnyCaptured:
     """Keep the first `num_keys` keys. Later keys are entries of a static cache without a token."""
-    if attention.num_keys <= num_keys:
+    if attention.num_keys <= num_keys or isinstance(attention, StateAttention):
         return attention
     if isinstance(attention, StoredWeights):
         return StoredWeights(attention.values[..., :num_keys])
@@ -146,7 +147,7 @@ def _filled_keys(attention: Captured, num_keys: int) -> Captured:
 def change_outputs(
     call: AttentionCall,
     changes: Sequence[LayerChange | None],
-    read: Callable[[], Sequence[Captured]],
+    read: Callable[[], Sequence[AnyCaptured]],
     positions: Sequence[Positions],
     name: str,
     *,
@@ -213,6 +214,8 @@ def _check_changeable(call: AttentionCall, num_examples: int, name: str, *, rows
         reason = "computes its attention in one function, or in a way that cannot be traced"
     elif call.num_examples != num_examples:
         reason = f"attends in windows or groups, {call.num_examples} in a batch of {num_examples}"
+    elif rows and call.value is None:
+        reason = "has one matrix of weights for each channel, not for each head"
     elif rows and uses_sink_as_gate(call.module):
         reason = "multiplies its output by a gate that depends on the sink"
     if reason is not None:
@@ -230,7 +233,7 @@ _ChangedWeights = Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]
 def _change_rows(
     call: AttentionCall,
     example: int,
-    attention: Captured,
+    attention: AnyCaptured,
     unpadded: Positions,
     changed: _ChangedWeights,
 ) -> None:
@@ -238,16 +241,16 @@ def _change_rows(
 
     The new outputs are the products of the weights in `changed` and the values of the call.
     """
-    output, value, vectors = call.output[example], call.value, attention.vectors
-    if value is None or vectors is None:
-        raise TypeError("attention without queries, keys and values cannot be changed")
+    output, value = call.output[example], call.value
+    if value is None:
+        raise TypeError("attention without values cannot be changed")
     value = value[example if len(value) > 1 else 0]
     if unpadded.keys is not None:
         value = value[:, unpadded.keys.to(value.device)]
+    heads_per_value = attention.num_heads // len(value)
     with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
         for heads, rows, weights in changed:
-            key_heads = [vectors.key_head(head) for head in heads]
-            values = value[key_heads, : weights.shape[2]].float()
+            values = value[[head // heads_per_value for head in heads], : weights.shape[2]].float()
             positions = rows if unpadded.queries is None else unpadded.queries.cpu()[rows]
             replacement = (weights.to(values.device) @ values).transpose(0, 1)
             indices = positions.to(output.device)[:, None], torch.tensor(heads).to(output.device)
@@ -255,7 +258,7 @@ def _change_rows(
 
 
 def _changed_weights(
-    attention: Captured, change: LayerChange, name: str, block: Block | None
+    attention: AnyCaptured, change: LayerChange, name: str, block: Block | None
 ) -> _ChangedWeights:
     """Yield the changed weights of a call.
 

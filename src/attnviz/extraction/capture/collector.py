@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from attnviz.extraction.capture.calls import (
+    AnyCaptured,
     Captured,
     copy_attention,
     read_attention,
@@ -32,6 +33,7 @@ from attnviz.extraction.capture.change import (
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.linear import read_linear, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.families import LANGUAGE_MODEL, SOUNDS
@@ -46,6 +48,7 @@ from attnviz.extraction.modules import (
 )
 from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.linear import join_heads
 from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
@@ -94,6 +97,8 @@ class Run:
         attentions in `calls` have only the numbers of queries and keys, and no heads.
     num_heads : int
         Number of heads.
+    rule : str or None
+        Name of the rule of a linear layer (a key of `LINEAR_RULES`), or None for softmax attention.
     positions : sequence of Positions or None
         Queries and keys of each example that are not padding. None if the run made no call or
         several calls, or if its call has windows.
@@ -103,7 +108,7 @@ class Run:
     stack: str
     turn: int = 0
     num_tokens: frozenset[int] = frozenset()
-    calls: list[list[Captured]] = field(default_factory=list)
+    calls: list[list[AnyCaptured]] = field(default_factory=list)
     num_calls: int = 0
     total_shape: tuple[int, int] = (0, 0)
     dtype: torch.dtype | None = None
@@ -111,6 +116,7 @@ class Run:
     dispatched: bool = True
     is_copied: bool = False
     num_heads: int = 0
+    rule: str | None = None
     positions: Sequence[Positions] | None = None
 
     @property
@@ -125,7 +131,7 @@ class Run:
         )
 
     @property
-    def examples(self) -> list[Captured]:
+    def examples(self) -> list[AnyCaptured]:
         """Attention of each example. All calls and windows are joined (see `joined_windows`)."""
         return [joined_windows(parts) for parts in zip(*self.calls, strict=True)]
 
@@ -206,6 +212,7 @@ class Collector:
             vision=vision,
             beside_text=beside_text,
         )
+        self._linear = {entry.name: entry.module for entry in self._modules if entry.linear}
         self._running = RunningModules(self.scan, trace_all=trace_all, skipped=skipped)
         self._unpadded: dict[tuple[str, int, int], list[Positions]] = {}
         self._masks = MaskReader()
@@ -233,6 +240,12 @@ class Collector:
             if observe is not None:
                 observe(call, (run.name, run.turn))
 
+        def receive_rule(*reported: Any) -> None:
+            received = self._receive_rule(*reported)
+            if observe is not None and received is not None:
+                call, run = received
+                observe(call, (run.name, run.turn))
+
         self._running.watch(
             receive,
             undo,
@@ -243,6 +256,7 @@ class Collector:
             begun=self._begin,
             ended=self._end,
         )
+        report_rules(list(self._linear.values()), receive_rule, undo)
 
     def _begin(self, module_run: ModuleRun, arguments: Sequence[Any]) -> None:
         first = next(
@@ -252,7 +266,8 @@ class Collector:
 
     def _new_run(self, module_run: ModuleRun, num_tokens: frozenset[int] = frozenset()) -> Run:
         name, turn = module_run
-        run = Run(name, self._stack_of(name), turn, num_tokens)
+        stack = "linear" if name in self._linear else self._stack_of(name)
+        run = Run(name, stack, turn, num_tokens)
         self._by_module_run[module_run] = run
         self.runs.append(run)
         return run
@@ -307,6 +322,42 @@ class Collector:
         self._change_output(call, unpadded, run, read)
         return run
 
+    def _receive_rule(
+        self, rule: str, arguments: dict[str, Any], output: torch.Tensor
+    ) -> tuple[AttentionCall, Run] | None:
+        """Capture a call of the rule of a linear layer, and change its output.
+
+        Return the call and its run, or None if the rule was not called by a module of the model.
+        """
+        if self._running.innermost is None:
+            return None
+        entry, module_run = self._running.innermost
+        run = self._by_module_run[module_run]
+        call = rule_call(entry.module, rule, arguments, output)
+        self.max_examples = max(self.max_examples, call.num_examples)
+        unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
+        read = cache(partial(read_linear, call, unpadded, run.name))
+        # Zamba calls the rule of Mamba-1 once for each head.
+        heads_before = run.calls[0] if run.calls else None
+        run.num_heads += call.num_heads
+        run.is_copied = self.is_requested(run.name)
+        run.num_calls, run.rule = 1, rule
+        run.total_shape = (call.num_queries, call.num_keys)
+        attentions: list[AnyCaptured] = [
+            StoredWeights(torch.empty(0, *_unpadded_size(call, positions)))
+            for positions in unpadded
+        ]
+        if run.is_copied:
+            attentions = [
+                self._copier.copy_state(attention, (index, run.name))
+                for index, attention in enumerate(read())
+            ]
+            if heads_before is not None:
+                attentions = list(map(join_heads, heads_before, attentions))
+        run.calls = [attentions]
+        self._change_output(call, unpadded, run, read)
+        return call, run
+
     def _capture_call(
         self,
         call: AttentionCall,
@@ -339,7 +390,7 @@ class Collector:
         run.has_all_logits = run.has_all_logits and call.has_all_logits
         run.dispatched = run.dispatched and call.weights is None
         for window in range(windows):
-            run.calls.append(attentions[window::windows])
+            run.calls.append([*attentions[window::windows]])
 
     def _changes_of(self, run: Run) -> list[LayerChange | None]:
         """Return the change of a run, or None, for each example.
@@ -354,7 +405,7 @@ class Collector:
         call: AttentionCall,
         unpadded: Sequence[Positions],
         run: Run,
-        read: Callable[[], Sequence[Captured]],
+        read: Callable[[], Sequence[AnyCaptured]],
     ) -> None:
         """Change the output of a call if a change was requested.
 
@@ -502,7 +553,7 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     )
 
 
-def joined_windows(parts: Sequence[Captured]) -> Captured:
+def joined_windows(parts: Sequence[AnyCaptured]) -> AnyCaptured:
     """Join the attention of windows, or of several calls, into one attention over all their tokens.
 
     Queries and keys are in the order of the windows or calls. A query does not attend to keys of

@@ -14,6 +14,7 @@ import torch
 
 from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.linear import StateAttention
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
 
@@ -52,6 +53,10 @@ class Copier:
             sinks = sinks.to(self._options.device or sinks.device, copy=True)
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
+    def copy_state(self, attention: StateAttention, written: tuple[int, str]) -> StateAttention:
+        """Copy the tensors of a linear layer. `written` is as in `copy`."""
+        return replace(attention, **self._copies_of(attention.parts, written))
+
     def _copies_of(
         self, tensors: Mapping[str, torch.Tensor], written: tuple[int, str] | None
     ) -> dict[str, torch.Tensor]:
@@ -60,7 +65,7 @@ class Copier:
         example, name = written
         blocks = {
             what: Blocks(
-                self._options.dtype or tensor.dtype,
+                self._dtype(tensor, what),
                 tuple(tensor.shape),
                 # `map` converts one head at a time, so only one converted head is in memory.
                 map(partial(self._convert, what=what), tensor.detach()),
@@ -69,13 +74,19 @@ class Copier:
         }
         return self._spools[example].write(name, blocks)
 
+    def _dtype(self, tensor: torch.Tensor, what: str) -> torch.dtype:
+        # Do not round the decays of linear layers. They are multiplied over many tokens, and their
+        # rounding errors would add up.
+        is_rounded = what in ("queries", "keys", "weights")
+        return (self._options.dtype if is_rounded else None) or tensor.dtype
+
     def _convert(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
         """Copy the queries, keys or weights (`what`) to the device and dtype of copies.
 
         Raise ValueError if a number in the queries or keys is too large for the dtype.
         """
         device = self._options.device or tensor.device
-        dtype = self._options.dtype or tensor.dtype
+        dtype = self._dtype(tensor, what)
         copied = tensor.detach().to(device, dtype).contiguous()
         if copied.data_ptr() == tensor.data_ptr():
             copied = copied.clone()

@@ -1,8 +1,8 @@
 """Functions that write notes on attention and layers that a record does not contain.
 
-A record contains only softmax attention. Hybrid models also have layers with other token mixers
-(linear attention, state-space layers, convolutions), which exchange information between tokens
-without a softmax.
+A record contains softmax attention, and linear attention whose rule is known. Hybrid models also
+have layers with other token mixers, such as convolutions and other state-space layers, which
+exchange information between tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MIXER = re.compile(
 )
 _BESIDE = "In {layers}, {names} mixes tokens beside the attention and is not shown."
 _NOT_RUN = "{layers} did not run on this input ({names}) and {are} not shown."
-_WITHOUT = "{layers} {have} no softmax attention ({names}) and {are} not shown."
+_WITHOUT = "{layers} {have} no attention ({names}) and {are} not shown."
 
 
 def notes_on_layers(
@@ -72,7 +72,7 @@ def _notes_on_layers(
         numbers: dict[tuple[str, str], list[int]] = {}
         for number, (layer, is_shown) in enumerate(zip(layers, shown, strict=True)):
             idle = [type(part).__name__ for part in layer.modules() if id(part) in softmax]
-            names = list(_mixers(layer, softmax))
+            names = list(_mixers(layer, softmax | read))
             if is_shown:
                 sentence = _BESIDE
             elif idle:
@@ -120,21 +120,21 @@ def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[st
     return lists
 
 
-def _mixers(layer: nn.Module, softmax: set[int]) -> Iterator[str]:
-    """Yield the class names of the outermost token mixers without a softmax in a layer.
+def _mixers(layer: nn.Module, skipped: set[int]) -> Iterator[str]:
+    """Yield the class names of the outermost token mixers in a layer that are not shown.
 
-    `softmax` has the ids of the modules with softmax attention, which are skipped.
+    `skipped` has the ids of the modules that are shown or have softmax attention.
     """
     for name, module in layer.named_children():
         kind = type(module).__name__
-        if id(module) in softmax:
+        if id(module) in skipped:
             continue
         # If a class is called a layer, such as HybridLayer, the modules inside of it have more
         # specific names, so yield those.
         if _MIXER.search(f"{name} {kind}") and not kind.endswith("Layer"):
             yield kind
         else:
-            yield from _mixers(module, softmax)
+            yield from _mixers(module, skipped)
 
 
 def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:

@@ -13,13 +13,24 @@ from dataclasses import dataclass, field, replace
 import torch
 import transformers
 
-from attnviz.extraction.capture.calls import Captured
+from attnviz.extraction.capture.calls import AnyCaptured
 from attnviz.extraction.capture.collector import Collector, Run
+from attnviz.extraction.families import LINEAR_RULES
 from attnviz.extraction.modules import layer_numbers
 from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.utils.arguments import format_numbers
 
-_ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
+_ORDER = [
+    "self",
+    "linear",
+    "encoder",
+    "decoder",
+    "cross",
+    "vision",
+    "audio",
+    "connector",
+    "pooling",
+]
 # Sections of a module path (the texts between its dots) that occur in many parts of a model, so
 # they do not name a part. "*" stands for a number.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
@@ -48,7 +59,7 @@ class StackLayers:
 
     stack: str
     runs: list[Run]
-    examples: list[dict[int, Captured]]
+    examples: list[dict[int, AnyCaptured]]
     in_call_order: bool = False
     outputs: list[dict[int, torch.Tensor]] = field(default_factory=list)
 
@@ -56,6 +67,12 @@ class StackLayers:
     def names(self) -> list[str]:
         """Path of each layer's attention module."""
         return [run.name for run in self.runs]
+
+    @property
+    def rule(self) -> str | None:
+        """Kind of the rule of linear layers (a value of `LINEAR_RULES`), or None."""
+        rule = self.runs[0].rule
+        return None if rule is None else LINEAR_RULES[rule]
 
     @property
     def windows(self) -> list[tuple[int, ...]]:
@@ -97,7 +114,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     runs = [run for run in collector.runs if run.calls]
     for run in runs:
         _check_covers_input(run)
-    by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[Captured]]]]] = {}
+    by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[AnyCaptured]]]]] = {}
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
@@ -121,7 +138,8 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 
     Layers of the same stack may have the same number if they are in different parts of the model,
     such as an encoder and a predictor after it. Only in these stacks, the parts get names (see
-    `_distinct_parts`). In all other stacks the name is an empty string.
+    `_distinct_parts`). In all other stacks the name is an empty string. If linear layers have rules
+    of different kinds, the name begins with the kind.
     """
     stacks: dict[str, dict[tuple[str, ...], set[str]]] = {}
     paths = [tuple("*" if part.isdigit() else part for part in run.name.split(".")) for run in runs]
@@ -132,7 +150,14 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
         numbers = [number for names in families.values() for number in layer_numbers(names) or ()]
         if len(set(numbers)) < len(numbers):
             parts |= _distinct_parts(list(families))
-    return [(run.stack, parts.get(path, ""), run) for run, path in zip(runs, paths, strict=True)]
+    rules = {LINEAR_RULES[run.rule] for run in runs if run.rule is not None}
+    named = []
+    for run, path in zip(runs, paths, strict=True):
+        part = parts.get(path, "")
+        if run.rule is not None and len(rules) > 1:
+            part = f"{LINEAR_RULES[run.rule]} {part}".strip()
+        named.append((run.stack, part, run))
+    return named
 
 
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
@@ -199,7 +224,7 @@ def _check_covers_input(run: Run) -> None:
         )
 
 
-def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> StackLayers:
+def _number_layers(stack: str, entries: Sequence[tuple[Run, list[AnyCaptured]]]) -> StackLayers:
     numbers = layer_numbers(run.name for run, _ in entries)
     in_call_order = numbers is None and len(entries) > 1
     ordered = sorted(

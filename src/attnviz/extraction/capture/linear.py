@@ -1,0 +1,346 @@
+"""Capture of linear layers: linear attention and state-space models.
+
+A linear layer calls a function, its rule, with queries, keys, values and decays. On a GPU, a rule
+may be replaced by a kernel with the same arguments (of the package flash-linear-attention or
+mamba-ssm). A rule is a global variable of the file that defines the layer's class. During a
+capture, this variable has another function, which calls the rule and reports its arguments and its
+output. The outputs of the model do not change.
+
+The attention that follows from the arguments is checked: multiplied by the values, it must give the
+output of the rule.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.masks import Positions, without_padding
+from attnviz.extraction.families import LINEAR_RULES
+from attnviz.extraction.models import hook, in_this_thread
+from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
+from attnviz.utils.cleanup import Cleanup, SharedChange
+
+# Maximum number of rows of each head whose outputs are compared with the model's own.
+_ROWS = 32
+# Limit of the error of an output vector o = M v, relative to |o| + |M| |v|. It is four times the
+# relative rounding error of the output's dtype, or of TF32, in which kernels on a GPU may multiply.
+# A matrix of another formula has a far larger error: about 0.3 for a gated delta rule if erasing is
+# ignored.
+_ROUNDINGS = 4.0
+_TF32 = 2.0**-10
+_TINY = torch.finfo(torch.float32).tiny
+# Arguments that must be None: an earlier state, and borders between packed texts.
+_UNKNOWN = ("initial_state", "initial_states", "cu_seqlens", "seq_idx")
+
+
+@dataclass(frozen=True)
+class RuleCall(AttentionCall):
+    """Inputs and output of one call of a rule.
+
+    `output` is (batch, tokens, heads, value_dim), and `value` is (batch, heads, tokens, value_dim).
+    A layer of Mamba-1 counts as one head whose output has all channels. It has no `value`, because
+    its weights are not factors of values.
+
+    Attributes
+    ----------
+    rule : str
+        Name of the rule, a key of `LINEAR_RULES`.
+    arguments : dict
+        Arguments of the rule, by name.
+    """
+
+    rule: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.output)
+
+    @property
+    def num_heads(self) -> int:
+        return int(self.output.shape[2])
+
+    @property
+    def num_queries(self) -> int:
+        return int(self.output.shape[1])
+
+    @property
+    def num_keys(self) -> int:
+        return int(self.output.shape[1])
+
+
+#: Function that receives the name of a rule, its arguments and its output.
+RuleSink = Callable[[str, dict[str, Any], torch.Tensor], None]
+_sink: ContextVar[RuleSink | None] = ContextVar("attnviz_rule_sink", default=None)
+
+
+def report_rules(modules: Sequence[nn.Module], sink: RuleSink, undo: Cleanup) -> None:
+    """Pass the calls of rules in this thread to `sink` until the ``with`` block of `undo` ends.
+
+    `modules` are the linear layers of the model.
+    """
+    undo.add(partial(_sink.set, _sink.get()))
+    _sink.set(sink)
+    hook(_lightning_hooks(modules), undo)
+    for namespace in {id(space): space for space in map(globals_of, modules)}.values():
+        for name in LINEAR_RULES.keys() & namespace.keys():
+            _change_of(namespace, name).hold(undo)
+
+
+def _lightning_hooks(modules: Sequence[Any]) -> Iterator[Any]:
+    """Register hooks that report lightning attention as calls of a rule. Yield their handles.
+
+    The modules compute it in their own code, between a projection to queries, keys and values and
+    a normalization.
+    """
+    projected: dict[nn.Module, torch.Tensor] = {}
+
+    def after(lightning: Any) -> Any:
+        def keep(_: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
+            del args
+            projected[lightning] = output
+
+        return keep
+
+    def before(lightning: Any) -> Any:
+        def report(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            sink, vectors = _sink.get(), projected.pop(lightning, None)
+            if sink is not None and vectors is not None:
+                heads, rates = lightning.num_attention_heads, lightning.slope_rate
+                vectors = lightning.act_fn(vectors).unflatten(-1, (heads, -1))
+                # The view has the memory of the output, so the output can be changed.
+                output = args[0].unflatten(-1, (heads, -1))
+                sink("slope_rate", {"vectors": vectors, "rates": rates}, output)
+
+        return report
+
+    for module in modules:
+        if hasattr(module, "slope_rate"):
+            yield module.qkv_proj.register_forward_hook(in_this_thread(after(module)))
+            yield module.norm.register_forward_pre_hook(in_this_thread(before(module)))
+
+
+def globals_of(module: nn.Module) -> dict[str, Any]:
+    """Return the global variables of the file that defines the ``forward`` of a module."""
+    forward = inspect.unwrap(type(module).forward)
+    namespace: dict[str, Any] = forward.__globals__
+    return namespace
+
+
+_changes: dict[tuple[int, str], SharedChange] = {}
+
+
+def _change_of(namespace: dict[str, Any], name: str) -> SharedChange:
+    key = (id(namespace), name)
+    if key not in _changes:
+        before: list[Any] = []
+
+        def apply() -> None:
+            if not before:
+                before.append(namespace[name])
+            namespace[name] = _reporting(name, before[0])
+
+        def revert() -> None:
+            if before:
+                namespace[name] = before[0]
+                before.clear()
+
+        _changes[key] = SharedChange(apply, revert)
+    return _changes[key]
+
+
+def _reporting(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(rule)
+
+    @wraps(rule)
+    def reporting(*args: Any, **kwargs: Any) -> Any:
+        result = rule(*args, **kwargs)
+        sink = _sink.get()
+        if sink is not None:
+            output = result[0] if isinstance(result, tuple) else result
+            sink(name, signature.bind(*args, **kwargs).arguments, output)
+        return result
+
+    return reporting
+
+
+def rule_call(
+    module: nn.Module, rule: str, arguments: Mapping[str, Any], output: torch.Tensor
+) -> RuleCall:
+    """Return the call of a rule from what `report_rules` has reported."""
+    arguments = {**arguments.get("kwargs", {}), **arguments}
+    values = None
+    match LINEAR_RULES[rule]:
+        case "delta rule":
+            values = arguments["value"]
+        case "Mamba-2":
+            values = arguments["hidden_states"]
+        case "lightning":
+            values = arguments["vectors"].chunk(3, dim=-1)[2]
+        case "Mamba-1":
+            # The output is (batch, channels, tokens).
+            output = output.transpose(1, 2)[:, :, None]
+    return RuleCall(
+        module,
+        rule,
+        value=None if values is None else values.transpose(1, 2),
+        output=output,
+        rule=rule,
+        arguments=arguments,
+    )
+
+
+def read_linear(call: RuleCall, unpadded: Sequence[Positions], name: str) -> list[StateAttention]:
+    """Return the attention of each example of a call, without padding.
+
+    `unpadded` has the tokens of each example that are not padding. `name` is the path of the
+    module. Raise NotImplementedError if the rule has an argument of unknown meaning, or if the
+    outputs that follow from the attention differ from the model's own.
+    """
+    for argument in _UNKNOWN:
+        if call.arguments.get(argument) is not None:
+            raise NotImplementedError(
+                f"model: {name} calls {call.rule} with {argument}, which cannot be shown. Pass one "
+                "text, and no cache."
+            )
+    read = _READERS[LINEAR_RULES[call.rule]]
+    with torch.no_grad():
+        return [
+            read(call, partial(_part, index=index, unpadded=positions.queries), name)
+            for index, positions in enumerate(unpadded)
+        ]
+
+
+def _part(tensor: torch.Tensor, index: int, unpadded: torch.Tensor | None) -> torch.Tensor:
+    """Return one example of a tensor (batch, tokens, heads, ...), as (heads, tokens, ...)."""
+    return without_padding(tensor.transpose(1, 2), index, unpadded).float()
+
+
+#: Function that returns a part of a tensor, as `_part` does for one example.
+_Part = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _delta_rule(call: RuleCall, part: _Part, name: str) -> LinearAttention:
+    """Read the gated delta rule, or Kimi delta attention, where `g` has one axis more."""
+    queries, keys, decay, strengths = (
+        part(call.arguments[key]) for key in ("query", "key", "g", "beta")
+    )
+    if call.arguments.get("use_qk_l2norm_in_kernel"):
+        queries, keys = (
+            vectors / (vectors.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
+            for vectors in (queries, keys)
+        )
+    attention = LinearAttention(
+        queries * queries.shape[-1] ** -0.5,
+        keys,
+        decay if decay.dim() == 3 else decay[..., None],
+        strengths,
+        erases=True,
+    )
+    return _checked(attention, part(call.arguments["value"]), part(call.output), call, name)
+
+
+def _mamba2(call: RuleCall, part: _Part, name: str) -> LinearAttention:
+    arguments = call.arguments
+    steps = _steps(arguments["dt"], arguments.get("dt_bias"), softplus=arguments.get("dt_softplus"))
+    steps = part(steps.clamp(*arguments.get("dt_limit", (0.0, math.inf))))
+    skips = arguments.get("D")
+    attention = LinearAttention(
+        part(arguments["C"]),
+        part(arguments["B"]),
+        (arguments["A"].float()[:, None] * steps)[..., None],
+        steps,
+        skips=None if skips is None else skips.float(),
+    )
+    return _checked(attention, part(arguments["hidden_states"]), part(call.output), call, name)
+
+
+def _mamba1(call: RuleCall, part: _Part, name: str) -> SelectiveAttention:
+    """Read the rule of Mamba-1. Its tensors are (batch, channels or states, tokens)."""
+    arguments = call.arguments
+
+    def of_head(tensor: torch.Tensor) -> torch.Tensor:
+        return part(tensor.transpose(1, 2)[:, :, None])
+
+    bias, gate, skips = (arguments.get(key) for key in ("delta_bias", "z", "D"))
+    bias = None if bias is None else bias[:, None]
+    outputs = part(call.output)
+    readout = outputs / outputs.square().sum(dim=-1, keepdim=True).clamp_min(_TINY)
+    rates = arguments["A"].float()[None]
+    attention = SelectiveAttention(
+        of_head(arguments["C"]),
+        of_head(arguments["B"]),
+        of_head(_steps(arguments["dt"], bias, softplus=arguments.get("delta_softplus"))),
+        rates,
+        of_head(arguments["hidden_states"]),
+        readout if gate is None else readout * functional.silu(of_head(gate)),
+        torch.zeros_like(rates[..., 0]) if skips is None else skips.float()[None],
+    )
+    # The rows are shares of the output, so they sum to 1 for all outputs that are not 0.
+    sums = outputs.any(dim=-1, keepdim=True).float()
+    return _checked(attention, torch.ones_like(sums), sums, call, name)
+
+
+def _steps(
+    steps: torch.Tensor, bias: torch.Tensor | None, *, softplus: bool | None
+) -> torch.Tensor:
+    steps = steps if bias is None else steps + bias.to(steps.dtype)
+    return functional.softplus(steps) if softplus else steps
+
+
+def _lightning(call: RuleCall, part: _Part, name: str) -> LinearAttention:
+    """Read lightning attention. `vectors` are queries, keys and values, one after the other."""
+    queries, keys, values = part(call.arguments["vectors"]).chunk(3, dim=-1)
+    strengths = torch.ones_like(queries[..., 0])
+    decay = -call.arguments["rates"].float().view(-1, 1) * strengths
+    attention = LinearAttention(queries, keys, decay[..., None], strengths)
+    return _checked(attention, values, part(call.output), call, name)
+
+
+_READERS: dict[str, Callable[..., StateAttention]] = {
+    "delta rule": _delta_rule,
+    "Mamba-2": _mamba2,
+    "Mamba-1": _mamba1,
+    "lightning": _lightning,
+}
+
+
+_State = TypeVar("_State", bound=StateAttention)
+
+
+def _checked(
+    attention: _State, values: torch.Tensor, outputs: torch.Tensor, call: RuleCall, name: str
+) -> _State:
+    """Return `attention`. Raise NotImplementedError if M v is not the output of the layer.
+
+    `values` and `outputs` are (heads, tokens, value_dim), and `name` is the path of the module.
+    """
+    num_tokens = attention.num_keys
+    rows = torch.linspace(0, max(0, num_tokens - 1), min(num_tokens, _ROWS)).long()
+    weights = attention.block(range(attention.num_heads), rows)
+    own = outputs[:, rows.to(outputs.device)]
+    error = (weights @ values - own).norm(dim=-1)
+    size = own.norm(dim=-1) + (weights.abs() @ values.norm(dim=-1, keepdim=True))[..., 0]
+    share = float((error / size.clamp_min(_TINY)).amax()) if num_tokens else 0.0
+    if not math.isfinite(share):
+        raise ValueError(
+            f"model: {name} ({call.rule}) returned NaN or infinity. Check its weights and its "
+            "dtype."
+        )
+    if share > _ROUNDINGS * max(_TF32, torch.finfo(call.output.dtype).eps):
+        raise NotImplementedError(
+            f"model: the output of {name} ({call.rule}) differs by {share:.1%} from the output "
+            "that follows from its formula, so its attention cannot be shown."
+        )
+    return attention
