@@ -62,7 +62,8 @@ def align_records(
 
     `names` has the names of the records in notes and errors. `first_notes` are put before the other
     notes. Raise ValueError if the records have no stack in common. Also raise it if one of the
-    common stacks has no common layer, has signed numbers, or differs in `measure` or `normalized`.
+    common stacks has no common layer, has signed numbers (unless its layers are linear), or differs
+    in `measure` or `normalized`.
     Also raise it if, in one of these stacks, a record and the first record have no token in common
     and different numbers of tokens. Special tokens do not count for this.
     """
@@ -103,8 +104,7 @@ def align_records(
         for number, (stack, aligned_stacks) in enumerate(
             zip(stacks, stacks_of_records, strict=True)
         ):
-            aligned_stacks[name] = AttentionStack(
-                name,
+            aligned_stacks[name] = stack.derive(
                 {
                     layer: in_units(
                         stack.attention(layer), _starts(queries, number), _starts(keys, number)
@@ -113,8 +113,6 @@ def align_records(
                 },
                 query_tokens,
                 key_tokens,
-                normalized=stack.normalized,
-                measure=stack.measure,
             )
     for record, record_name in zip(records, names, strict=True):
         lacking = [name for name in record.stacks if name not in common]
@@ -134,8 +132,8 @@ def align_records(
 def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> list[str]:
     """Return the names of the stacks that all records have.
 
-    Raise ValueError if no stack is in all records, or if one of these stacks has signed numbers or
-    differs between the records in `measure` or `normalized`.
+    Raise ValueError if no stack is in all records, or if one of these stacks has signed numbers
+    (unless its layers are linear) or differs between the records in `measure` or `normalized`.
     """
     common = [
         name for name in records[0].stacks if all(name in record.stacks for record in records)
@@ -149,7 +147,7 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
     for name in common:
         stacks = [record.stacks[name] for record in records]
         for stack, record_name in zip(stacks, names, strict=True):
-            if stack.signed:
+            if stack.signed and not stack.linear:
                 raise ValueError(
                     f"stack {name!r} of {record_name} has signed numbers ({stack.measure}), not "
                     "weights. Pass the records from which it was computed."

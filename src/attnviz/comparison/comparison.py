@@ -180,7 +180,9 @@ class Comparison:
             Distance of two rows of weights. Total variation is half the sum of the absolute
             differences, which is the share of the weight that moved to other keys, from 0 to 1. The
             Jensen-Shannon divergence is in bits, from 0 to 1 (Lin 1991, as in Clark et al. 2019,
-            arXiv 1906.04341).
+            arXiv 1906.04341). Linear layers, whose weights are signed, are compared by "total
+            variation", in which the sum is relative to the sums of the absolute weights of both
+            rows.
         max_queries : int, optional
             Maximum number of queries to compare per head, spread evenly over the text. The result
             is then an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``, for
@@ -213,6 +215,11 @@ class Comparison:
         if measure not in MEASURES:
             raise ValueError(f"measure={measure!r} must be one of {', '.join(map(repr, MEASURES))}")
         one, two = self.a.stack(stack), self.b.stack(stack)
+        if one.linear and measure != "total variation":
+            raise ValueError(
+                f"measure={measure!r} is defined for the weights of a softmax, and stack "
+                f"{one.name!r} has linear layers. Pass measure='total variation'."
+            )
         key = ("distance", one.name, measure, max_queries)
         if key not in self._computed:
             rows = self._common_queries(one.name, max_queries)
@@ -386,13 +393,11 @@ class Comparison:
                 queries = _own_tokens(stack.query_tokens, sides.queries, own, first)
                 keys = _own_tokens(stack.key_tokens, sides.keys, own, first)
                 one_text = stack.key_tokens is stack.query_tokens
-                made = AttentionStack(
-                    self._stack_name(name, number),
+                made = stack.derive(
                     {layer: stack.attention(layer) for layer in stack.layers},
                     queries,
                     None if one_text else keys,
-                    normalized=stack.normalized,
-                    measure=stack.measure,
+                    name=self._stack_name(name, number),
                 )
                 stacks[made.name] = made
             for number in range(1, len(self.members)):

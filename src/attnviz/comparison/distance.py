@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.linear import StateAttention
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
 
@@ -74,6 +75,20 @@ def jensen_shannon(a: Weights, b: Weights) -> Numbers:
     return np.clip(divergence, 0.0, 1.0)
 
 
+def relative_difference(a: Weights, b: Weights) -> Numbers:
+    """Return the sum of the absolute differences of each row, relative to the sums of both rows.
+
+    The sums are those of the absolute weights. The result is (rows,), from 0 to 1. If all weights
+    are positive and both rows sum to 1, it is the total variation distance.
+
+    >>> relative_difference(np.array([[0.5, -0.5]]), np.array([[0.5, 0.5]]))
+    array([0.5])
+    """
+    sizes = np.abs(a).sum(axis=1) + np.abs(b).sum(axis=1)
+    distance: Numbers = np.abs(b - a).sum(axis=1).astype(np.float64) / sizes
+    return distance
+
+
 MEASURES: dict[Measure, Callable[[Weights, Weights], Numbers]] = {
     "total variation": total_variation,
     "Jensen-Shannon": jensen_shannon,
@@ -89,16 +104,19 @@ def head_distance(
 ) -> float:
     """Return the mean distance between a head of `a` and the same head of `b` over `queries`.
 
-    `queries` must ascend. Queries that have no positive weight in `a` or in `b` are left out. The
-    result is NaN if no query remains. Rows are computed in groups to limit the memory.
+    `queries` must ascend. Queries whose weights are all 0 in `a` or in `b` are left out. The result
+    is NaN if no query remains. Rows are computed in groups to limit the memory. The rows of linear
+    layers are compared by `relative_difference`, whatever the measure.
     """
+    is_linear = isinstance(a.original, StateAttention)
+    distance_of = relative_difference if is_linear else MEASURES[measure]
     total, count = 0.0, 0
     for rows in rows_at_once(queries, a.num_keys):
         one, two = (side.block([head], as_rows(rows))[0].cpu().numpy() for side in (a, b))
-        comparable = np.logical_and(one.max(axis=1) > 0, two.max(axis=1) > 0)
+        comparable = np.logical_and(one.any(axis=1), two.any(axis=1))
         if not comparable.all():
             one, two = one[comparable], two[comparable]
-        total += float(MEASURES[measure](one, two).sum())
+        total += float(distance_of(one, two).sum())
         count += len(one)
     return total / count if count else float("nan")
 

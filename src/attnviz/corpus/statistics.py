@@ -54,7 +54,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, check_weights
 from attnviz.record.table import require_pandas
 from attnviz.record.token_kinds import KINDS, kinds_of
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import (
     as_path,
     existing_name,
@@ -296,16 +296,20 @@ class HeadStatistics:
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
                 f"{short_repr(list(known))}. Pass all names to HeadStatistics(columns=...)."
             )
+        # The statistics are defined for the weights of a softmax. If the record has only linear
+        # layers, an error says so.
+        measured = {name: stack for name, stack in record.stacks.items() if not stack.linear}
+        measured = measured or dict(record.stacks)
         sides = {
             id(tokens): tokens
-            for stack in record.stacks.values()
+            for stack in measured.values()
             for tokens in (stack.query_tokens, stack.key_tokens)
         }
         counts = {len(tokens) for tokens in sides.values()}
         classes = {name: checked_entry(name, entry, counts) for name, entry in given.items()}
         facts = {side: self._token_facts(tokens, classes) for side, tokens in sides.items()}
         stacks = {
-            name: _stack_text(stack, facts, number, parse) for name, stack in record.stacks.items()
+            name: _stack_text(stack, facts, number, parse) for name, stack in measured.items()
         }
         return RecordText(record, number, sum(map(len, sides.values())), stacks)
 
@@ -313,15 +317,21 @@ class HeadStatistics:
         """Add one text, or several for which `RecordText.can_add_together` is True."""
         settings, record = self._totals.settings, texts[0].record
         stacks = {}
-        for name, stack in record.stacks.items():
+        for name in texts[0].stacks:
             of_stack = [text.stacks[name] for text in texts]
-            min_orders = self._totals.min_orders(name, sum(stack.heads_per_layer))
+            num_heads = sum(record.stacks[name].heads_per_layer)
+            min_orders = self._totals.min_orders(name, num_heads)
             numbers = measure_stacks(of_stack, seed=self.seed, min_orders=min_orders)
             stacks[name] = totals_of_texts(numbers, of_stack)
         # Keep only those notes of the records that are about missing layers, because they are the
         # same for every text. Other notes are about single texts, for example that a text was
         # truncated.
         remarks = [note for text in texts for note in text.record.notes if "not shown" in note]
+        remarks += [
+            f"Stack {quote(name)} is not measured, because its layers have no softmax."
+            for name, stack in record.stacks.items()
+            if stack.linear
+        ]
         added = Totals(
             settings,
             record.model or self._totals.model,

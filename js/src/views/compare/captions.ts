@@ -122,10 +122,13 @@ export function coverageOf(
   const hasRounding = compared.rounding[member]?.some((row) => row.some((value) => value !== null));
   const sample = compared.sampled;
   const error = sample === null ? "" : (0.5 / Math.sqrt(sample)).toFixed(3);
+  const definition = selection.stack.normalized
+    ? "the share of a query’s attention that moved to other keys (total variation)"
+    : selection.stack.signed
+      ? "the sum of the absolute changes of a query’s row, relative to the absolute numbers of both rows"
+      : "half the sum of the absolute changes of a query’s row";
   return [
-    selection.stack.normalized
-      ? "A distance is the share of a query’s attention that moved to other keys (total variation), the mean over queries."
-      : "A distance is half the sum of the absolute changes of a query’s row, the mean over queries.",
+    `A distance is ${definition}, the mean over queries.`,
     sample === null
       ? ""
       : `It is estimated from ${sample} queries of each head, with a standard error of at most ${error}.`,

@@ -1,0 +1,363 @@
+"""Records of linear layers have the matrices that the models' own rules apply to their values."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from transformers import PreTrainedModel, Qwen3NextConfig
+from transformers.modeling_outputs import BaseModelOutput
+
+import attnviz as av
+from attnviz.extraction.capture import linear
+from attnviz.extraction.capture.linear import globals_of, read_linear, rule_call
+from attnviz.extraction.capture.masks import Positions
+from attnviz.extraction.families import LINEAR_RULES
+from attnviz.interventions.changes import Change
+from model_types.build import tiny_model
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12] * 6])
+COUNT = IDS.shape[1]
+
+# Model types with a rule that has one matrix per head.
+RULES = [
+    "qwen3_next",
+    "qwen3_5_text",
+    "olmo_hybrid",
+    "kimi_linear",
+    "bamba",
+    "falcon_h1",
+    "granitemoehybrid",
+    "nemotron_h",
+    "zamba2",
+]
+
+
+def model_of(model_type: str) -> Any:
+    return tiny_model(model_type, None, {})
+
+
+@contextmanager
+def watched(model: Any) -> Iterator[list[tuple[Any, dict[str, Any], torch.Tensor]]]:
+    """Yield a list that gets the function, arguments and output of each call of a rule."""
+    calls: list[tuple[Any, dict[str, Any], torch.Tensor]] = []
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
+
+    def watching(rule: Any) -> Any:
+        names = rule.__wrapped__.__code__.co_varnames
+
+        def watch(*args: Any, **kwargs: Any) -> Any:
+            result = rule(*args, **kwargs)
+            output = result[0] if isinstance(result, tuple) else result
+            calls.append((rule, dict(zip(names, args, strict=False)) | kwargs, output))
+            return result
+
+        return watch
+
+    spaces = {id(space): space for space in map(globals_of, model.modules())}
+    for space in spaces.values():
+        for name in LINEAR_RULES.keys() & space.keys():
+            replaced.append((space, name, space[name]))
+            space[name] = watching(space[name])
+    try:
+        yield calls
+    finally:
+        for space, name, rule in replaced:
+            space[name] = rule
+
+
+@pytest.mark.parametrize("model_type", RULES)
+def test_weights_are_the_outputs_of_the_rule_for_one_hot_values(model_type: str) -> None:
+    model = model_of(model_type)
+    with torch.no_grad(), watched(model) as calls:
+        model(IDS, use_cache=False)
+    stack = av.extract(model, IDS).stacks["linear"]
+    assert len(calls) == stack.num_layers
+    for layer, (rule, arguments, output) in zip(stack.layers, calls, strict=True):
+        name = "value" if "value" in arguments else "hidden_states"
+        heads = output.shape[2]
+        one_hot = torch.eye(COUNT)[None, :, None].expand(1, COUNT, heads, COUNT)
+        result = rule(**{**arguments, name: one_hot})
+        weights = (result[0] if isinstance(result, tuple) else result)[0].detach().transpose(0, 1)
+        limit = 1e-4 * float(weights.abs().max())
+        assert_allclose(stack.weights(layer=layer), weights, atol=limit)
+        recomputed = stack.weights(layer=layer) @ arguments[name][0].transpose(0, 1).numpy()
+        own = output[0].transpose(0, 1).numpy()
+        assert_allclose(recomputed, own, atol=1e-4 * np.abs(own).max())
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_next", "kimi_linear", "bamba"])
+def test_weights_are_the_derivatives_of_the_outputs(model_type: str) -> None:
+    model = model_of(model_type)
+    ids = IDS[:, :9]
+    with torch.no_grad(), watched(model) as calls:
+        model(ids, use_cache=False)
+    stack = av.extract(model, ids).stacks["linear"]
+    rule, arguments, _ = calls[0]
+    name = "value" if "value" in arguments else "hidden_states"
+
+    def outputs(values: torch.Tensor) -> torch.Tensor:
+        result = rule(**{**arguments, name: values})
+        output = result[0] if isinstance(result, tuple) else result
+        first: torch.Tensor = output[0, :, :, 0]
+        return first
+
+    gradient = torch.autograd.functional.jacobian(outputs, arguments[name].clone())
+    # The derivative of the first dimension of an output with respect to the first dimension of a
+    # value. `gradient` is (queries, heads, 1, keys, heads, value_dim).
+    derivatives = gradient[:, :, 0, ..., 0].diagonal(dim1=1, dim2=3).permute(2, 0, 1)
+    limit = 1e-4 * float(derivatives.abs().max())
+    assert_allclose(stack.weights(layer=stack.layers[0]), derivatives, atol=limit)
+
+
+def test_lightning_attention_is_read_from_the_code_of_its_module() -> None:
+    model = model_of("minimax")
+    stack = av.extract(model, IDS).stacks["linear"]
+    module = model.layers[stack.layers[0]].self_attn
+    seen: dict[str, torch.Tensor] = {}
+    module.qkv_proj.register_forward_hook(lambda *args: seen.update(vectors=args[2]))
+    with torch.no_grad():
+        model(IDS, use_cache=False)
+    heads = module.num_attention_heads
+    queries, keys, _ = module.act_fn(seen["vectors"])[0].unflatten(-1, (heads, -1)).chunk(3, dim=-1)
+    distance = np.subtract.outer(np.arange(COUNT), np.arange(COUNT))
+    for head, rate in enumerate(module.slope_rate.flatten().tolist()):
+        products = (queries[:, head] @ keys[:, head].T).numpy()
+        expected = np.where(distance >= 0, products * np.exp(-rate * distance.clip(0)), 0)
+        weights = stack.weights(layer=stack.layers[0], head=head)
+        assert_allclose(weights, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("model_type", ["mamba", "falcon_mamba", "jamba"])
+def test_shares_of_mamba_follow_from_its_outputs_for_single_values(model_type: str) -> None:
+    model = model_of(model_type)
+    with torch.no_grad(), watched(model) as calls:
+        model(IDS, use_cache=False)
+    stack = av.extract(model, IDS).stacks["linear"]
+    assert stack.heads_per_layer == (1,) * stack.num_layers
+    rule, arguments, output = calls[0]
+    weights = stack.weights(layer=stack.layers[0], head=0)
+    limit = 1e-4 * np.abs(weights).max()
+    for token in (0, 5, COUNT - 1):
+        only = torch.zeros_like(arguments["hidden_states"])
+        only[..., token] = arguments["hidden_states"][..., token]
+        part = rule(**{**arguments, "hidden_states": only})
+        part = part[0] if isinstance(part, tuple) else part
+        share = (part * output).sum(dim=1) / output.square().sum(dim=1)
+        assert_allclose(weights[:, token], share[0].detach(), atol=limit)
+    assert_allclose(weights.sum(axis=1), 1.0, atol=limit * COUNT)
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_next", "bamba", "mamba"])
+def test_a_capture_changes_neither_the_outputs_nor_the_rules(model_type: str) -> None:
+    model = model_of(model_type)
+    spaces = {id(space): space for space in map(globals_of, model.modules())}.values()
+    before = [dict(space) for space in spaces]
+    with torch.no_grad():
+        own = model(IDS, use_cache=False).last_hidden_state
+    seen: list[torch.Tensor] = []
+    handle = model.register_forward_hook(lambda *args: seen.append(args[2].last_hidden_state))
+    av.extract(model, IDS)
+    handle.remove()
+    assert torch.equal(seen[0], own)
+    assert [dict(space) for space in spaces] == before
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_next", "bamba", "mamba"])
+def test_padding_does_not_count(model_type: str) -> None:
+    model = model_of(model_type)
+    mask = torch.ones(2, 20, dtype=torch.long)
+    mask[0, :8] = 0
+    ids = IDS[:, :20].repeat(2, 1)
+    record = av.extract(model, {"input_ids": ids, "attention_mask": mask})[0]
+    alone = av.extract(model, ids[:1, 8:])
+    for layer in alone.stacks["linear"].layers:
+        expected = alone.stacks["linear"].weights(layer=layer)
+        weights = record.stacks["linear"].weights(layer=layer)
+        assert_allclose(weights, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_selected_layers_and_a_spool(tmp_path: Path) -> None:
+    model = model_of("qwen3_next")
+    whole = av.extract(model, IDS)
+    record = av.extract(model, IDS, layers=[1, 3], spool=tmp_path / "spool")
+    assert {name: stack.layers for name, stack in record.stacks.items()} == {
+        "self": (3,),
+        "linear": (1,),
+    }
+    expected = whole.stacks["linear"].weights(layer=1)
+    assert np.array_equal(record.stacks["linear"].weights(layer=1), expected)
+
+
+class TwoRules(PreTrainedModel):  # type: ignore[misc]
+    """A model with a layer of the gated delta rule and a layer of Mamba-2."""
+
+    config_class = Qwen3NextConfig
+    _supports_sdpa = True
+
+    @classmethod
+    def _can_set_experts_implementation(cls) -> bool:
+        return True
+
+    def __init__(self, delta: Any, mamba: Any) -> None:
+        super().__init__(delta.config)
+        self.embed_tokens = delta.embed_tokens
+        self.layers = torch.nn.ModuleList([delta.layers[0].linear_attn, mamba.layers[0].mamba])
+
+    def get_input_embeddings(self) -> Any:
+        return self.embed_tokens
+
+    def forward(self, input_ids: torch.Tensor) -> BaseModelOutput:
+        hidden = self.embed_tokens(input_ids)
+        for layer in self.layers:
+            hidden = hidden + layer(hidden)
+        return BaseModelOutput(last_hidden_state=hidden)
+
+
+def test_rules_of_different_kinds_are_different_stacks() -> None:
+    model = TwoRules(model_of("qwen3_next"), model_of("bamba")).eval()
+    record = av.extract(model, IDS[:, :12])
+    assert {name: stack.layers for name, stack in record.stacks.items()} == {
+        "linear delta rule": (0,),
+        "linear Mamba-2": (1,),
+    }
+    assert record.stacks["linear delta rule"].linear
+
+
+def test_notes_say_what_the_numbers_are() -> None:
+    [note] = [note for note in av.extract(model_of("minimax"), IDS).notes if "linear" in note]
+    assert "MiniMaxLightningAttention" in note
+    assert "factor of a token's value" in note
+    assert "convolution" not in note
+    stack = av.extract(model_of("mamba"), IDS).stacks["linear"]
+    assert (stack.measure, stack.signed, stack.normalized) == ("share of output", True, False)
+
+
+def test_changes_of_linear_layers() -> None:
+    """A changed output is the product of the changed matrix and the values."""
+    model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
+    stack = av.extract(model, IDS).stacks["linear"]
+    with torch.no_grad(), watched(model) as calls:
+        model(IDS, use_cache=False)
+    values = calls[1][1]["value"][0, :, 2].numpy()
+    module = model.model.layers[1].linear_attn
+    space = globals_of(module)
+
+    def outputs(change: Change) -> Any:
+        seen: list[Any] = []
+        handle = module.norm.register_forward_pre_hook(
+            lambda _, args: seen.append(args[0].detach().clone())
+        )
+        av.intervene(model, IDS, change, answer=5)
+        handle.remove()
+        return [output.view(-1, COUNT, 4, output.shape[-1])[-1, :, 2].numpy() for output in seen]
+
+    weights = stack.weights(layer=1, head=2)
+    for change, changed in [
+        (av.Knockout(queries=9, keys=5, layers=1, heads=2, stack="linear"), (9, 5)),
+        (av.HideTokens(5, layers=1, heads=2, stack="linear"), (slice(6, None), 5)),
+    ]:
+        expected = weights.copy()
+        expected[changed] = 0
+        last = outputs(change)[-1]
+        own = expected @ values
+        assert_allclose(last, own, atol=1e-4 * np.abs(own).max())
+    assert not outputs(av.Ablate(1, 2, stack="linear"))[-1].any()
+    assert "torch_chunk_gated_delta_rule" in space
+
+
+def test_effects_of_the_heads_of_linear_layers() -> None:
+    """An effect is the change of the logits if the output of a head is set to 0 by a hook."""
+    model = tiny_model("bamba", "BambaForCausalLM", {})
+    effects = av.head_effects(model, IDS, answer=(5, 7), stack="linear", progress=False)
+    space = globals_of(model.model.layers[0].mamba)
+    rule = space["mamba2_chunk_scan"]
+
+    def difference() -> float:
+        with torch.no_grad():
+            logits = model(IDS, use_cache=False).logits[0, -1]
+        return float(logits[5] - logits[7])
+
+    before = difference()
+    for head in (0, 3):
+        first = True
+
+        def ablated(*args: Any, head: int = head, **options: Any) -> Any:
+            nonlocal first
+            output = rule(*args, **options)
+            if first:
+                output[:, :, head] = 0
+            first = False
+            return output
+
+        space["mamba2_chunk_scan"] = ablated
+        try:
+            expected = difference() - before
+        finally:
+            space["mamba2_chunk_scan"] = rule
+        assert_allclose(effects[0][head], expected, atol=1e-4)
+
+
+def test_a_comparison_of_linear_layers() -> None:
+    model = model_of("qwen3_next")
+    tuned = copy.deepcopy(model)
+    with torch.no_grad():
+        tuned.layers[0].linear_attn.in_proj_qkvz.weight.mul_(1.5)
+    one, two = (av.extract(member, IDS) for member in (model, tuned))
+    difference = av.compare(one, two).difference.stacks["linear"]
+    expected = two.stacks["linear"].weights(layer=0) - one.stacks["linear"].weights(layer=0)
+    assert_allclose(difference.weights(layer=0), expected, atol=1e-6)
+    a, b = (record.stacks["linear"].weights(layer=0) for record in (one, two))
+    sizes = (np.abs(a) + np.abs(b)).sum(axis=2)
+    relative = (np.abs(b - a).sum(axis=2) / sizes).mean(axis=1)
+    assert_allclose(av.compare(one, two).distance("linear")[0], relative, atol=1e-5)
+    with pytest.raises(ValueError, match=r"Jensen-Shannon.*linear layers"):
+        av.compare(one, two).distance("linear", measure="Jensen-Shannon")
+
+
+def test_statistics_leave_linear_layers_out() -> None:
+    statistics = av.head_statistics(model_of("qwen3_next"), [IDS[0].tolist()], progress=False)
+    assert statistics.stack_names == ("self",)
+    assert any("“linear” is not measured" in note for note in statistics.notes)
+    with pytest.raises(ValueError, match=r"linear.*signed"):
+        av.head_statistics(model_of("mamba"), [IDS[0].tolist()], progress=False)
+
+
+def test_another_formula_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule of the model is changed: it erases only half of what is stored for a key."""
+    model = model_of("qwen3_next")
+    space = globals_of(model.layers[0].linear_attn)
+    rule = space["torch_chunk_gated_delta_rule"]
+
+    def changed(query: Any, key: Any, value: Any, g: Any, beta: Any, **options: Any) -> Any:
+        output, state = rule(query, key, value, g=g, beta=beta, **options)
+        return output + 0.1 * output.flip(1), state
+
+    monkeypatch.setitem(space, "torch_chunk_gated_delta_rule", changed)
+    with pytest.raises(NotImplementedError, match=r"layers\.0\.linear_attn.*differs by"):
+        av.extract(model, IDS)
+
+
+@pytest.mark.parametrize("argument", ["initial_state", "cu_seqlens"])
+def test_arguments_of_unknown_meaning(argument: str) -> None:
+    arguments = {"value": torch.zeros(1, 2, 3, 4), "kwargs": {argument: 1}}
+    rule = "torch_chunk_gated_delta_rule"
+    call = rule_call(torch.nn.Identity(), rule, arguments, torch.zeros(1, 2, 3, 4))
+    with pytest.raises(NotImplementedError, match=rf"layers\.0.*{argument}"):
+        read_linear(call, [Positions(None, None)], "layers.0")
+
+
+def test_numbers_that_are_not_finite() -> None:
+    model = model_of("bamba")
+    with torch.no_grad():
+        model.layers[0].mamba.D.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"layers\.0\.mamba.*NaN"):
+        av.extract(model, IDS)
+    assert linear._sink.get() is None
