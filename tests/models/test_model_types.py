@@ -11,6 +11,7 @@ import warnings
 import pytest
 import torch
 import transformers
+from transformers import integrations
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from model_types.build import tiny_model
@@ -41,7 +42,7 @@ CHANGED = {
     "gpt_oss": {"self": ("exact", True)},
     "t5": dict.fromkeys(("encoder", "decoder", "cross"), ("exact", True)),
     "vit": {"vision": ("exact", True)},
-    "qwen3_next": {"self": ("exact", False)},
+    "qwen3_next": {"self": ("exact", False), "linear": ("exact", False)},
     "bloom": {"self": ("exact", False)},
     "squeezebert": {"self": ("changed", False)},
     "siglip": {"self": ("exact", True), "vision": ("exact", True), "pooling": ("refused", False)},
@@ -52,6 +53,8 @@ CHANGED = {
     },
     "granite_swa": {"self": ("exact", True)},
 }
+# Before transformers 5.16, the rules of linear layers are no functions that can be replaced.
+READS_LINEAR_LAYERS = hasattr(integrations, "use_kernel_func_from_hub_with_fallback")
 # Model types whose heads can be ablated, but whose weights cannot be changed, and the reason.
 ONLY_ABLATED = {"granite_swa": "a gate that depends on the sink"}
 
@@ -143,6 +146,7 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
     expected = {
         name: (gate, projection and dispatched)
         for name, (gate, projection) in CHANGED[model_type].items()
+        if name != "linear" or READS_LINEAR_LAYERS
     }
     assert results == expected
     for change in changes.values():
