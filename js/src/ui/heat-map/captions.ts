@@ -62,7 +62,8 @@ export function whatInWords({ heads, chosen, allHeads }: Selection): string {
  */
 export function subtitleOf(viewport: Viewport, grid: Grid | undefined): string {
   const parts = [stackName(baseName(viewport.stack)), tokensInWords(viewport)];
-  if (grid?.fine && grid.every === undefined) parts.push(precision(grid.error, viewport.stack));
+  if (grid?.fine && grid.samplingInterval === undefined)
+    parts.push(precision(grid.error, viewport.stack));
   return parts.join(" · ");
 }
 
@@ -80,16 +81,16 @@ interface WeightedCell {
 
 /**
  * Return at most `maxCells` cells with the largest weights, in decreasing order. Signed numbers are
- * compared by their absolute values. Cells that are 0 or not loaded, and cells for which `counts`
+ * compared by their absolute values. Cells that are 0 or not loaded, and cells for which `isCounted`
  * returns false, are skipped.
  */
 function strongestCells(
   { values, columns }: Grid,
   maxCells: number,
-  counts: (row: number, column: number) => boolean = () => true,
+  isCounted: (row: number, column: number) => boolean = () => true,
 ): WeightedCell[] {
   const isIncluded = (i: number): boolean =>
-    !Number.isNaN(values[i]) && counts(Math.floor(i / columns), i % columns);
+    !Number.isNaN(values[i]) && isCounted(Math.floor(i / columns), i % columns);
   return topKeys(values, maxCells, isIncluded).map((i) => ({
     row: Math.floor(i / columns),
     column: i % columns,
@@ -286,7 +287,7 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   // A sum of visible weights has no meaning if complete rows do not sum to 1. It cannot be computed
   // from maxima.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
-  if (grid.missing > 0 || grid.every !== undefined || isComplete(columns)) return null;
+  if (grid.missing > 0 || grid.samplingInterval !== undefined || isComplete(columns)) return null;
   const sum = grid.values.reduce((total, weight, i) => {
     const high = sizeOf(tokensOf(rows, Math.floor(i / grid.columns)));
     return total + weight * high * sizeOf(tokensOf(columns, i % grid.columns));
@@ -299,7 +300,7 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
  * estimated or missing, or if a row covers several queries.
  */
 function emptyQueries({ axes }: Viewport, { values, columns, ...grid }: Grid): number {
-  const isUnknown = axes.query.level > 0 || grid.missing > 0 || grid.every !== undefined;
+  const isUnknown = axes.query.level > 0 || grid.missing > 0 || grid.samplingInterval !== undefined;
   if (isUnknown || !isComplete(axes.key)) return 0;
   const rows = Array.from({ length: grid.rows }, (_, row) =>
     values.subarray(row * columns, (row + 1) * columns),
@@ -363,9 +364,9 @@ export function coverage(heatMap: Captioned, live: boolean): string {
   const { axes, stack } = viewport;
   const quantity = quantityOf(stack);
   const parts: string[] = [];
-  if (grid.every !== undefined) {
+  if (grid.samplingInterval !== undefined) {
     const nearer = live ? ": zoom in for exact cells" : "";
-    parts.push(`Estimate from 1 query in ${counted(grid.every)}${nearer}.`);
+    parts.push(`Estimate from 1 query in ${counted(grid.samplingInterval)}${nearer}.`);
   }
   const isWholeText = SIDES.every((side) => isComplete(axes[side]));
   if (!isWholeText) {

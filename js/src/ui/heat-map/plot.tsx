@@ -74,14 +74,15 @@ function tokensInWords(
 function weightInWords({ grid, layout }: HeatMap, value: number): string {
   const { stack } = layout.viewport;
   const quantity = quantityOf(stack);
-  const { error, every } = grid;
+  const { error, samplingInterval } = grid;
   const number = (decimals: number, tiny = 5e-5): string =>
     Math.abs(value) < tiny ? writtenSmall(quantity, value) : written(quantity, value, decimals);
   const within = error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
   const text = (): string => {
-    if (error === 0 && every === undefined) return `${number(5, 5e-4)}, exact`;
+    if (error === 0 && samplingInterval === undefined) return `${number(5, 5e-4)}, exact`;
     if (value === 0) return nothingInWords(grid, stack);
-    if (every !== undefined) return `${number(value < 0.00995 ? 4 : 3)}${within}, estimate`;
+    if (samplingInterval !== undefined)
+      return `${number(value < 0.00995 ? 4 : 3)}${within}, estimate`;
     const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
     return `${rounded}${within}`;
   };
@@ -205,9 +206,9 @@ export function HeatMapPlot({ context, store, choose }: PlotProps) {
   });
 
   useSignalEffect(() => {
-    const every = store.base.value?.grid.every;
-    if (every === undefined) context.root.removeAttribute("data-attnviz-estimate");
-    else context.root.setAttribute("data-attnviz-estimate", `1/${every}`);
+    const interval = store.base.value?.grid.samplingInterval;
+    if (interval === undefined) context.root.removeAttribute("data-attnviz-estimate");
+    else context.root.setAttribute("data-attnviz-estimate", `1/${interval}`);
   });
 
   // Cell under the pointer. It also changes when another part of the matrix becomes visible.

@@ -122,7 +122,11 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   // matrix, wait until the finest tiles have arrived, because the kernel then has these normalizers.
   const lineable = (now: Viewport, side: Side): boolean => {
     const grid = shown.value?.grid;
-    return side === "query" || !isLarge(now) || (grid?.fine === true && grid.every === undefined);
+    return (
+      side === "query" ||
+      !isLarge(now) ||
+      (grid?.fine === true && grid.samplingInterval === undefined)
+    );
   };
   const lineOf = (side: Side) => {
     const question = computed(() => {

@@ -84,7 +84,7 @@ export interface Grid {
   /** Largest possible absolute value of a weight. */
   maximum: number;
   /**
-   * Upper bound of the absolute errors of `values`, without the errors of sampling (see `every`).
+   * Upper bound of the absolute errors of `values`, without the errors of sampling (see `samplingInterval`).
    */
   error: number;
   /**
@@ -102,7 +102,7 @@ export interface Grid {
    * Largest sampling interval among the tiles. With an interval of n, a tile is estimated from one
    * query in n. Undefined if all tiles are computed from all queries.
    */
-  every?: number;
+  samplingInterval?: number;
 }
 
 /**
@@ -201,7 +201,8 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
       continue;
     }
     const { samplingInterval, maximum, error } = tile.piece;
-    if (samplingInterval !== undefined) grid.every = Math.max(grid.every ?? 0, samplingInterval);
+    if (samplingInterval !== undefined)
+      grid.samplingInterval = Math.max(grid.samplingInterval ?? 0, samplingInterval);
     if (large) grid.largest = Math.max(grid.largest ?? 0, maximum);
     grid.error = Math.max(grid.error, error);
     fill(grid, at, viewport, tile);

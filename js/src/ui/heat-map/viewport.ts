@@ -323,7 +323,7 @@ export function zoomed(
     steps.unshift(step);
   if (!nearer) steps.reverse();
   for (const step of steps) {
-    const next = counts(viewport, stage, room, step);
+    const next = tokenCounts(viewport, stage, room, step);
     const sign = nearer ? 1 : -1;
     const removed = bySide((side) => sign * (sizeOf(axes[side].window) - next[side]));
     const slack = ({ level }: Axis): number => (level === 0 ? 0 : 2 * 2 ** level);
@@ -350,7 +350,7 @@ export function zoomed(
  * Return the numbers of queries and keys that fill a picture of the size `stage` at `step` pixels
  * per token.
  */
-function counts(
+function tokenCounts(
   viewport: Viewport,
   stage: BySide<number>,
   room: BySide<number>,

@@ -44,7 +44,7 @@ export function cellsCsv(heatMap: HeatMap): string {
   const heads = viewport.heads.join(" ");
   // If the heat map was computed from a sample of the queries, its error is unknown. The weights
   // may all be very small, so they are rounded to significant digits.
-  const estimate = grid.every !== undefined;
+  const estimate = grid.samplingInterval !== undefined;
   const error = estimate ? null : writtenError(grid.error);
   const rounded = (weight: number): number =>
     estimate ? Number(weight.toPrecision(4)) : roundedTo(weight, grid.error);

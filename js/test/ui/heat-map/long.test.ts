@@ -61,7 +61,7 @@ describe("tiles of a long matrix", () => {
     expect(kernel.maxPending).toBe(2);
     expect(kernel.asked).toHaveLength(4);
     const grid = composeGrid(whole, source);
-    expect([grid.missing, grid.fine, grid.every]).toEqual([0, true, 128]);
+    expect([grid.missing, grid.fine, grid.samplingInterval]).toEqual([0, true, 128]);
     const words = (live: boolean) =>
       coverage({ layout: { viewport: whole }, grid, ...unpinned, scale: "linear", end: 1 }, live);
     expect(words(true)).toContain("Estimate from 1 query in 128: zoom in for exact cells.");
