@@ -96,8 +96,8 @@ export interface LayoutInput {
 }
 
 /**
- * Smallest height of a query's row, or width of a key's column, at which a token has a label in a
- * view, in pixels.
+ * Smallest height of a query's row (or width of a key's column) in pixels, at which its label is
+ * the token. For views only, as printed figures have another limit.
  */
 const MIN_LABEL_STEP = 9;
 const MAX_LABEL = 13;
@@ -110,7 +110,7 @@ const SLANTED_STEP = 17;
 const SLANT = Math.SQRT1_2;
 export const AXIS_NAME = 22;
 export const GAP = 8;
-/** Space for token indices, to the left of the cells and above them, in pixels. */
+/** Space in pixels for token indices: to the left of the cells, and above them. */
 const NUMBERS_LEFT = 60;
 const NUMBERS_TOP = 18;
 /** Space for bars of effects between key labels and cells, in pixels. */

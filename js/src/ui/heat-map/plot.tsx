@@ -70,7 +70,10 @@ function tokensInWords(
   return quoted(axes[side].tokens.text[tokens[0]] ?? "") + indexed(tokens[0]);
 }
 
-/** Format the weight of a cell, with its error or with the word "estimate" or "exact". */
+/**
+ * Format the weight of a cell with its error, for example "weight  0.123 ± 0.0004". Add "exact" if
+ * no weight has an error, and "estimate" if some tiles are estimated.
+ */
 function weightInWords({ grid, layout }: HeatMap, value: number): string {
   const { stack } = layout.viewport;
   const quantity = quantityOf(stack);

@@ -54,9 +54,9 @@ const MAX_HEIGHT_EMBEDDED = 520;
 const WHOLE_LINE_VALUES = 50_000;
 
 /**
- * Share of the non-zero cells whose absolute values do not exceed the end of an automatic colour
- * scale. It applies to means of several weights, and to signed numbers on a scale that no other
- * plot shares. In all other cases, no cell exceeds the end.
+ * Share of the non-zero cells whose absolute values must be within an automatic colour scale. It
+ * applies to means of several weights, and to signed numbers on a scale that no other plot shares.
+ * In all other cases, the scale includes all cells.
  */
 const COVERED_SHARE = 0.995;
 

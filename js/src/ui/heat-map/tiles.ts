@@ -94,8 +94,9 @@ export interface Grid {
   missing: number;
   fine: boolean;
   /**
-   * Largest weight in the loaded tiles of a large matrix. The error of the encoding of these tiles
-   * is relative to it. Undefined for other matrices, for which this error is relative to `maximum`.
+   * Largest weight in the loaded tiles of a large matrix (see `isLarge`). The error of the encoding
+   * of these tiles is relative to it. Undefined for other matrices, for which this error is
+   * relative to `maximum`.
    */
   largest?: number;
   /**
