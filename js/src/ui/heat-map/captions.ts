@@ -325,7 +325,7 @@ export function nothingInWords(
 ): string {
   if (grid.error === 0) return "0";
   // A page may contain only those signed numbers that have the largest absolute values. All others
-  // are 0 in the page, and at most `error` in absolute value.
+  // are shown as 0, but may be as large as `error` in absolute value.
   const isIncomplete = stack.signed && stack.embedded?.form === "strongest";
   const smallestShare = (0.5 / (stack.signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
   const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallestShare;

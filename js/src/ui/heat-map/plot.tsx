@@ -71,8 +71,8 @@ function tokensInWords(
 }
 
 /**
- * Format the weight of a cell with its error, for example "weight  0.123 ± 0.0004". Add "exact" if
- * no weight has an error, and "estimate" if some tiles are estimated.
+ * Format the weight of a cell with its error, for example "weight  0.123 ± 0.0004". Without errors,
+ * write "exact" in place of the error. If some tiles are estimated, add "estimate".
  */
 function weightInWords({ grid, layout }: HeatMap, value: number): string {
   const { stack } = layout.viewport;

@@ -275,6 +275,7 @@ export function pixelOf(axis: Axis, token: number): number {
  *
  * @param next axis that has the size and the level of the result. The start of its window is
  *   ignored.
+ * @param pixel distance from the upper (or left) edge of the cells.
  */
 function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
   const { extent } = now;

@@ -123,9 +123,9 @@ export function createImagePanel<S extends RecordState>(
     const grid = (isOfKey && queryGrid) || keyGrid;
     const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))));
     const palette = context.palette.value;
-    // If the weights of all queries on a key are shown, frame the patch of this key. Otherwise
-    // frame the patch of the query whose weights are shown, if any, and the patch of the key in
-    // `focus`.
+    // If the panel shows the weights of all queries on one key, frame the patch of this key.
+    // Otherwise, frame the patch of the key in `focus` and, if the panel shows the weights of one
+    // query, the patch of this query.
     const ownGrid = isOfKey ? keyGrid : queryGrid;
     const own = of?.side && ownGrid && patchIn(ownGrid, of.token);
     const ownToken = own ? grid.start + of.token - ownGrid.start : null;
