@@ -21,8 +21,8 @@ import { saveFile } from "./offered-file";
 import { printPicture } from "./printing";
 
 /**
- * Functions that a view provides for its exports. They may request data that the view does not
- * show.
+ * Names and functions that a view provides for its exports. The functions may request data that the
+ * view does not show.
  */
 export interface Exports {
   /** Name of the view, as a part of the names of exported files. */

@@ -78,7 +78,8 @@ export interface ViewFrameProps<S extends RecordState> {
    */
   onReveal?: (query: number) => Partial<S>;
   /**
-   * Called when the pointer enters a head in the row of head buttons, and with null when it leaves.
+   * Called when the pointer or the focus enters a head in the row of head buttons, and with null
+   * when it leaves.
    */
   onHover?: (head: number | null) => void;
   children: ComponentChildren;
@@ -103,8 +104,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const share = first?.embedded ? embeddedInWords(first.embedded, first) : null;
   const notes = !embedded && (
     <>
-      {/* The compact form has little space above the plot, so the subtitle is repeated below the
-         plot. */}
+      {/* In a narrow view with compact controls, the style sheet shows the subtitle here, below the
+         plot, instead of in the header. */}
       {compact && <p class="av-note av-subtitle-below">{props.subtitle}</p>}
       {(share === null ? texts : [...texts, share]).map((note) => (
         <p class="av-note" key={note}>
@@ -200,8 +201,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
 const UNDO_KEY: Shortcut = ["Ctrl-Z", "undo, with Shift: redo"];
 
 /**
- * Describe stack, layer, heads and pins in one line. Only print shows this line, because it shows
- * no controls.
+ * Describe stack, layer, heads and pins in one line. The line is visible only in print, where the
+ * controls are hidden.
  */
 function selectionInWords(selection: Selection): string {
   const { stack, layer, chosen, queries, keys, token, key } = selection;
@@ -218,9 +219,9 @@ function selectionInWords(selection: Selection): string {
 }
 
 /**
- * Maximum number of heads that are all chosen at the same time after a change of the stack. If all
- * heads were chosen before the change and the new layer has more heads, none is chosen. Python has
- * the same limit for the heads that are chosen at first.
+ * If all heads are chosen and the reader changes the stack, all heads of the new layer are chosen
+ * if it has at most this many heads, otherwise none. Python has the same limit for the heads that
+ * are chosen when a view opens.
  */
 const HEADS_AT_ONCE = 4;
 

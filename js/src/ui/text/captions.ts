@@ -112,8 +112,8 @@ export function formatSmall(weight: number): string {
 }
 
 /**
- * Return the quantity of a stack: the name, the sign and the maximum of the numbers that it
- * contains.
+ * Return the quantity of a stack: how its numbers are called, whether they are signed, and how
+ * large they can be.
  */
 export function quantityOf(stack: Pick<StackDescription, "measure" | "signed" | "maximum">) {
   return {
@@ -371,7 +371,7 @@ export function stackName(name: string): string {
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 
-/** Plurals for the two sides of an edge. */
+/** Plurals of "query" and "key". */
 export const PLURALS = { query: "queries", key: "keys" };
 
 /** Describe the tokens in a range: "query 3", or "queries 8 to 15" for the range [8, 16). */

@@ -43,7 +43,10 @@ import {
 export interface RecordContext {
   root: AttnvizElement;
   source: Source;
-  /** Traits that all views have in common. */
+  /**
+   * Signals of the traits that all views have in common. A trait is a field of the widget in
+   * Python.
+   */
   common: Signals<RecordState>;
   palette: ReadonlySignal<Palette>;
   theme: ReadonlySignal<ThemeName>;

@@ -89,8 +89,8 @@ export function createHistory(
       if (next) show(next, [...past, present], later);
     },
     /**
-     * Tell the history that the reader acted. If the previous action was more than `MAX_PAUSE_MS`
-     * earlier, the next change of the traits begins a new step.
+     * Record that the reader acted. If the previous action was more than `MAX_PAUSE_MS` earlier,
+     * the next change of the traits begins a new step.
      */
     act: () => {
       const time = performance.now();

@@ -62,7 +62,10 @@ export function isGenerating(state: Signals<RecordState>): boolean {
  */
 export type ControlsForm = "full" | "compact" | "none";
 
-/** Defaults of the traits of every view. Traits have the same names in Python. */
+/**
+ * Defaults of the fields that the state of every view has. In a widget, these fields are traits,
+ * which have the same names in Python.
+ */
 export const RECORD_DEFAULTS = {
   stack: "",
   /** Number of the layer in the model. */
@@ -167,8 +170,8 @@ export function selectionOf(
     token: tokenWithin(state.token, queries),
     key: tokenWithin(state.key, keys),
     /**
-     * Whether the row of a chosen generated token is the one in which the token itself is the
-     * query. If false, it is the row of the query that predicted the token.
+     * Whether a chosen generated token is shown by the row of weights in which it is the query
+     * itself. If false, it is shown by the row of the query that predicted it.
      */
     asQuery: state.as_query === true,
   };
@@ -457,8 +460,8 @@ export function createRecordStore(
      */
     pinnedScores,
     /**
-     * Scores of the heads of the stack that are drawn as bars from a zero line, or null if no
-     * scores are drawn in this way (see `effects.ts`).
+     * Scores that are drawn as one bar for each head, from a zero line. null if the stack has no
+     * such scores (see `effects.ts`).
      */
     headEffects,
     /** Roles of the heads of the stack over a corpus, or null if they are unknown. */
@@ -479,7 +482,7 @@ export function createRecordStore(
     fail,
     answer,
     pictured,
-    /** Progress of the export that is running, or null. */
+    /** Progress of the export of an HTML page, or null if none is running. */
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();

@@ -202,8 +202,8 @@ export function baseName(stack: StackDescription): string {
 }
 
 /**
- * Return a sentence about the changes of the run to which a stack belongs. Return "" for a stack of
- * the unchanged run.
+ * Return a sentence about the changes of the run to which a stack belongs, such as "After: …". The
+ * changes are part of the stack's name. Return "" for a stack of the unchanged run.
  */
 export function changedInWords({ name }: Pick<StackDescription, "name">): string {
   const plain = withoutNumber(name);

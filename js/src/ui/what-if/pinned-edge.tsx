@@ -21,8 +21,8 @@ import { same } from "../view/state";
 import { baseName, changedInWords } from "./changed-run";
 
 /**
- * Return the pinned query and key in the only head that is shown. Return null if one of them is not
- * pinned, or if several heads are shown.
+ * Return the pinned edge: the pinned query and key in the only head that is shown. Return null if
+ * one of the two is not pinned, or if several heads are shown.
  */
 function edgeAt(selection: Selection): EdgeRequest | null {
   const { layer, heads, token, key } = selection;

@@ -14,9 +14,10 @@ export type Reach = "head" | "layer" | "all";
 /**
  * Return the changes that the reader can choose for the current pins and heads.
  *
- * `edge` returns the change that cuts the pinned edge. It is null if the query or the key is not
- * pinned. `head` removes the output of the shown head. It is null if several heads are shown.
- * `token` hides the pinned key from all queries. It is null if no key is pinned.
+ * `edge` is a function that returns the change that cuts the pinned edge. It is null if the query
+ * or the key is not pinned. `head` is the change that removes the output of the shown head, or null
+ * if several heads are shown. `token` is the change that hides the pinned key from all queries, or
+ * null if no key is pinned.
  */
 export function offeredAt(selection: Selection) {
   const { layer, token, key, heads } = selection;
@@ -63,7 +64,8 @@ export function whyUnchanged(changes: readonly Change[], selection: Selection): 
   const { layer, heads } = selection;
   const { layers } = selection.stack;
   const stackKey = baseName(selection.stack);
-  // If changes are in another stack, it is unknown whether its layers run before the shown layer.
+  // If a change is in another stack, the weights may differ: it is unknown whether the layers of
+  // that stack run before the shown layer.
   if (changes.length === 0 || changes.some(({ stack }) => stack !== stackKey)) return "";
   const isHere = (change: Change): boolean =>
     (change.layers === null || change.layers === layer) &&
