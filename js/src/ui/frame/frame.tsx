@@ -433,7 +433,7 @@ function Message(props: {
 
 /**
  * Render the message of an error or of a lost connection until the problem is solved. The message
- * has a button "Try again", unless no kernel can answer.
+ * has a button "Try again", unless it says that the view was stored without its kernel.
  */
 function Standing({ record }: { record: RecordStore }) {
   const [connection, error] = [record.connection.value, record.error.value];

@@ -103,7 +103,7 @@ export function withMinus(number: string): string {
 
 /**
  * Format a weight with two decimals or, if it is less than 0.01, with two significant digits:
- * "0.13", "0.0004", "1.3e−6".
+ * "0.13", "0.0042", "1.3e−6".
  */
 export function formatSmall(weight: number): string {
   const short = Number(weight.toPrecision(2));

@@ -1,6 +1,6 @@
 /**
- * Labels of tokens. Symbols replace line breaks and tabs and, in a token that consists only of
- * spaces, the spaces. Texts that are too wide are shortened.
+ * Labels of tokens. Symbols replace line breaks and tabs. They also replace the spaces of a token
+ * that consists only of spaces. Texts that are too wide are shortened.
  */
 
 import { printable } from "../../draw/marks";

@@ -122,9 +122,8 @@ export function shadeOf(weight: number, end: number): number {
 const MAX_TOP_DIFFERENCE = 6;
 
 /**
- * Return the index of the token to which the focus moves from the token `from` with the arrow key
- * down (`down`) or up: the horizontally nearest token on the next or previous line. Return `from`
- * if there is no such line.
+ * Return the index of the token that is horizontally nearest to the token `from` on the next line
+ * (if `down`) or on the previous line. Return `from` if there is no such line.
  *
  * @param boxes positions of all tokens in the browser window, in pixels.
  */

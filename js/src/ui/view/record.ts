@@ -118,7 +118,7 @@ export const RECORD_DEFAULTS = {
 
 export type RecordState = typeof RECORD_DEFAULTS;
 
-/** Fields that the URL fragment of a page stores. */
+/** Fields that the URL fragment of a page stores, with their parsers. */
 export const RECORD_HASH: HashFields<RecordState> = {
   stack: (text) => text,
   layer: readIndex,

@@ -1,8 +1,8 @@
 /**
  * A changed run is a run of the model with changed attention. The measured answer is a number that
- * is computed from the model's output, such as the logit of a token. This file requests the
- * measured answer and the weights of a changed run from the kernel. The view can show these weights
- * instead of those of the unchanged run.
+ * is computed from the model's output, such as the logit of one token minus the logit of another.
+ * This file requests the measured answer and the weights of a changed run from the kernel. The view
+ * can show these weights instead of those of the unchanged run.
  *
  * A stack is a group of attention layers. A page is an exported HTML file, which has no kernel.
  */
@@ -67,8 +67,8 @@ export type Change =
   | CutChange;
 
 /**
- * Token whose logit is measured, by its id or its text. For a classifier, a class, by its index or
- * its name.
+ * Token of the vocabulary whose logit is measured, by its id or its text. For a classifier: class,
+ * by its index or its name.
  */
 type AnswerToken = number | string;
 
@@ -92,8 +92,9 @@ export const CHANGED_RUN_DEFAULTS = {
    */
   runs_model: false,
   /**
-   * What is measured: the logit of a token, the difference of the logits of two tokens, or a
-   * function of the model's output. null means the default of the kernel.
+   * Choice of the measured answer. One token: its logit minus the logit of the most likely other
+   * token. Two tokens: the logit of the first minus the logit of the second. A function: its value
+   * for the model's output. null: the default of the kernel.
    */
   answer: null as AnswerToken | AnswerToken[] | AnswerFunction | null,
   changes: [] as Change[],
@@ -123,9 +124,9 @@ export const CHANGED_RUN_DEFAULTS = {
 type ChangedRunState = typeof CHANGED_RUN_DEFAULTS;
 
 /**
- * Fields of each kind of change, without `kind`, `stack`, `layers` and `heads`, which all kinds
- * have. In a URL fragment, a change is written as the values of these four fields and then of the
- * fields listed here.
+ * Fields that each kind of change has in addition to `kind`, `stack`, `layers` and `heads`. In a
+ * URL fragment, a change is written as the values of those four fields, followed by the values of
+ * these.
  */
 const FIELDS: Record<Change["kind"], readonly string[]> = {
   Ablate: [],
@@ -392,11 +393,11 @@ export function createChangedRun(
     drawable: computed(() => changedStacks.value !== null),
     /** Error message of the request for the weights of the changed run, or null. */
     problem,
-    /** Description of the record whose stacks are those of the shown run. */
+    /** Description of the record, in which the stacks are those of the shown run. */
     description,
     /**
-     * Try to measure the logit of the token `answer`. If the kernel can measure it, set the trait
-     * `answer` and return null. Otherwise, return an error message.
+     * Measure the token `answer` for the current changes. If this succeeds, set the trait `answer`
+     * to the token and return null. Otherwise, return an error message.
      */
     measure: (answer: string): Promise<string | null> =>
       intervene(state.changes.peek(), [answer]).then(() => {

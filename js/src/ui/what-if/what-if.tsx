@@ -1,6 +1,7 @@
 /**
  * Panel "What if". The reader changes the attention of the model, and the panel shows the measured
- * answer (such as the logit of a token) before and after the changes, with a caveat.
+ * answer before and after the changes, with a caveat. The measured answer is a number, such as the
+ * logit of one token minus the logit of another.
  */
 
 import { useSignal } from "@preact/signals";
