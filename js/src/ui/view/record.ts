@@ -92,8 +92,8 @@ export const RECORD_DEFAULTS = {
   token: null as number | null,
   key: null as number | null,
   /**
-   * If the record consists of two texts: from which of them the shown queries and the shown keys
-   * come.
+   * Which texts the view shows if the record consists of two: the text of the queries and the text
+   * of the keys (see `pairs.ts`).
    */
   pair: "all" as Pair,
   ...SCORE_DEFAULTS,
