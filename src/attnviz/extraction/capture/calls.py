@@ -135,6 +135,7 @@ def read_attention(
         if call.weights is None:
             raise
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
+    sinks = None if uses_sink_as_gate(call.module) else sinks_of(call)
     attentions = [
         QueryKeyAttention(
             queries=without_padding(call.query, index, positions.queries),
@@ -143,7 +144,7 @@ def read_attention(
             mask=mask,
             bias=bias,
             softcap=_softcap(call),
-            sinks=None if uses_sink_as_gate(call.module) else sinks_of(call),
+            sinks=sinks,
         )
         for index, (positions, (mask, bias)) in enumerate(
             zip(unpadded, masks_and_biases, strict=True)

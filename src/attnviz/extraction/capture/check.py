@@ -267,12 +267,13 @@ class SelfCheck:
         if foreign_name(call):
             entries_of_rows = max(1, num_examples * call.num_heads * call.num_keys)
             max_rows = max(max_rows, _MAX_FOREIGN_ENTRIES // entries_of_rows)
+        heads = torch.arange(call.num_heads, device=own.device)[:, None]
         for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = _choose_rows(attention.num_heads, attention.num_queries, max_rows)
-            # If the model treats all rows of a batch as one example, `own` has a single entry.
-            actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
+            # Copy the rows, because the model may overwrite them before they are compared.
+            actual = without_padding(own, index, positions.queries)[heads, rows.to(own.device)]
             values = None
             if call.value is not None:
                 values = without_padding(call.value, index, positions.keys)
@@ -300,24 +301,6 @@ def _groups(samples: Iterable[_Sample]) -> Iterable[list[_Sample]]:
     for sample in samples:
         groups.setdefault(sample.kind, []).append(sample)
     return groups.values()
-
-
-def _rows_of(
-    tensor: torch.Tensor, rows: torch.Tensor, unpadded: torch.Tensor | None
-) -> torch.Tensor:
-    """Copy the compared rows of each head, (heads, rows, ...), from `tensor`.
-
-    `tensor` is (heads, queries, ...). `unpadded` has the positions of the queries that are not
-    padding, or is None if no query is padding. `rows` has indices into the queries that are not
-    padding: (heads, rows), or (1, rows) if all heads have the same indices.
-
-    The rows are copied, because the model may overwrite `tensor` before they are compared.
-    """
-    tensor = tensor.detach()
-    if unpadded is None and rows.shape[1] == tensor.shape[1]:
-        return tensor.clone(memory_format=torch.contiguous_format)
-    positions = (rows if unpadded is None else unpadded.cpu()[rows]).to(tensor.device)
-    return tensor[torch.arange(len(tensor), device=tensor.device)[:, None], positions]
 
 
 def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -87,9 +87,7 @@ class Copier:
         """
         device = self._options.device or tensor.device
         dtype = self._dtype(tensor, what)
-        copied = tensor.detach().to(device, dtype).contiguous()
-        if copied.data_ptr() == tensor.data_ptr():
-            copied = copied.clone()
+        copied = tensor.detach().to(device, dtype, copy=True, memory_format=torch.contiguous_format)
         if not narrows(tensor.dtype, dtype):
             return copied
         if what == "weights":
