@@ -364,7 +364,8 @@ class QueryKeyAttention(LayerAttention):
         """
         columns = columns or slice(0, self.num_keys)
         queries = _of_heads(self.queries, heads, rows)
-        key_heads = [self.key_head(head) for head in heads]
+        shared = self.num_heads // self.num_key_heads
+        key_heads = [head // shared for head in heads]
         # If each key head is read by equally many, consecutive `heads`, multiply its keys only
         # once, with the queries of all `heads` that read it.
         distinct = list(dict.fromkeys(key_heads))
@@ -535,9 +536,12 @@ class QueryKeyAttention(LayerAttention):
             sinks = self.sinks[list(heads)].float().to(logits.device)[:, None, None]
             with_sinks = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
             return torch.softmax(with_sinks, dim=-1)[..., :-1]
+        weights = torch.softmax(logits, dim=-1)
         # torch.softmax returns NaN for a row without an allowed key. Replace the NaN by 0.
-        is_empty = torch.isneginf(logits.amax(dim=-1))
-        return torch.softmax(logits, dim=-1).masked_fill_(is_empty[..., None], 0.0)
+        if bool(weights[..., 0].isnan().any()):
+            is_empty = torch.isneginf(logits.amax(dim=-1))
+            weights.masked_fill_(is_empty[..., None], 0.0)
+        return weights
 
     @property
     def shares_mask(self) -> bool:

@@ -84,8 +84,9 @@ def display_texts(
         if content is not None:
             run.append((index, content))
             continue
-        _decode_run(run, texts)
-        run = []
+        if run:
+            _decode_run(run, texts)
+            run = []
         text = entry or ""
         if text.endswith(_WORD_END) and text != _WORD_END:
             text = text.removesuffix(_WORD_END) + " "
