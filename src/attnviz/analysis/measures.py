@@ -148,16 +148,16 @@ class TokenFacts:
         counted = ~self.is_kind("special") & ~self.is_kind("patch")
         if not counted.any():
             return counted
-        codes, firsts, in_text = np.unique(
-            self.codes[counted], return_index=True, return_counts=True
-        )
-        names = [self._ids[position] for position in np.flatnonzero(counted)[firsts].tolist()]
+        names = [self._ids[position] for position in np.flatnonzero(counted).tolist()]
         in_corpus = np.array([self.frequencies.get(name, 0) for name in names])
+        codes = self.codes[counted]
+        in_text = np.bincount(codes)[codes]
         is_rarest = in_corpus == in_corpus.min()
         is_rarest &= in_text == in_text[is_rarest].min()
-        flags: Flags = counted & np.isin(self.codes, codes[is_rarest])
-        if 2 * np.count_nonzero(flags) > np.count_nonzero(counted):
-            flags[:] = False
+        if 2 * np.count_nonzero(is_rarest) > len(is_rarest):
+            is_rarest[:] = False
+        flags = np.zeros(len(self), np.bool_)
+        flags[counted] = is_rarest
         return flags
 
 

@@ -23,6 +23,7 @@ measurements have the texts as their first axis.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -298,16 +299,19 @@ class _Measuring:
         self._shuffled_variances = np.zeros((*of_heads, num_offsets))
         # Only scores whose pairs depend on the tokens, and not only on positions, have a baseline
         # from position. `_on_pairs` has the sum of the weights on the pairs of each of these scores
-        # at each offset, and `_pair_counts` has the number of these pairs. Offsets are clipped to
-        # `_max_offset`.
+        # at each offset, and `_pair_counts` has the number of these pairs. Both arrays are (bins,
+        # heads), where the axis of bins (`_Block.sort_pairs`) is the flattened `_bins_shape`.
+        # Offsets are clipped to `_max_offset`.
         self._max_offset = min(self._num_queries - 1, _MAX_PAIR_OFFSET)
         positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
             column for column, name in enumerate(self._names) if name not in positional
         ]
-        bins = len(self._token_score_columns) * (2 * self._max_offset + 1) if self._one_text else 0
-        self._on_pairs = np.zeros((*of_heads, bins))
-        self._pair_counts = np.zeros((*of_heads, bins))
+        # Numbers of texts, scores and offsets.
+        self._bins_shape = (len(texts), len(self._token_score_columns), 2 * self._max_offset + 1)
+        num_bins = math.prod(self._bins_shape) if self._one_text else 0
+        self._on_pairs = np.zeros((num_bins, self._num_heads))
+        self._pair_counts = np.zeros((num_bins, self._num_heads))
         # For each system of classes, one-hot codes of the classes of all queries, (texts, queries,
         # classes), and of all keys, (texts, keys, classes).
         self._one_hot = {
@@ -407,33 +411,36 @@ class _Measuring:
 
         `heads` has the indices of the heads among the heads of all layers.
         """
+        # Adding to consecutive heads is faster with a slice than with an array.
+        are_consecutive = heads[-1] - heads[0] == len(heads) - 1
+        into = slice(heads[0], heads[-1] + 1) if are_consecutive else heads
         num_texts, num_heads, num_rows, num_keys = weights.shape
         flat = weights.reshape(num_texts, num_heads, -1)
         sums = weights.sum(axis=3)
-        self._pair_weights[:, heads] += flat @ block.flat_pairs.swapaxes(1, 2)
+        self._pair_weights[:, into] += flat @ block.flat_pairs.swapaxes(1, 2)
         # Shuffled baseline: the expected weight on the pairs of a score if the weights of each
         # query are shuffled among its allowed keys.
-        self._shuffled[:, heads] += sums @ block.expected.swapaxes(1, 2)
-        self._counts[:, heads] += block.queries[:, None]
+        self._shuffled[:, into] += sums @ block.expected.swapaxes(1, 2)
+        self._counts[:, into] += block.queries[:, None]
         squares = np.einsum("thrk,thrk->thr", weights, weights)
-        self._squares[:, heads] += squares.sum(axis=2, dtype=np.float64)
+        self._squares[:, into] += squares.sum(axis=2, dtype=np.float64)
         for column, measure in enumerate(self._row_measures):
             values = values_of(measure, weights)
-            self._row_values[:, heads, column] += np.nansum(values, axis=2, dtype=np.float64)
-            self._row_counts[:, heads, column] += np.count_nonzero(~np.isnan(values), axis=2)
-        self._add_offsets(heads, weights, sums, squares, block)
+            self._row_values[:, into, column] += np.nansum(values, axis=2, dtype=np.float64)
+            self._row_counts[:, into, column] += np.count_nonzero(~np.isnan(values), axis=2)
+        self._add_offsets(into, weights, sums, squares, block)
         attends = (sums > 0).astype(np.float32)
         rows_of_texts = weights.reshape(num_texts, -1, num_keys)
         for name, (of_queries, of_keys) in self._one_hot.items():
             codes_of_rows = of_queries[:, block.rows]
             on_classes = (rows_of_texts @ of_keys).reshape(num_texts, num_heads, num_rows, -1)
-            self._classes[name][:, heads] += codes_of_rows.swapaxes(1, 2)[:, None] @ on_classes
-            self._class_counts[name][:, heads] += (attends @ codes_of_rows).astype(np.int64)
+            self._classes[name][:, into] += codes_of_rows.swapaxes(1, 2)[:, None] @ on_classes
+            self._class_counts[name][:, into] += (attends @ codes_of_rows).astype(np.int64)
         self._add_edges(heads, weights, sums, block)
 
     def _add_offsets(
         self,
-        heads: Indices,
+        heads: slice | Indices,
         weights: NDArray[np.float32],
         sums: NDArray[np.float32],
         squares: NDArray[np.float32],
@@ -448,7 +455,7 @@ class _Measuring:
             self._offset_counts[:, heads, _REST] += np.count_nonzero(other_keys)
             return
         at_offsets = self._offset_slice(block.rows)
-        diagonals = np.zeros((len(weights), len(heads), self._diagonals.shape[2]))
+        diagonals = np.zeros((*weights.shape[:2], self._diagonals.shape[2]))
         for row in range(len(block.allowed)):
             start = at_offsets.stop - self._num_keys - row
             diagonals[..., start : start + self._num_keys] += weights[..., row, :]
@@ -465,9 +472,13 @@ class _Measuring:
             flat = weights.reshape(*weights.shape[:2], -1)
             on_pairs = flat[text, :, index].astype(np.float64)
             sums_of_bins = np.add.reduceat(on_pairs, block.starts, axis=0)
-            text, bins = block.bins
-            self._on_pairs[text[:, None], heads, bins[:, None]] += sums_of_bins
-            self._pair_counts[text[:, None], heads, bins[:, None]] += block.in_bins[:, None]
+            for totals, added in (
+                (self._on_pairs, sums_of_bins),
+                (self._pair_counts, block.in_bins[:, None]),
+            ):
+                of_bins = totals[block.bins]
+                of_bins[:, heads] += added
+                totals[block.bins] = of_bins
         # Subtract the weights on the first key from the sums by offset, because the first key has a
         # separate sum ("first").
         columns_of_first_key = self._num_queries - 1 - np.arange(block.rows.start, block.rows.stop)
@@ -586,17 +597,18 @@ class _Measuring:
         a pair of the score gives the baseline. The weight of each pair of a score is replaced by
         the mean weight of the allowed pairs at the same offset that do not belong to the score. If
         all pairs at an offset belong to the score, their own mean weight is used. The result is the
-        sum of these means over the allowed pairs of the score. It is NaN for scores whose pairs
-        depend only on positions, and for all scores in cross-attention.
+        sum of these means over the allowed pairs of the score. It is NaN for scores without pairs,
+        for scores whose pairs depend only on positions, and for all scores in cross-attention.
         """
         alone = np.full((*self._squares.shape, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        shape = (*alone.shape[:2], len(self._token_score_columns), 2 * self._max_offset + 1)
-        counts = self._pair_counts.reshape(shape)
-        on_pairs = self._on_pairs.reshape(shape)
+        # Most bins are empty in all heads. Leave them out.
+        filled = np.flatnonzero(self._pair_counts.any(axis=1))
+        text, score, offset = np.unravel_index(filled, self._bins_shape)
+        counts, on_pairs = self._pair_counts[filled], self._on_pairs[filled]
         sums, pairs = (
-            _sum_by_offset(by_offset, self._num_queries, self._max_offset)[:, :, None]
+            _sum_by_offset(by_offset, self._num_queries, self._max_offset)[text, :, offset]
             for by_offset in (self._diagonals, self._diagonal_counts)
         )
         num_other_pairs = pairs - counts
@@ -605,7 +617,9 @@ class _Measuring:
         means = np.where(
             has_others, np.maximum(means_of_others, 0), on_pairs / np.maximum(counts, 1)
         )
-        alone[..., self._token_score_columns] = (means * counts).sum(axis=3)
+        starts = np.flatnonzero(np.diff(filled // self._bins_shape[2], prepend=-1))
+        columns = np.array(self._token_score_columns, np.int64)[score[starts]]
+        alone[text[starts], :, columns] = np.add.reduceat(means * counts, starts, axis=0)
         return alone
 
     def _positional_share(self) -> tuple[Numbers, Numbers]:
@@ -814,8 +828,8 @@ class _Block:
 
         - `flat_indices`: for each pair, sorted by bin, the number of its text, and its index in the
           flattened matrix (rows, keys)
-        - `bins`: for each bin that is not empty, the number of its text, and its index in the
-          flattened matrix (scores, offsets)
+        - `bins`: for each bin that is not empty, its index in the flattened array (texts, scores,
+          offsets)
         - `starts`: for each of these bins, the index of its first pair in `flat_indices`
         - `in_bins`: for each of these bins, the number of its pairs
         """
@@ -825,10 +839,9 @@ class _Block:
         bins = (text * pairs.shape[1] + score) * num_offsets + offset
         order = np.argsort(bins, kind="stable")
         self.flat_indices = text[order], row[order] * pairs.shape[3] + key[order]
-        distinct, self.starts, self.in_bins = np.unique(
+        self.bins, self.starts, self.in_bins = np.unique(
             bins[order], return_index=True, return_counts=True
         )
-        self.bins = np.divmod(distinct, max(1, pairs.shape[1] * num_offsets))
 
 
 def _values_of_outputs(measure: Measure, stack: AttentionStack) -> Numbers:

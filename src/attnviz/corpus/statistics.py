@@ -53,7 +53,7 @@ from attnviz.corpus.totals import (
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, check_weights
 from attnviz.record.table import require_pandas
-from attnviz.record.token_kinds import KINDS, kinds_of
+from attnviz.record.token_kinds import KINDS
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import (
     as_path,
@@ -473,8 +473,11 @@ class HeadStatistics:
         return pd.DataFrame(rows, columns=columns)
 
     def _token_facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
-        classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
+        classes: dict[str, NDArray[np.int64]] = {}
         names: dict[str, tuple[str, ...]] = {KIND: KINDS}
+        frequencies = self._totals.settings.frequencies
+        facts = TokenFacts(tokens, classes, names, frequencies)
+        classes[KIND] = facts.kinds.astype(np.int64)
         for column in self._totals.settings.columns:
             entry = values_by_column.get(column)
             values = entry if isinstance(entry, list) else [entry] * len(tokens)
@@ -483,8 +486,7 @@ class HeadStatistics:
             known = [None if value == "" else _checked_class(column, value) for value in values]
             codes, names[column] = category_codes(known)
             classes[column] = codes.astype(np.int64)
-        frequencies = self._totals.settings.frequencies
-        return TokenFacts(tokens, classes, names, frequencies)
+        return facts
 
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
