@@ -307,13 +307,14 @@ class _Measuring:
         self._token_score_columns = [
             column for column, name in enumerate(self._names) if name not in positional
         ]
-        # Numbers of texts, scores and offsets.
+        # Shape of the bins: the numbers of texts, of scores with this baseline, and of offsets.
         self._bins_shape = (len(texts), len(self._token_score_columns), 2 * self._max_offset + 1)
         num_bins = math.prod(self._bins_shape) if self._one_text else 0
         self._on_pairs = np.zeros((num_bins, self._num_heads))
         self._pair_counts = np.zeros((num_bins, self._num_heads))
-        # For each system of classes, one-hot codes of the classes of all queries, (texts, queries,
-        # classes), and of all keys, (texts, keys, classes).
+        # For each system of classes, the classes of all queries as one-hot vectors, (texts,
+        # queries, classes), and those of all keys, (texts, keys, classes). The vector of a token
+        # without a class has only zeros.
         self._one_hot = {
             name: (
                 _one_hot([text.queries.classes[name] for text in texts], len(classes)),
@@ -409,7 +410,7 @@ class _Measuring:
     def _add_weights(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
         """Add the measurements of `weights`, (texts, heads, rows, keys), which are one block.
 
-        `heads` has the indices of the heads among the heads of all layers.
+        `heads` has the indices of these heads among the heads of all layers, in ascending order.
         """
         # Adding to consecutive heads is faster with a slice than with an array.
         are_consecutive = heads[-1] - heads[0] == len(heads) - 1
@@ -603,7 +604,7 @@ class _Measuring:
         alone = np.full((*self._squares.shape, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        # Most bins are empty in all heads. Leave them out.
+        # Leave out the bins that are empty in all heads, because most bins are.
         filled = np.flatnonzero(self._pair_counts.any(axis=1))
         text, score, offset = np.unravel_index(filled, self._bins_shape)
         counts, on_pairs = self._pair_counts[filled], self._on_pairs[filled]
@@ -821,17 +822,17 @@ class _Block:
         return flags
 
     def sort_pairs(self, pairs: Flags, max_offset: int) -> None:
-        """Sort the flagged `pairs`, (texts, scores, rows, keys), into bins.
+        """Sort the pairs that are True in `pairs`, (texts, scores, rows, keys), into bins.
 
-        A bin has the pairs of one score at one offset in one text. Larger offsets are clipped to
-        `max_offset`. This method sets four attributes:
+        A bin has the pairs of one score at one offset in one text. Offsets are clipped to
+        [-max_offset, max_offset]. This method sets four attributes:
 
-        - `flat_indices`: for each pair, sorted by bin, the number of its text, and its index in the
-          flattened matrix (rows, keys)
+        - `flat_indices`: for each pair, sorted by bin, its index on the axis of texts, and its
+          index in the flattened matrix (rows, keys)
         - `bins`: for each bin that is not empty, its index in the flattened array (texts, scores,
           offsets)
-        - `starts`: for each of these bins, the index of its first pair in `flat_indices`
-        - `in_bins`: for each of these bins, the number of its pairs
+        - `starts`: for each bin in `bins`, the index of its first pair in `flat_indices`
+        - `in_bins`: for each bin in `bins`, the number of its pairs
         """
         text, score, row, key = np.nonzero(pairs)
         num_offsets = 2 * max_offset + 1

@@ -271,8 +271,9 @@ class HeadStatistics:
             If an argument has a wrong type.
         ValueError
             If the text was added before. If the record has another model, other layers or other
-            numbers of heads, or contains signed numbers instead of weights. If `columns` or `parse`
-            does not fit the tokens. After an error the statistics are unchanged.
+            numbers of heads. If it has signed numbers instead of weights, such as differences, or
+            only layers without a softmax. If `columns` or `parse` does not fit the tokens. After an
+            error the statistics are unchanged.
         """
         self._add([self._text_of_record(record, text, columns, parse)])
 
@@ -296,8 +297,8 @@ class HeadStatistics:
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
                 f"{short_repr(list(known))}. Pass all names to HeadStatistics(columns=...)."
             )
-        # The statistics are defined for the weights of a softmax. If the record has only linear
-        # layers, an error says so.
+        # The statistics are defined for the weights of a softmax, so leave out stacks of linear
+        # attention. If the record has no other stack, `_stack_text` raises an error.
         measured = {name: stack for name, stack in record.stacks.items() if not stack.linear}
         measured = measured or dict(record.stacks)
         sides = {
@@ -508,9 +509,9 @@ class RecordText:
     number : int
         Index of the text.
     num_tokens : int
-        Number of tokens in all stacks of the record. Tokens of several stacks are counted once.
+        Number of tokens of all measured stacks. Tokens of several stacks are counted once.
     stacks : dict of str to StackText
-        The stacks of the record with the data to measure them, by name.
+        The measured stacks, by name. Stacks whose layers have no softmax are left out.
     """
 
     record: AttentionRecord
