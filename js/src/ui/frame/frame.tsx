@@ -295,8 +295,8 @@ function SelectionControls<S extends RecordState>(
 }
 
 /**
- * Render the field that chooses from which of two texts the shown queries and the shown keys come.
- * Render nothing if the record does not consist of two texts, or in a pane.
+ * Render the field that chooses the text of the shown queries and the text of the shown keys.
+ * Render nothing in a pane, or if the record does not consist of two texts.
  */
 export function PairControl({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
