@@ -214,11 +214,11 @@ export function changedInWords({ name }: Pick<StackDescription, "name">): string
 }
 
 /**
- * Result of a request to the kernel: its content (`answer`) if the request succeeded, otherwise an
- * error message (`problem`). The other field is null.
+ * Result of a request to the kernel: what the kernel returned (`content`) or, after an error, its
+ * message (`problem`). The other field is null.
  */
 interface Reply<A> {
-  answer: A | null;
+  content: A | null;
   problem: string | null;
 }
 
@@ -261,10 +261,10 @@ export function createChangedRun(
       asked,
       async (now, ended): Promise<Reply<A>> => {
         try {
-          return { answer: await ask(now, ended), problem: null };
+          return { content: await ask(now, ended), problem: null };
         } catch (reason) {
           if (isAbort(reason)) throw reason;
-          return { answer: null, problem: reasonOf(reason) };
+          return { content: null, problem: reasonOf(reason) };
         }
       },
       [attempt],
@@ -306,7 +306,7 @@ export function createChangedRun(
   const weightsQuestion = computed(() => {
     const now = latest.value;
     const changes = state.changes.value;
-    const answered = now?.answer && described.value && same(now.question.changes, changes);
+    const answered = now?.content && described.value && same(now.question.changes, changes);
     return answered && draws.value ? { changes } : null;
   });
   const weights = repliesTo(weightsQuestion, async ({ changes }, ended) => {
@@ -338,8 +338,8 @@ export function createChangedRun(
     }
     const arrived = weights.latest.value;
     const failed = latest.value?.problem != null || problem.value !== null;
-    if (!arrived?.answer || (failed && !same(arrived.question.changes, changes))) return null;
-    for (const { stack, after, difference, predictions } of arrived.answer) {
+    if (!arrived?.content || (failed && !same(arrived.question.changes, changes))) return null;
+    for (const { stack, after, difference, predictions } of arrived.content) {
       const unchanged = all.find(({ name }) => withoutNumber(name) === stack);
       if (!unchanged) continue;
       const { query_tokens, key_tokens } = unchanged;

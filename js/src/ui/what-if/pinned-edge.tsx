@@ -147,7 +147,7 @@ function Line({ context, selection }: { context: RecordContext; selection: Selec
   );
   const unchanged = changedRun.shown.value === "before" ? "" : " in the unchanged run";
   const header = live ? answered : (carried ?? null);
-  const numbers = live && !runs ? [] : edgeInWords(header, live, outcome?.answer?.measure);
+  const numbers = live && !runs ? [] : edgeInWords(header, live, outcome?.content?.measure);
   const parts = [weight ?? "weight …", ...numbers];
   return (
     <p class="av-muted av-pinned-edge" role="status">

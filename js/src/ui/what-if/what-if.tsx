@@ -122,7 +122,7 @@ function Live({ context, selection }: PanelProps) {
   const now = current.value;
   // Offer no changes if the kernel cannot measure the answer even without changes.
   const problem = now?.problem ?? null;
-  const answers = last?.answer !== null || problem === null || changes.length > 0;
+  const offersChanges = last?.content !== null || problem === null || changes.length > 0;
   return (
     <details class="av-what-if" open={open}>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: a summary takes Enter and Space */}
@@ -140,21 +140,21 @@ function Live({ context, selection }: PanelProps) {
         // The buttons are above the sentence with the answer, because this sentence changes its
         // length.
         <>
-          {answers && <Offers context={context} selection={selection} />}
-          {last?.answer && <MeasuredAnswer context={context} outcome={last.answer} />}
+          {offersChanges && <Offers context={context} selection={selection} />}
+          {last?.content && <MeasuredAnswer context={context} outcome={last.content} />}
           <p class="av-what-if-answer" role="status" aria-busy={now === null}>
-            {now === null ? "The kernel runs the model …" : (now.answer?.sentence ?? now.problem)}
+            {now === null ? "The kernel runs the model …" : (now.content?.sentence ?? now.problem)}
           </p>
           {problem !== null && changes.length > 0 && (
             <button type="button" class="av-plain" onClick={retry}>
               Try again
             </button>
           )}
-          {last?.answer && changes.length > 0 && (
+          {last?.content && changes.length > 0 && (
             <ShownRuns context={context} selection={selection} />
           )}
           {changes.length > 0 && <Chips context={context} selection={selection} />}
-          {now?.answer && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
+          {now?.content && changes.length > 0 && <p class="av-muted">{CAVEAT}</p>}
         </>
       )}
     </details>
