@@ -87,7 +87,7 @@ export function restingTokens({ stack, queries, keys }: StackTokens) {
 
 /**
  * Format a weight with `decimals` decimals. A positive weight that would be rounded to 0 is written
- * as "<0.01", NaN as "…".
+ * as an upper bound, for example "<0.01". NaN is written as "…".
  */
 export function formatWeight(weight: number, decimals = 2): string {
   if (Number.isNaN(weight)) return "…";

@@ -128,7 +128,7 @@ export type HashFields<S extends object> = {
   [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };
 };
 
-/** Parse a non-negative integer. Return undefined for other text. */
+/** Parse a non-negative integer with at most 9 digits. Return undefined for other text. */
 export function readIndex(text: string): number | undefined {
   return /^\d{1,9}$/.test(text) ? Number(text) : undefined;
 }
