@@ -52,17 +52,17 @@ def without_padding(
     block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
     if positions is None:
         return block
-    if _are_first(positions):
-        # If all padding is at the end, return a view instead of a copy.
-        return block[:, : len(positions)]
-    return block[:, positions.to(block.device)]
+    # If all padding is at the end, return a view instead of a copy.
+    first = _as_slice(positions)
+    return block[:, positions.to(block.device) if first is None else first]
 
 
 # All layers of a forward have the same tensor for an example. Tensors are hashed by identity.
 @lru_cache(maxsize=256)
-def _are_first(positions: torch.Tensor) -> bool:
-    """Whether the ascending `positions` are 0, 1, 2 and so on."""
-    return int(positions[-1]) == len(positions) - 1
+def _as_slice(positions: torch.Tensor) -> slice | None:
+    """Return the ascending `positions` as a slice if they are 0, 1, 2 and so on, else None."""
+    count = len(positions)
+    return slice(count) if int(positions[-1]) == count - 1 else None
 
 
 class MaskReader:
