@@ -32,6 +32,7 @@ from attnviz.interventions.attributed import (
     GradientAttribution,
     MixedLayers,
     NormAttribution,
+    ValueNorms,
     uniform_share_of_first,
 )
 from attnviz.interventions.changes import Ablate, StackLayer
@@ -239,8 +240,8 @@ def attribute(
         if method == "rollout":
             return _mixed(runner.record, method)
 
-        def attributed(layer: LayerAttention, norms: torch.Tensor, at: Positions) -> LayerAttention:
-            return NormAttribution(layer, _without_padding(norms, at.keys))
+        def attributed(layer: LayerAttention, norms: ValueNorms, at: Positions) -> LayerAttention:
+            return NormAttribution(layer, norms.select(at.queries, at.keys))
 
         return _record(runner, head_norms(example), attributed, method, [])
 
@@ -311,14 +312,14 @@ def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
 
     Its attributions are products of one matrix per layer (see `MixedLayers`). For "rollout",
     `record` has the attention weights. For "relevance", it has attributions by gradients. Stacks
-    whose queries and keys are different tokens, and stacks whose layers have different numbers of
-    tokens, are left out. Raise NotImplementedError if no stack remains.
+    whose queries and keys are different tokens, stacks whose layers have different numbers of
+    tokens, and stacks of linear layers are left out. Raise NotImplementedError if no stack remains.
     """
     stacks: dict[str, AttentionStack] = {}
     rollout = method == "rollout"
     notes = [_NOTES[method]] if rollout else []
     for name, stack in record.stacks.items():
-        if stack.key_tokens is not stack.query_tokens:
+        if stack.key_tokens is not stack.query_tokens or stack.linear:
             continue
         layers = [stack.attention(number) for number in stack.layers]
         if any(layer.num_queries != layers[0].num_queries for layer in layers):

@@ -8,7 +8,7 @@ attributions are:
 
     gradient             A * (G V^T)
     knockout gradient    A * (G V^T - G . O) / (1 - A)
-    value norm           A * |V W_O|
+    value norm           A * |V W_O|, or A * |(g * V) W_O| if queries have gates g
 
 "gradient" is the decrease of the answer, to first order, if the weight is set to 0 after the
 softmax. G V^T is the gradient of the answer with respect to the weights.
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -142,27 +143,92 @@ class GradientAttribution(ScaledAttention):
         return torch.where(alone, own, (own - mean).masked_fill(left == 0, 0.0))
 
 
+@dataclass(frozen=True, eq=False)
+class ValueNorms:
+    """Norm of the vector that each key adds to the residual stream for a weight of 1.
+
+    Without a gate, it is the same for all queries. With a gate, the value is multiplied by the gate
+    of the query before the projection.
+
+    Attributes
+    ----------
+    values, rows, gates : Tensor or None
+        Values (heads, keys, value_dim), rows of the output projection (heads, value_dim, axes), and
+        gates (heads, queries, value_dim), if the heads have gates.
+    norms : Tensor or None
+        (heads, keys), if the heads have no gates.
+    """
+
+    values: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
+    gates: torch.Tensor | None = None
+    norms: torch.Tensor | None = None
+
+    def select(self, queries: torch.Tensor | None, keys: torch.Tensor | None) -> ValueNorms:
+        """Return the norms of some queries and keys. None selects all."""
+
+        def some(
+            tensor: torch.Tensor | None, positions: torch.Tensor | None
+        ) -> torch.Tensor | None:
+            return tensor if tensor is None or positions is None else tensor[:, positions.cpu()]
+
+        return ValueNorms(
+            some(self.values, keys), self.rows, some(self.gates, queries), some(self.norms, keys)
+        )
+
+    @property
+    def num_keys(self) -> int:
+        """Number of keys."""
+        return self._gated()[0].shape[1] if self.norms is None else self.norms.shape[1]
+
+    @cached_property
+    def maximum(self) -> float:
+        """Upper bound of all norms."""
+        if self.norms is not None:
+            return float(self.norms.max())
+        values, rows, gates = self._gated()
+        # A gated value is at most as long as the value times the largest gate of the head.
+        largest = gates.amax(dim=(1, 2)) * values.norm(dim=-1).amax(dim=1)
+        return float((largest * torch.linalg.matrix_norm(rows, 2)).max())
+
+    def block(self, head: int, rows: Rows, columns: slice) -> torch.Tensor:
+        """Return the norms for some queries and keys of a head, (rows or 1, columns)."""
+        if self.norms is not None:
+            return self.norms[head, None, columns]
+        values, projection, gates = self._gated()
+        norms = [
+            ((values[head, columns] * gate) @ projection[head]).norm(dim=-1)
+            for gate in gates[head, rows]
+        ]
+        return torch.stack(norms) if norms else torch.empty(0, columns.stop - columns.start)
+
+    def _gated(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if self.values is None or self.rows is None or self.gates is None:
+            raise TypeError("values, rows and gates must be passed together")
+        return self.values, self.rows, self.gates
+
+
 @dataclass(frozen=True)
 class NormAttribution(ScaledAttention):
     """Attributions of the method "value norm": weight times norm (Kobayashi et al. 2020).
 
     Attributes
     ----------
-    norms : Tensor
-        Norm of each key's value after the output projection, (heads, keys), float32.
+    norms : ValueNorms
+        Norm of each key's value after the gate of the query, if there is one, and after the output
+        projection.
     """
 
-    norms: torch.Tensor
+    norms: ValueNorms
 
     @property
     def bound(self) -> float | None:
-        """Largest norm times the bound of the weights, or None if the weights have no bound."""
+        """Bound of the norms times that of the weights, or None if the weights have no bound."""
         bound = self.base.bound
-        return None if bound is None else bound * float(self.norms.max())
+        return None if bound is None else bound * self.norms.maximum
 
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        del rows
-        return weights * self.norms[head, columns].to(weights.device)
+        return weights * self.norms.block(head, rows, columns).to(weights.device)
 
 
 @dataclass(frozen=True)

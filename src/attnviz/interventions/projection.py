@@ -15,6 +15,7 @@ from torch import nn
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.outputs import FollowedOutputs, projection_rows
+from attnviz.interventions.attributed import ValueNorms
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.utils.cleanup import Cleanup
 
@@ -31,27 +32,34 @@ class ProjectedValues:
         Outputs of all heads at the first query, (heads, value_dim).
     projection : Module
         Module that takes the concatenated outputs of all heads.
+    gates : Tensor or None
+        Gates that multiply the outputs before the projection, (heads, queries, value_dim). None if
+        the heads have no gate.
     """
 
     values: torch.Tensor
     output: torch.Tensor
     projection: nn.Module
+    gates: torch.Tensor | None = None
 
     @classmethod
-    def of_call(cls, call: AttentionCall, projection: nn.Module) -> Self | None:
+    def of_call(
+        cls, call: AttentionCall, projection: nn.Module, gate: torch.Tensor | None
+    ) -> Self | None:
         """Create an instance with copies of a call's values, and of its output at the first query.
 
-        `projection` is the output projection of the module. Return None if the call does not have
-        exactly one example.
+        `projection` is the output projection of the module, and `gate` the gate of its outputs.
+        Return None if the call does not have exactly one example.
         """
         value: Any = call.value
         if len(value) != 1:
             return None
         # Clone the two slices, because a view would keep the whole tensor in memory.
-        return cls(value[0].detach().clone(), call.output[0, 0].detach().clone(), projection)
+        gates = None if gate is None else gate[0].transpose(0, 1)
+        return cls(value[0].detach().clone(), call.output[0, 0].detach().clone(), projection, gates)
 
-    def norms(self) -> torch.Tensor | None:
-        """Return the norm of each key's value after the output projection, (heads, keys), float32.
+    def norms(self) -> ValueNorms | None:
+        """Return the norms of the values after the output projection.
 
         Return None if the projection is not linear.
         """
@@ -59,11 +67,12 @@ class ProjectedValues:
         if rows is None:
             return None
         values = self.values.float().repeat_interleave(len(rows) // len(self.values), dim=0)
-        norms: torch.Tensor = (values @ rows).norm(dim=-1).cpu()
-        return norms
+        if self.gates is None:
+            return ValueNorms(norms=(values @ rows).norm(dim=-1).cpu())
+        return ValueNorms(values.cpu(), rows.cpu(), self.gates.cpu())
 
 
-def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
+def head_norms(example: Example) -> dict[ModuleRun, ValueNorms]:
     """Run the model, and return `ProjectedValues.norms` for each run of an attention module.
 
     Attention modules are left out if their output projection is not found or not linear.

@@ -25,6 +25,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.outputs import FollowedOutputs
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.answer import Answer
+from attnviz.interventions.attributed import ValueNorms
 from attnviz.interventions.changes import (
     Ablate,
     Change,
@@ -160,7 +161,7 @@ class ChangedRuns:
         #: Words for what the model predicts, such as "the next token".
         self._subject = ""
         self._values: dict[StackLayer, ProjectedValues] = {}
-        self._norms: dict[StackLayer, torch.Tensor | None] = {}
+        self._norms: dict[StackLayer, ValueNorms | None] = {}
         self._runs: LRUCache[Changes, _Run] = LRUCache(_MAX_RUNS)
         self._outcomes: LRUCache[Changes, _Outcome] = LRUCache(_MAX_OUTCOMES)
         self._edges: LRUCache[EdgeRequest, EdgeHeader] = LRUCache(_MAX_OUTCOMES)
@@ -326,11 +327,13 @@ class ChangedRuns:
         model, inputs, target, options = self._source
         example = Example.one(model, inputs, target, options)
 
-        def keep(call: AttentionCall, projection: nn.Module) -> ProjectedValues | None:
+        def keep(
+            call: AttentionCall, projection: nn.Module, gate: torch.Tensor | None
+        ) -> ProjectedValues | None:
             stored = sum(values.values.nbytes for values in following.found.values())
             value: Any = call.value
             fits = stored + value.nbytes <= _VALUE_BYTES
-            return ProjectedValues.of_call(call, projection) if fits else None
+            return ProjectedValues.of_call(call, projection, gate) if fits else None
 
         following = FollowedOutputs(example.loaded.model, keep)
         with Cleanup() as undo, undo:
@@ -466,7 +469,8 @@ class ChangedRuns:
         """Compute the norm of a key's contribution to a query, as a share of the sum over all keys.
 
         For the query i and the key j in one head, the norm is |A_ij v_j W_O|, with the weight A,
-        the value vector v and the output projection W_O (Kobayashi et al. 2020). The model does not
+        the value vector v and the output projection W_O (Kobayashi et al. 2020). If the head has a
+        gate, v_j is multiplied by the gate of the query first. The model does not
         run again. If the share is unknown, raise LookupError with a message for the reader of the
         view.
         """
@@ -474,13 +478,14 @@ class ChangedRuns:
         if layer not in self._norms:
             values = self._values.get(layer)
             self._norms[layer] = None if values is None else values.norms()
-        by_head, stack = self._norms[layer], self._record.stack(pair.stack)
-        if by_head is None:
+        of_layer, stack = self._norms[layer], self._record.stack(pair.stack)
+        if of_layer is None:
             raise LookupError("this attention has no known output projection")
-        norms = by_head[pair.head].double().numpy()
-        if len(norms) != len(stack.key_tokens):
+        if of_layer.num_keys != len(stack.key_tokens):
             raise LookupError("the model also reads padding")
         row = slice(pair.query, pair.query + 1)
+        columns = slice(0, of_layer.num_keys)
+        norms = of_layer.block(pair.head, row, columns)[0].double().numpy()
         norms = stack.weights(layer=pair.layer, head=pair.head, rows=row)[0] * norms
         if not norms.sum() > 0:
             raise LookupError("the query adds nothing to the stream")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import attnviz.record.softmax
 import attnviz.server.row_normalizers
 import attnviz.server.tiles
-from attnviz.interventions.attributed import GradientAttribution, NormAttribution
+from attnviz.interventions.attributed import GradientAttribution, NormAttribution, ValueNorms
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.rows import sample_queries
@@ -165,7 +165,8 @@ def attributions(kind: str) -> tuple[LayerAttention, Floats]:
     weights = weights_of(attention)
     if kind == "norms":
         norms = vectors(HEADS, 101, seed=32).abs()
-        return NormAttribution(attention, norms), weights * norms.double()[:, None].numpy()
+        by_norms = NormAttribution(attention, ValueNorms(norms=norms))
+        return by_norms, weights * norms.double()[:, None].numpy()
     values, gradients = vectors(2, 101, 6, seed=30), vectors(HEADS, 53, 6, seed=31)
     values_of_heads = values.double().repeat_interleave(2, 0).numpy()
     outputs = weights @ values_of_heads

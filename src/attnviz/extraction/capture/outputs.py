@@ -1,7 +1,10 @@
 """Outputs of heads, and the output projections that add them to the residual stream.
 
 The output projection is a module that maps the concatenated outputs of all heads to the residual
-stream. It is recognised while the model runs, because its input is the output of the attention.
+stream. It is recognised while the model runs, because its input is the output of the attention, or
+the output multiplied by a gate: one positive factor for each query and dimension of a head, such as
+the sigmoid of another projection (Qiu et al. 2025, arXiv 2505.06708). The gate is the quotient of
+both.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ class FollowedOutputs(Generic[_Kept]):
 
     Call `watch` before the forward, and pass the method `observe` to `run_forward`. The output
     projection is the first module that has a two-dimensional weight and gets the output of the
-    attention as input. `found` has the result of `keep` for each run of an attention module in the
+    attention as input, multiplied by a gate or not. If a norm gets the output before, no projection
+    is found. `found` has the result of `keep` for each run of an attention module in the
     last forward. Runs for which the result is None are omitted, and so are runs without an output
     projection.
 
@@ -41,13 +45,16 @@ class FollowedOutputs(Generic[_Kept]):
     model : Module
         The model.
     keep : callable
-        Function that gets an attention call, with `output` and `value`, and its output projection.
-        It returns the object to keep in `found`, or None. It must copy the tensors that it keeps,
+        Function that gets an attention call, with `output` and `value`, its output projection, and
+        its gate, (batch, queries, heads, value_dim), or None without one. The function returns the
+        object to keep in `found`, or None. It must copy the tensors of the call that it keeps,
         because the model may overwrite them.
     """
 
     def __init__(
-        self, model: nn.Module, keep: Callable[[AttentionCall, nn.Module], _Kept | None]
+        self,
+        model: nn.Module,
+        keep: Callable[[AttentionCall, nn.Module, torch.Tensor | None], _Kept | None],
     ) -> None:
         self.found: dict[ModuleRun, _Kept] = {}
         self._model: Any = model
@@ -56,16 +63,17 @@ class FollowedOutputs(Generic[_Kept]):
 
     def watch(self, undo: Cleanup) -> None:
         """Observe the inputs of modules until the ``with`` block of `undo` ends."""
-        matrices = [
+        projections_and_norms = [
             module
             for module in self._model.modules()
             if not any(module.children())
             and isinstance(weight := getattr(module, "weight", None), torch.Tensor)
-            and weight.dim() == 2
+            and weight.dim() in (1, 2)
         ]
         begin, look = in_this_thread(self._begin), in_this_thread(self._look)
         hook((self._model.register_forward_pre_hook(function) for function in (begin,)), undo)
-        hook((module.register_forward_pre_hook(look) for module in matrices), undo)
+        hooks = (module.register_forward_pre_hook(look) for module in projections_and_norms)
+        hook(hooks, undo)
 
     def _begin(self, *_: Any) -> None:
         self.found.clear()
@@ -86,14 +94,24 @@ class FollowedOutputs(Generic[_Kept]):
         output = call.output
         if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
             return
+        weight: Any = module.weight
+        if weight.dim() == 1:
+            if _is_same(inputs[0], output):
+                self._waiting = None
+            return
         # The last axis of the input must have the concatenated outputs of all heads. Modules that
         # attend between channels instead of tokens have another size there.
-        if inputs[0].shape[-1:] != (output.shape[2:].numel(),) or not _is_same(inputs[0], output):
+        if inputs[0].shape[-1:] != (output.shape[2:].numel(),):
             return
+        gate = None
+        if not _is_same(inputs[0], output):
+            gate = _gate(inputs[0], output)
+            if gate is None:
+                return
         self._waiting = None
         kept = None
         if call.value is not None and output.dim() == 4:
-            kept = self._keep(call, module)
+            kept = self._keep(call, module, gate)
         if kept is not None:
             self.found[module_run] = kept
 
@@ -102,17 +120,31 @@ def _is_same(inputs: torch.Tensor, output: torch.Tensor) -> bool:
     return inputs.data_ptr() == output.data_ptr() or torch.equal(inputs.flatten(), output.flatten())
 
 
+def _gate(inputs: torch.Tensor, output: torch.Tensor) -> torch.Tensor | None:
+    """Return the gate that turns the output of the attention into the input of a projection.
+
+    The result has the shape of `output`, and is 0 where the output is 0. Return None if the two
+    tensors are unrelated: then nearly half of the quotients are negative.
+    """
+    with torch.no_grad():
+        gated, plain = inputs.detach().reshape(output.shape).float(), output.detach().float()
+        gate = torch.where(plain == 0, 0.0, gated / plain)
+        is_gate = (gate >= 0) & torch.isfinite(gate)
+        return gate if bool(is_gate.all()) and bool((gate > 0).any()) else None
+
+
 class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
     """Observer that reads what each head adds to the residual stream at each query.
 
     A head with weights A and values V adds the vectors A V W, one per query, where W are the rows
-    of the output projection that belong to the head. The observer returns the coordinates of these
+    of the output projection that belong to the head. If the head has a gate, A V is multiplied by
+    it first. The observer returns the coordinates of these
     vectors in an orthonormal basis of the space that the rows of W span. So norms of the returned
     vectors, and inner products of two vectors of the same head, are those of A V W.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, lambda call, projection: (call.output.detach().clone(), projection))
+        super().__init__(model, _gated_output)
         self._rows: dict[int, torch.Tensor | None] = {}
 
     def of_run(self, run: Run) -> list[torch.Tensor] | None:
@@ -139,6 +171,13 @@ class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
             without_padding(added, index, positions.queries)
             for index, positions in enumerate(run.positions)
         ]
+
+
+def _gated_output(
+    call: AttentionCall, projection: nn.Module, gate: torch.Tensor | None
+) -> tuple[torch.Tensor, nn.Module]:
+    output = call.output.detach()
+    return (output.clone() if gate is None else (output * gate).to(output.dtype)), projection
 
 
 def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tensor | None:
