@@ -16,10 +16,12 @@ from transformers import PreTrainedModel, Qwen3NextConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 import attnviz as av
-from attnviz.extraction.capture import linear
+from attnviz.extraction.capture import linear, memory
+from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.linear import globals_of, read_linear, rule_call
 from attnviz.extraction.capture.masks import Positions
-from attnviz.extraction.families import LINEAR_RULES
+from attnviz.extraction.families import LINEAR_RULES, linear_size
+from attnviz.extraction.modules import attention_modules
 from attnviz.interventions.changes import Change
 from model_types.build import tiny_model
 
@@ -328,6 +330,41 @@ def test_statistics_leave_linear_layers_out() -> None:
     assert any("“linear” is not measured" in note for note in statistics.notes)
     with pytest.raises(ValueError, match=r"linear.*signed"):
         av.head_statistics(model_of("mamba"), [IDS[0].tolist()], progress=False)
+
+
+@pytest.mark.parametrize("model_type", [*RULES, "minimax", "mamba"])
+def test_the_size_of_a_layer_is_known_before_the_model_runs(model_type: str) -> None:
+    model = model_of(model_type)
+    stack = av.extract(model, IDS).stacks["linear"]
+    modules = [entry.module for entry in attention_modules(model) if entry.linear]
+    for layer, module in zip(stack.layers, modules, strict=True):
+        parts = stack.attention(layer).tensors
+        of_tokens = sum(part.nbytes for part in parts if part.dim() > 1 and COUNT in part.shape)
+        assert linear_size(module) == of_tokens / COUNT / 4
+
+
+def test_too_little_memory_is_an_error_before_the_model_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = model_of("bamba")
+    model.register_forward_pre_hook(lambda *_: pytest.fail("the model ran"))
+    monkeypatch.setattr(memory, "_MIN_CHECKED", 0)
+    monkeypatch.setattr(memory, "free_memory", lambda _: 1000)
+    with pytest.raises(MemoryError, match=r"2 layers for 72 tokens takes .* and 1 kB"):
+        av.extract(model, IDS)
+
+
+def test_layers_that_are_not_requested_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    original = Copier.copy_state
+
+    def copy_state(self: Any, attention: Any, written: tuple[int, str]) -> Any:
+        copied.append(written[1])
+        return original(self, attention, written)
+
+    monkeypatch.setattr(Copier, "copy_state", copy_state)
+    av.extract(model_of("qwen3_next"), IDS, layers=[1, 3])
+    assert copied == ["layers.1.linear_attn"]
 
 
 def test_another_formula_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
 #: Functions that compute linear attention or a state-space model, and the kinds of their formulas.
-#: Lightning attention is not a function. Its modules are recognised by their attribute with decays.
+#: Lightning attention is not a function. Its modules have the attribute `LIGHTNING_RATES`.
 LINEAR_RULES = {
     "torch_chunk_gated_delta_rule": "delta rule",
     "torch_recurrent_gated_delta_rule": "delta rule",
@@ -85,8 +85,10 @@ LINEAR_RULES = {
     "recurrent_kimi_delta_attention": "delta rule",
     "mamba2_chunk_scan": "Mamba-2",
     "mamba_selective_scan": "Mamba-1",
-    "slope_rate": "lightning",
+    "lightning attention": "lightning",
 }
+#: Attribute of modules with lightning attention: the decay rates of the heads.
+LIGHTNING_RATES = "slope_rate"
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
 #: Name of the submodule that is the language model, in a model with several kinds of input.
 LANGUAGE_MODEL = "language_model"
@@ -288,6 +290,22 @@ def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     return AttentionSize(
         num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
     )
+
+
+def linear_size(module: Any) -> int | None:
+    """Return how many numbers per token a record keeps of a linear layer, or None if not known."""
+    size = None
+    if hasattr(module, "head_k_dim"):  # Gated delta rule.
+        size = 2 * (module.num_k_heads * module.head_k_dim + module.num_v_heads)
+    elif hasattr(module, "qkv_dim"):  # Kimi delta attention.
+        size = 3 * module.qkv_dim + module.num_heads
+    elif hasattr(module, LIGHTNING_RATES):
+        size = 2 * module.num_attention_heads * (module.head_dim + 1)
+    elif hasattr(module, "n_groups"):  # Mamba-2.
+        size = 2 * (module.n_groups * module.ssm_state_size + module.num_heads)
+    elif hasattr(module, "ssm_state_size"):  # Mamba-1.
+        size = 3 * module.intermediate_size + 2 * module.ssm_state_size
+    return size
 
 
 def _config_of(model: nn.Module, name: str) -> Any:

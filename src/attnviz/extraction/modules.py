@@ -26,6 +26,7 @@ from attnviz.extraction.families import (
     CONNECTOR_MODULE,
     CROSS_MODULE,
     LANGUAGE_MODEL,
+    LIGHTNING_RATES,
     LINEAR_RULES,
     SOFTMAX_CODE,
     VISION_MODULE,
@@ -152,7 +153,8 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
     There are three kinds of attention modules:
 
     - modules whose code calls the attention dispatcher of transformers;
-    - modules whose code calls a rule of linear attention (`LINEAR_RULES`);
+    - modules whose code calls a rule of linear attention (`LINEAR_RULES`), or that have the
+      attribute of lightning attention (`LIGHTNING_RATES`);
     - other modules that are ``nn.MultiheadAttention`` of torch, or that have parameters and
       "attention" or "attn" in the name of their class. Such a module does not count if it is inside
       of a module of the first kind, or if it contains a module of either kind.
@@ -171,7 +173,7 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
         names = names_of_kinds[kind]
         if "get_interface" in names:
             entries.append(AttentionModule(name, module, dispatches=True, softmax=True))
-        elif names & LINEAR_RULES.keys():
+        elif names & LINEAR_RULES.keys() or hasattr(module, LIGHTNING_RATES):
             entries.append(
                 AttentionModule(name, module, dispatches=False, softmax=False, linear=True)
             )

@@ -220,8 +220,9 @@ class Collector:
         self._previous: AttentionCall | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
-            if entry.softmax:
-                self.stacks.setdefault(self._stack_of(entry.name), []).append(entry)
+            if entry.softmax or entry.linear:
+                stack = "linear" if entry.linear else self._stack_of(entry.name)
+                self.stacks.setdefault(stack, []).append(entry)
 
     @property
     def virtual_keys(self) -> int:

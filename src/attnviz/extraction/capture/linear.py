@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
-from attnviz.extraction.families import LINEAR_RULES
+from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
 from attnviz.utils.cleanup import Cleanup, SharedChange
@@ -117,16 +117,16 @@ def _lightning_hooks(modules: Sequence[Any]) -> Iterator[Any]:
         def report(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
             sink, vectors = _sink.get(), projected.pop(lightning, None)
             if sink is not None and vectors is not None:
-                heads, rates = lightning.num_attention_heads, lightning.slope_rate
+                heads, rates = lightning.num_attention_heads, getattr(lightning, LIGHTNING_RATES)
                 vectors = lightning.act_fn(vectors).unflatten(-1, (heads, -1))
                 # The view has the memory of the output, so the output can be changed.
                 output = args[0].unflatten(-1, (heads, -1))
-                sink("slope_rate", {"vectors": vectors, "rates": rates}, output)
+                sink("lightning attention", {"vectors": vectors, "rates": rates}, output)
 
         return report
 
     for module in modules:
-        if hasattr(module, "slope_rate"):
+        if hasattr(module, LIGHTNING_RATES):
             yield module.qkv_proj.register_forward_hook(in_this_thread(after(module)))
             yield module.norm.register_forward_pre_hook(in_this_thread(before(module)))
 

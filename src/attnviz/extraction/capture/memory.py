@@ -2,7 +2,8 @@
 
 The check of the captured attention counts the queries and keys of each layer that attends to tokens
 of a text and, if requested, the outputs of its heads. For torch's ``nn.MultiheadAttention``, whose
-queries and keys cannot be captured, the check counts the weights. The check does not count:
+queries and keys cannot be captured, the check counts the weights. For a linear layer, it counts the
+inputs of its rule. The check does not count:
 
 - attention over patches and frames, because only the model knows their number;
 - masks and position biases, because nearly all of them are stored as a few numbers;
@@ -26,7 +27,7 @@ from torch import nn
 
 from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
-from attnviz.extraction.families import attention_size
+from attnviz.extraction.families import attention_size, linear_size
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.options import CaptureOptions
 
@@ -126,6 +127,9 @@ class LayerSize:
         Device of the queries and keys in the model.
     as_weights : bool
         Whether the weights are captured instead of queries and keys.
+    per_token : int
+        Number of numbers that are captured for each token of a linear layer. 0 for other layers.
+        The sizes of heads are 0 for linear layers.
     """
 
     num_heads: int
@@ -135,9 +139,13 @@ class LayerSize:
     dtype: torch.dtype
     device: torch.device
     as_weights: bool = False
+    per_token: int = 0
 
     def size(self, options: CaptureOptions) -> int:
         """Return the number of bytes that the copies of the layer's attention need."""
+        if self.per_token:
+            num_tokens = sum(queries for queries, _ in self.lengths)
+            return num_tokens * self.per_token * (options.dtype or torch.float32).itemsize
         if self.as_weights:
             entries = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
             return entries * (options.dtype or torch.float32).itemsize
@@ -163,10 +171,20 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
     for stack, entries in collector.stacks.items():
         lengths = _lengths(stack, collector.sequences)
         for entry in entries if lengths else ():
+            if not collector.is_requested(entry.name):
+                continue
+            parameter = next(entry.module.parameters(), None)
+            device = own_device if parameter is None else parameter.device
+            # Parameters that are offloaded to disk have the device "meta". Their modules compute on
+            # the CPU.
+            device = torch.device("cpu") if device.type == "meta" else device
+            if entry.linear:
+                numbers = linear_size(entry.module)
+                if numbers is not None:
+                    sizes.append(LayerSize(0, 0, 0, lengths, dtype, device, per_token=numbers))
+                continue
             size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
-            if size is not None and collector.is_requested(entry.name):
-                parameter = next(entry.module.parameters(), None)
-                device = own_device if parameter is None else parameter.device
+            if size is not None:
                 sizes.append(
                     LayerSize(
                         size.num_heads,
@@ -174,9 +192,7 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
                         size.head_dim,
                         lengths,
                         dtype,
-                        # Parameters that are offloaded to disk have the device "meta". Their
-                        # modules compute on the CPU.
-                        torch.device("cpu") if device.type == "meta" else device,
+                        device,
                         as_weights=isinstance(entry.module, nn.MultiheadAttention),
                     )
                 )
@@ -186,6 +202,7 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
 def _lengths(stack: str, sequences: Mapping[str, TokenSequence]) -> tuple[tuple[int, int], ...]:
     names = {
         "self": ("input", "input"),
+        "linear": ("input", "input"),
         "encoder": ("input", "input"),
         "decoder": ("decoder", "decoder"),
         "cross": ("decoder", "input"),
