@@ -25,7 +25,8 @@ from transformers import PreTrainedModel
 
 import attnviz
 from attnviz import AttentionRecord
-from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.linear import StateAttention
 from model_types.build import tiny_model
 from model_types.cases import Case, override_of
 from model_types.compare import ROUNDED, TOLERANCE, Comparison, Match, compare
@@ -38,6 +39,7 @@ from model_types.reference import (
     double_weights,
     draw_the_same,
     eager_copy,
+    linear_matrices,
     module_calls,
     own_weights,
     run,
@@ -238,16 +240,18 @@ def _sharpened(
         return {**calls, "": layers or [layer for layers in calls.values() for layer in layers]}
 
     try:
-        if override.get("sharpen", True):
+        if override.get("sharpen", True) and measured()[""]:
             sharpen(model, measured)
-        row.peak = peak(measured()[""])
+        row.peak = peak(measured()[""]) if measured()[""] else None
         own, calls = current()
+        linear = linear_matrices(model, inputs)
+        own |= {"linear matrices": linear} if linear else {}
     except Exception as error:
         raise _EndedError("no own weights", error) from error
     modules = by_pattern(calls)
     if not own and not modules:
         raise _EndedError("no own weights", "neither its output nor its modules give any")
-    row.source = "output" if own else "modules"
+    row.source = "output" if own.keys() - {"linear matrices"} else "modules"
     return own, modules
 
 
@@ -287,12 +291,12 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
         for name, stack in record.stacks.items()
     ]
     layers = [stack.attention(n) for stack in record.stacks.values() for n in stack.layers]
-    kinds = {isinstance(layer, QueryKeyAttention) for layer in layers}
-    row.way = " / ".join(
-        way
-        for way, has_vectors in (("queries and keys", True), ("weights", False))
-        if has_vectors in kinds
-    )
+    kept = {
+        "queries and keys": any(isinstance(layer, QueryKeyAttention) for layer in layers),
+        "inputs of linear layers": any(isinstance(layer, StateAttention) for layer in layers),
+        "weights": any(isinstance(layer, StoredWeights) for layer in layers),
+    }
+    row.way = " / ".join(way for way, is_kept in kept.items() if is_kept)
     extracted: AttentionRecord = record
     return extracted
 

@@ -53,6 +53,7 @@ Layers = list[tuple[str, int, LayerAttention]]
 # have. The stacks are listed by the beginnings of their names, the most likely stack first. For
 # each field, only the first entry with a matching pattern counts.
 _STACKS = (
+    (re.compile(r"^linear matrices$"), ("linear",)),
     (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
     (re.compile(r"cross"), ("cross", "connector")),
     (re.compile(r"decoder_attentions"), ("decoder", "self")),

@@ -216,6 +216,54 @@ def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
     return torch.softmax(tensor.detach().float(), dim=-1) if kind in _SCORES else None
 
 
+def linear_matrices(model: nn.Module, inputs: Mapping[str, Any]) -> list[torch.Tensor | None]:
+    """Return the matrix of each linear layer that has one per head, (examples, heads, n, n).
+
+    A linear layer multiplies its values by a matrix. The layer's own rule returns the matrix if the
+    values are one-hot vectors. The rules are global variables of the file that defines the layer.
+    """
+    calls: list[tuple[Any, dict[str, Any]]] = []
+    with ExitStack() as stack:
+        for source in {type(module).__module__ for module in model.modules()}:
+            for name, values in _VALUES_OF_RULES.items():
+                rule = getattr(sys.modules[source], name, None)
+                if rule is not None:
+                    noted = _noting_calls(rule, values, calls)
+                    stack.enter_context(mock.patch.object(sys.modules[source], name, noted))
+        run(model, inputs)
+    matrices: list[torch.Tensor | None] = []
+    for rule, arguments in calls:
+        values = next(name for name in _VALUES_OF_RULES.values() if name in arguments)
+        examples, count, heads = arguments[values].shape[:3]
+        one_hot = torch.eye(count, dtype=arguments[values].dtype)[:, None]
+        one_hot = one_hot.expand(examples, count, heads, count)
+        with torch.no_grad():
+            result = rule(**{**arguments, values: one_hot})
+        output = result[0] if isinstance(result, tuple) else result
+        matrices.append(output.transpose(1, 2))
+    return matrices
+
+
+# Names of the rules in transformers, and of their argument with the values.
+_VALUES_OF_RULES = {
+    "torch_chunk_gated_delta_rule": "value",
+    "chunk_kimi_delta_attention": "value",
+    "mamba2_chunk_scan": "hidden_states",
+}
+
+
+def _noting_calls(rule: Any, values: str, calls: list[tuple[Any, dict[str, Any]]]) -> Any:
+    names = list(inspect.signature(rule).parameters)
+    assert values in names
+
+    @functools.wraps(rule)
+    def noted(*args: Any, **options: Any) -> Any:
+        calls.append((rule, dict(zip(names, args, strict=False)) | options))
+        return rule(*args, **options)
+
+    return noted
+
+
 def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
     """Group the weights of modules whose names differ only in numbers.
 

@@ -89,8 +89,8 @@ class Row:
     stacks : list of str
         Stacks of the record, with layers and heads.
     way : str
-        What the record stores for its layers: "queries and keys", "weights", or
-        "queries and keys / weights" if its layers differ.
+        What the record stores for its layers: "queries and keys", "inputs of linear layers",
+        "weights", or several of these, joined by " / ".
     error : float or None
         Largest difference between a weight of the record and the model's own weight. None if no
         weights were compared.

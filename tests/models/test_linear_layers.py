@@ -24,6 +24,7 @@ from attnviz.extraction.families import LINEAR_RULES, linear_size
 from attnviz.extraction.modules import attention_modules
 from attnviz.interventions.changes import Change
 from model_types.build import tiny_model
+from model_types.overrides import OVERRIDES
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12] * 6])
 COUNT = IDS.shape[1]
@@ -236,7 +237,7 @@ def test_rules_of_different_kinds_are_different_stacks() -> None:
 def test_notes_say_what_the_numbers_are() -> None:
     [note] = [note for note in av.extract(model_of("minimax"), IDS).notes if "linear" in note]
     assert "MiniMaxLightningAttention" in note
-    assert "factor of a token's value" in note
+    assert "factor of the key's value" in note
     assert "convolution" not in note
     stack = av.extract(model_of("mamba"), IDS).stacks["linear"]
     assert (stack.measure, stack.signed, stack.normalized) == ("share of output", True, False)
@@ -273,6 +274,40 @@ def test_changes_of_linear_layers() -> None:
         assert_allclose(last, own, atol=1e-4 * np.abs(own).max())
     assert not outputs(av.Ablate(1, 2, stack="linear"))[-1].any()
     assert "torch_chunk_gated_delta_rule" in space
+
+
+def test_linear_layers_cannot_be_changed_during_a_generation() -> None:
+    model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
+    with pytest.raises(NotImplementedError, match=r"'linear' cannot be changed while"):
+        av.intervene(model, IDS, av.Ablate(0, 1, stack="linear"), generate=3)
+
+
+@pytest.mark.parametrize("model_type", ["jamba", "zamba"])
+def test_layers_of_mamba_1_can_be_ablated_but_not_cut(model_type: str) -> None:
+    name = {"jamba": "JambaForCausalLM", "zamba": "ZambaForCausalLM"}[model_type]
+    settings = OVERRIDES[model_type]["config"] if model_type == "zamba" else {}
+    model = tiny_model(model_type, name, settings)
+    head = av.extract(model, IDS).stacks["linear"].num_heads(0) - 1
+    space = globals_of(model.model.layers[0].mamba)
+    rule, calls = space["mamba_selective_scan"], 0
+
+    def ablated(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        output = rule(*args, **options)
+        return output * 0 if calls == head + 1 else output
+
+    space["mamba_selective_scan"] = ablated
+    try:
+        with torch.no_grad():
+            expected = model(IDS, use_cache=False).logits[0, -1]
+    finally:
+        space["mamba_selective_scan"] = rule
+    effect = av.intervene(model, IDS, av.Ablate(0, head, stack="linear"), answer=(5, 7)).effect
+    assert_allclose(effect.after, float(expected[5] - expected[7]), atol=1e-4)
+    assert abs(effect.after - effect.before) > 1e-3
+    with pytest.raises(NotImplementedError, match="one matrix of weights for each channel"):
+        av.intervene(model, IDS, av.Knockout(9, 5, stack="linear"), answer=5)
 
 
 def test_effects_of_the_heads_of_linear_layers() -> None:

@@ -147,18 +147,18 @@ def _linear_notes(model: PreTrainedModel, name: str, layers: StackLayers) -> lis
     modules = [model.get_submodule(path) for path in layers.names]
     kinds = ", ".join(dict.fromkeys(type(module).__name__ for module in modules))
     meaning = (
-        "the share of the output of a token that comes from a token. Rows sum to 1"
+        "the share of the query's output that comes from the key. Rows sum to 1"
         if layers.rule == "Mamba-1"
-        else "the factor of a token's value in the output of a token. Rows may have any sum"
+        else "the factor of the key's value in the query's output. Rows may have any sum"
     )
     convolution = (
-        " Before, a convolution has mixed each token with the few tokens before it."
+        " A convolution has already mixed each token with the few tokens before it."
         if any(hasattr(module, "conv1d") for module in modules)
         else ""
     )
     return [
-        f"A number of stack {quote(name)} ({kinds}) is {meaning}, and numbers may be negative, so "
-        f"do not compare them with softmax weights.{convolution}"
+        f"A number of stack {quote(name)} ({kinds}) is {meaning}. Numbers may be negative: do not "
+        f"compare them with softmax weights.{convolution}"
     ]
 
 

@@ -366,9 +366,16 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
     """Return the changes of each attention module during a generation.
 
     The numbers of queries and keys can grow with each generated token (step), so a `LayerChange` is
-    made for each step. Modules without a change are left out.
+    made for each step. Modules without a change are left out. Raise NotImplementedError for linear
+    layers, whose steps use another rule.
     """
     by_stack = changes_by_stack(changes, runner.outline)
+    for name in by_stack:
+        if runner.outline.stack(name).signed:
+            raise NotImplementedError(
+                f"changes: the linear layers of stack {name!r} cannot be changed while the model "
+                "generates. Omit generate=, or change another stack."
+            )
 
     # One cached stack is enough: at each step, the layers of a stack run one after the other, with
     # the same numbers of queries and keys.

@@ -72,6 +72,16 @@ class LayerChange:
         """
         return LayerChange(self.shape, rows=self.rows)
 
+    def of_heads(self, first: int, count: int) -> LayerChange:
+        """Return the change of `count` heads from head `first`. Their numbers then begin at 0."""
+        heads = range(first, first + count)
+        return replace(
+            self,
+            rows={head - first: rows for head, rows in self.rows.items() if head in heads},
+            factors={head - first: one for head, one in self.factors.items() if head in heads},
+            outputs={head - first: one for head, one in self.outputs.items() if head in heads},
+        )
+
     def then(self, later: LayerChange) -> LayerChange:
         """Return one change that applies this change, and then the change `later`."""
         rows = {**self.rows}
@@ -214,7 +224,7 @@ def _check_changeable(call: AttentionCall, num_examples: int, name: str, *, rows
         reason = "computes its attention in one function, or in a way that cannot be traced"
     elif call.num_examples != num_examples:
         reason = f"attends in windows or groups, {call.num_examples} in a batch of {num_examples}"
-    elif rows and call.value is None:
+    elif rows and not call.multiplies_values:
         reason = "has one matrix of weights for each channel, not for each head"
     elif rows and uses_sink_as_gate(call.module):
         reason = "multiplies its output by a gate that depends on the sink"

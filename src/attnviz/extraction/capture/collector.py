@@ -340,6 +340,7 @@ class Collector:
         read = cache(partial(read_linear, call, unpadded, run.name))
         # Zamba calls the rule of Mamba-1 once for each head.
         heads_before = run.calls[0] if run.calls else None
+        first_head = run.num_heads
         run.num_heads += call.num_heads
         run.is_copied = self.is_requested(run.name)
         run.num_calls, run.rule = 1, rule
@@ -356,7 +357,7 @@ class Collector:
             if heads_before is not None:
                 attentions = list(map(join_heads, heads_before, attentions))
         run.calls = [attentions]
-        self._change_output(call, unpadded, run, read)
+        self._change_output(call, unpadded, run, read, first_head)
         return call, run
 
     def _capture_call(
@@ -407,12 +408,17 @@ class Collector:
         unpadded: Sequence[Positions],
         run: Run,
         read: Callable[[], Sequence[AnyCaptured]],
+        first_head: int = 0,
     ) -> None:
         """Change the output of a call if a change was requested.
 
-        `read` returns the attention of the call for each example.
+        `read` returns the attention of the call for each example. `first_head` is the number of the
+        call's first head in its layer.
         """
         changes = self._changes_of(run)
+        if run.rule is not None:
+            # A call may have only some heads of the layer.
+            changes = [one and one.of_heads(first_head, call.num_heads) for one in changes]
         if changes:
             module_run = (run.name, run.turn)
             edited = module_run in self.changed and call.weights is not None

@@ -58,6 +58,9 @@ class AttentionCall:
     has_all_logits : bool
         Whether the product of queries and keys is the only product in the logits. False for
         disentangled attention, which adds products with positions.
+    multiplies_values : bool
+        Whether the output of a head is the product of its weights and values. False for Mamba-1,
+        which has a matrix of weights for each channel.
     function : callable or None
         Function that computed the attention, if the dispatcher returned it, else None.
     """
@@ -73,6 +76,7 @@ class AttentionCall:
     added: tuple[torch.Tensor, ...] = ()
     weights: torch.Tensor | None = None
     has_all_logits: bool = True
+    multiplies_values: bool = True
     function: Callable[..., Any] | None = None
 
     @property

@@ -49,8 +49,7 @@ class RuleCall(AttentionCall):
     """Inputs and output of one call of a rule.
 
     `output` is (batch, tokens, heads, value_dim), and `value` is (batch, heads, tokens, value_dim).
-    A layer of Mamba-1 counts as one head whose output has all channels. It has no `value`, because
-    its weights are not factors of values.
+    A layer of Mamba-1 counts as one head whose output and values have all channels.
 
     Attributes
     ----------
@@ -189,13 +188,15 @@ def rule_call(
         case "lightning":
             values = arguments["vectors"].chunk(3, dim=-1)[2]
         case "Mamba-1":
-            # The output is (batch, channels, tokens).
+            # Both tensors are (batch, channels, tokens).
+            values = arguments["hidden_states"].transpose(1, 2)[:, :, None]
             output = output.transpose(1, 2)[:, :, None]
     return RuleCall(
         module,
         rule,
         value=None if values is None else values.transpose(1, 2),
         output=output,
+        multiplies_values=LINEAR_RULES[rule] != "Mamba-1",
         rule=rule,
         arguments=arguments,
     )
