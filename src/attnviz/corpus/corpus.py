@@ -139,7 +139,8 @@ class Corpus:
         left out. `extract_corpus` adds notes on texts that are left out.
     names : tuple of str
         Title of each text or image. The title of a text is its first words. The title of an image
-        with the index 3 is "image 3", and that of a text without words is "text 3".
+        is "image 3", and that of a text without words is "text 3", where 3 is its number in
+        `text_indices`.
     stack_names : tuple of str
         Names of the stacks that have queries and keys in all records.
     seed : int
@@ -454,8 +455,8 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `points.total_points` counts only the queries and keys of `records`. The other texts have
-        # no record, so their numbers of tokens are not known here.
+        # Unlike the number of texts, `total_points` counts only the texts in `records`: the number
+        # of tokens of a text without a record is not known.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
@@ -481,11 +482,7 @@ _TITLE_LENGTH = 40
 
 
 def _title(record: AttentionRecord, number: int) -> str:
-    """Return a title for a record. `number` is the index of its text or image in the corpus.
-
-    The title of a text is its first words. The title of an image with the number 3 is "image 3",
-    and that of a text without words is "text 3".
-    """
+    """Return a title for a record (`Corpus.names`). `number` is its entry in `text_indices`."""
     tokens = record.stack().query_tokens
     if tokens.grids:
         return f"image {number}"

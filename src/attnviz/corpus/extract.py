@@ -182,14 +182,14 @@ class _Reading:
     chosen : ChosenTexts
         Count of the points of `records`: their queries and keys in the stack `stack`.
     expected : ChosenTexts or None
-        Count of the points of `records` and of the estimated points of texts that are about to be
-        read. None if `look_ahead` was not called since the last record.
+        Copy of `chosen` to which `look_ahead` adds estimated points of texts that are about to be
+        read together. `take` resets it to None, because a record has the exact number of points.
     records : dict of int to AttentionRecord
         Record of each chosen text, by the index of the text.
     skipped : Counter of str
         Numbers of texts that were left out, by reason (`ReadText.skip_reason`).
     advice : str
-        Last sentence of the error message if all texts are left out.
+        Last sentence of the error that is raised if all texts are left out: what the user can do.
     stack : str
         Name of the stack whose queries and keys are counted: the first stack of the first record.
         "" before the first record.

@@ -24,8 +24,8 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# Value in place of the index of the head for the root, which has no head. It is not 0, because 0 is
-# the index of the first word.
+# The root has no head. A parse has this number instead of the index of its head. Indices of words
+# start at 0.
 _ROOT = -1
 
 

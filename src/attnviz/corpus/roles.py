@@ -107,8 +107,8 @@ class Evidence:
         Mean of the score over texts, and its standard error.
     baseline : ndarray of float64, (baselines, heads)
         Mean of each baseline over texts. The first baseline is the shuffled baseline, and the
-        second the baseline from position (``docs/heads.md``). NaN if a baseline is not defined in
-        any text.
+        second the baseline from position (``docs/heads.md``). NaN if the score does not have the
+        baseline, or if the baseline is not defined in any text.
     difference, difference_standard_error : ndarray of float64, (baselines, heads)
         Mean over texts of the score minus each baseline, and the standard error of this mean.
     """
@@ -293,7 +293,9 @@ class Roles:
 
 
 def score_of_roles(scores: Sequence[str]) -> dict[str, str]:
-    """Return a dict from the name of each role whose score is in `scores` to the score's name.
+    """Return the name of the score of each role, for the roles whose score is in `scores`.
+
+    The keys of the result are the names of the roles, which can differ from those of the scores.
 
     >>> score_of_roles(["same word", "entropy", "syntactic: nsubj"])
     {'subword joiner': 'same word', 'syntactic: nsubj': 'syntactic: nsubj'}
@@ -363,14 +365,14 @@ def _tests(
 def _strictest_test(name: str, evidence: Evidence, head: int, margin: float, level: float) -> Role:
     """Test the score of a head against each baseline. Return the result with the largest p value.
 
-    `name` is the name of the role. The p value of the result is not corrected for the number of
-    tests. The p value and the bounds of the confidence interval are NaN if there are too few texts,
-    or if the baseline is not defined in any text.
+    `name` is the name of the role. If p values are equal, for example both 0, the result with the
+    smaller difference is returned. A baseline that is not defined in any text is ignored. If no
+    baseline is defined, or with fewer than `_MIN_TEXTS` texts, the p value and the bounds of the
+    confidence interval are NaN.
 
-    A baseline that is not defined in any text is ignored, unless no baseline is defined. A head has
-    a role only if its score exceeds every baseline. For such an intersection-union test, the
-    largest p value needs no correction for the number of baselines. If p values are equal, for
-    example both 0, the result with the smaller difference is returned.
+    The p value is not corrected for the number of heads and roles. It needs no correction for the
+    number of baselines, because a head has a role only if its score exceeds every baseline
+    (intersection-union test).
     """
     texts = int(evidence.texts[head])
     tests = []

@@ -5,9 +5,10 @@ attention in one text). The statistics of the parts of a corpus add up to the st
 whole corpus.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. A score is a number
-for each head and text, such as the weight on the previous token. An edge is a pair of a query and a
-key with its weight. The offset of a pair is the position of its key minus the position of its
-query.
+for each head and text, such as the weight on the previous token. A score may not be defined in a
+text: the weight on earlier tokens with the same word is not defined if no word is repeated. An edge
+is a pair of a query and a key with its weight. The offset of a pair is the position of its key
+minus the position of its query.
 
 A system of classes assigns at most one class to each token. Each corpus has the system "kind",
 whose classes are kinds of tokens such as punctuation. Each column that the user passes, such as
@@ -83,8 +84,7 @@ class HeadStatistics:
     same model, and the same arguments except `frequencies`. If `frequencies` are equal, the objects
     belong to one corpus and must have different texts. If `frequencies` differ, the objects belong
     to two corpora. In that case the texts of the second object get new indices after those of the
-    first, and the rarest token of a text is still the one with the smallest frequency in its own
-    corpus.
+    first, and the score "rarest token" of a text uses the frequencies of the corpus that has it.
 
     Parameters
     ----------
@@ -101,9 +101,10 @@ class HeadStatistics:
     columns : sequence of str
         Names of additional systems of classes of tokens, such as ``"pos"`` for parts of speech.
     frequencies : mapping of int or str to int, optional
-        Number of occurrences of each token in the corpus, to determine the rarest token of a text,
-        which has the smallest number. The keys are token ids, or the texts of tokens if the ids are
-        not known.
+        Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
+        tokens if the ids are not known. A token that is not a key has the number 0. The score
+        "rarest token" is the weight on the token of the text with the smallest number. If several
+        tokens have it, as without `frequencies`, occurrences in the text are compared.
 
     Examples
     --------
@@ -235,7 +236,8 @@ class HeadStatistics:
         chosen = self.stack_names[0] if name is None else name
         existing_name("stack", chosen, self.stack_names, "these statistics have the stacks")
         totals = self._totals.stacks[chosen]
-        # Cache the result, because views call this function often, and joining edges is slow.
+        # Cache the result, because views call this function often, and `StackStatistics` joins the
+        # edges of all texts, which is slow.
         cached = self._stacks.get(chosen)
         if cached is None or cached[0] is not totals:
             stack = StackStatistics(chosen, totals, self.edges, self.class_systems)
@@ -509,9 +511,10 @@ class RecordText:
     number : int
         Index of the text.
     num_tokens : int
-        Number of tokens of all measured stacks. Tokens of several stacks are counted once.
+        Number of tokens of the stacks in `stacks`. A token sequence that several of them have, such
+        as that of an encoder, is counted once.
     stacks : dict of str to StackText
-        The measured stacks, by name. Stacks whose layers have no softmax are left out.
+        The stacks that are measured, by name. Stacks of layers without a softmax are left out.
     """
 
     record: AttentionRecord
@@ -521,7 +524,11 @@ class RecordText:
 
     @staticmethod
     def can_add_together(texts: Sequence[RecordText]) -> bool:
-        """Whether `HeadStatistics` can measure the texts in one step, which is faster."""
+        """Whether the texts can be measured in one step, which is faster than one by one.
+
+        True if their records have the same model and stacks, and `can_measure_together` is True for
+        the texts of each stack.
+        """
         first = texts[0]
         return all(
             text.record.model == first.record.model and text.stacks.keys() == first.stacks.keys()
@@ -650,8 +657,9 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64, or None
-            One array for each layer, (heads,). If a score has two baselines, the larger of their
-            means is returned. None if the score has no baseline, such as entropy.
+            One array for each layer, (heads,). If a score has two baselines, each head has the
+            larger of the two means. NaN for a head without a baseline. None if no head has a
+            baseline, for example for the score "entropy".
 
         Raises
         ------
@@ -873,7 +881,7 @@ class StackStatistics:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Distinct texts of the tokens in `kept_tokens`, to which their codes refer."""
+        """Distinct texts of the tokens in `kept_tokens`, in the order of first occurrence."""
         return self._kept.words[0]
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
@@ -1014,10 +1022,9 @@ def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple
     """
     means = _divide(sums, counts)
     deviations = squares - counts * means**2
-    # `deviations` has the sum of squared deviations from the mean for each quantity. If a quantity
-    # is equal in all texts, this sum should be 0, but rounding errors can make it larger. Set the
-    # sum to 0 if it is at most the largest rounding error of `squares`: `counts` additions, each
-    # with a relative error of at most eps.
+    # If a quantity is equal in all texts, its sum of squared deviations from the mean should be 0,
+    # but rounding can make it larger. Set it to 0 if it is at most the largest rounding error of
+    # `squares`, a sum of `counts` terms: ``eps * counts * squares``.
     deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
     return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
 

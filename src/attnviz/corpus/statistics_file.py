@@ -74,7 +74,8 @@ class _StackHeader:
     scores: tuple[str, ...]
     # For each system of classes, the names of its classes.
     classes: dict[str, tuple[str, ...]]
-    # Distinct texts of the tokens near the edges that are kept (first item of `KeptEdges.words`).
+    # Distinct texts of the tokens near the kept edges: `KeptEdges.words[0]`. The other items of
+    # `KeptEdges.words` are the names in `classes`.
     words: tuple[str, ...]
 
 
@@ -194,7 +195,7 @@ def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
 
 def _stack(header: _StackHeader, arrays: Mapping[str, torch.Tensor]) -> StackTotals:
     def read(key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
-        """Return the array `key` of the stack.
+        """Return the array `key` of the stack that `header` describes.
 
         Raise ValueError unless it has the given dtype and shape. None in `shape` allows any size.
         """

@@ -5,7 +5,9 @@ stack: the attention of one kind, such as "self" or "cross", in all layers. All 
 integers. The totals of two parts of a corpus can be added, which gives the totals of both parts.
 
 Totals also have edges. An edge is a pair of a query and a key with its weight. For each head, a
-limited number of strongest edges and of randomly sampled edges is kept.
+limited number of strongest edges and of randomly sampled edges is kept: those with the largest rank
+(`EdgeColumns.order`). To join edges means to collect those of several texts in one `KeptEdges`, and
+to drop those with a smaller rank.
 
 A system of classes, such as parts of speech, assigns at most one class to each token. The offset of
 a pair is the position of its key minus the position of its query.
@@ -29,11 +31,11 @@ Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, whose classes are kinds of tokens such as punctuation.
 KIND = "kind"
-# Joining the edges of a new text with those of earlier texts is slow. Therefore `StackTotals.plus`
-# only appends the edges of new texts to the tuple `StackTotals.edges`. It joins all items of the
-# tuple if there are more than `_MAX_PARTS` of them, or if the number of edges since the last join
-# exceeds `_MAX_EDGES` plus twice the number of edges that the last join kept.
+# Joining is slow. Therefore `StackTotals.plus` only appends the edges of new texts to the tuple
+# `StackTotals.edges`, and joins them if the tuple has more than this number of items.
 _MAX_PARTS = 64
+# `StackTotals.plus` also joins if the number of edges that were added since the last join exceeds
+# this number plus twice the number of edges that the last join kept.
 _MAX_EDGES = 1 << 14
 
 
@@ -115,10 +117,11 @@ class StackTotals:
     one_text : bool
         Whether queries and keys are the same tokens.
     scores : mapping of str to ndarray, (3, 4, heads)
-        For each score s, sums over texts. The first axis has three baselines b: the number 0, the
-        shuffled baseline, and the baseline from position (see `StackNumbers.scores`). The second
-        axis has the number of texts in which both s and b are defined, and the sums of b, s - b and
-        (s - b)**2 over these texts. For the baseline 0, s - b is the score itself.
+        For each score, sums over texts. Let s be the score in a text. The first axis has three
+        baselines b: 0, the shuffled baseline, and the baseline from position
+        (`StackNumbers.scores`). The second axis has four sums over the texts in which s and b are
+        defined: of 1 (the number of these texts), of b, of s - b, and of (s - b)**2. With b = 0,
+        the last two are the sums of the score and of its square.
     offsets : ndarray, (2, heads, offsets)
         By offset, sums of weights (first item), and the numbers by which they are divided to get
         means (second item). See `offsets` and `offset_counts` of `StackNumbers`.
@@ -126,8 +129,8 @@ class StackTotals:
         For each system of classes, sums of weights by class.
     edges : tuple of KeptEdges
         Strongest edges, randomly sampled edges, and the tokens near them. The first item has the
-        edges that the last join kept. The other items have the edges of texts that were added since
-        that join. `settled` joins all items to one.
+        edges that the last join kept. The other items have the edges of texts that were added
+        later.
     """
 
     layers: tuple[int, ...]
@@ -146,8 +149,9 @@ class StackTotals:
     def plus(self, other: StackTotals, max_edges: int) -> StackTotals:
         """Return the totals of the texts of `self` and `other`, which have different texts.
 
-        If the edges are joined, at most `max_edges` strongest edges and at most `max_edges` sampled
-        edges of each head are kept.
+        If there are many edges (`_MAX_PARTS`, `_MAX_EDGES`), join them. The join keeps at most
+        `max_edges` strongest edges and at most `max_edges` sampled edges of each head. Otherwise
+        keep all edges.
         """
         scores = dict(self.scores)
         for name, sums in other.scores.items():
@@ -163,8 +167,8 @@ class StackTotals:
             },
             edges=(*self.edges, *other.edges),
         )
-        # Join the edges only if there are many, because joining is slow. After a join, it is known
-        # which ranks are too small (`Totals.min_orders`), so later texts add fewer edges.
+        # A join also reduces the work for later texts: an edge with a smaller rank than all kept
+        # edges of its head is ignored when its text is measured (`Totals.min_orders`).
         num_collected = sum(map(len, total.edges[1:]))
         if len(total.edges) > _MAX_PARTS or num_collected > _MAX_EDGES + 2 * len(self.edges[0]):
             return total.settled(max_edges)
@@ -247,7 +251,7 @@ class Totals:
     settings : Settings
         Settings with which the texts were measured.
     model : str or None
-        Name of the model.
+        Name of the model. None if no record was added and the user passed no name.
     weights : str
         Hash of the weights of the model, or "" if the hash is not known.
     texts : tuple of (int, int)
@@ -287,10 +291,11 @@ class Totals:
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Return, for each head of a stack, the smallest rank of a new edge that could be kept.
 
-        The rank is `EdgeColumns.order`. The first array, (heads,), is for strongest edges, and the
-        second for sampled edges. If these totals do not have the stack `name` with `num_heads`
-        heads, the arrays have the value 0, so that all edges can be kept. If the settings allow no
-        edges, they have the largest uint64, so that almost all edges are ignored.
+        The first array, (heads,), is for strongest edges, and the second for sampled edges. Edges
+        with a smaller rank (`EdgeColumns.order`) can be ignored. If these totals do not have the
+        stack `name` with `num_heads` heads, the arrays have the value 0: no edge can be ignored. If
+        the settings allow no edges, they have the largest uint64. An edge with exactly this rank is
+        dropped by the next join.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)

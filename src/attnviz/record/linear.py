@@ -1,17 +1,20 @@
 """The attention of linear layers: how much each token contributes to the output of each token.
 
 A linear layer (linear attention or a state-space model) has no softmax. It reads the tokens one
-after the other and keeps a matrix S, its state. At a token with query q, key k, value v, log decay
-g, strength b and skip d,
+after the other. Each head keeps a matrix S, its state. A rule is the formula that updates S and
+computes the output o at each token. For a token with query q, key k, value v, log decay g,
+strength b and skip d, this module has two rules:
 
-    S = exp(g) S + b k v^T                      if the rule does not erase
-    S = (1 - b k k^T) exp(g) S + b k v^T        if it erases
-    o = S^T q + d v
+    S = exp(g) S + b k v^T                      without erasing
+    S = (1 - b k k^T) exp(g) S + b k v^T        with erasing
+    o = S^T q + d v                             in both cases
+
+Erasing subtracts from S what an earlier token has stored for the key k.
 
 The first rule is that of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, where q, k and b are called C,
 B and dt) and of lightning attention (Qin et al. 2024, arXiv 2401.04658). The second rule is the
 gated delta rule (Yang et al. 2024, arXiv 2412.06464). In Kimi delta attention (arXiv 2510.26692),
-g has one number for each dimension of the keys.
+g has one number for each dimension of the keys. Mamba-1 has other weights (`SelectiveAttention`).
 
 The outputs are linear in the values: o = M v. The weight M[t, s] is the factor of the value of
 token s in the output of token t. It is 0 for later tokens. Weights may be negative, and the rows
@@ -38,10 +41,10 @@ _CAUSAL = BandMask(None, 0)
 
 
 class _Inputs(NamedTuple):
-    """Inputs of a rule for some tokens, with the heads as first axis and the tokens as second.
+    """The letters of the module docstring, without the values, for some heads and tokens.
 
-    `queries` and `keys` are (heads, tokens, key_dim), `log_decay` is (heads, tokens, 1 or key_dim).
-    `strengths` and `skips` are (heads, tokens).
+    `queries` (q) and `keys` (k) are (heads, tokens, key_dim). `log_decay` (g) is (heads, tokens, 1
+    or key_dim). `strengths` (b) and `skips` (d) are (heads, tokens).
     """
 
     queries: torch.Tensor
@@ -67,11 +70,11 @@ class StateAttention(LayerAttention):
     @property
     @abstractmethod
     def state_dims(self) -> tuple[int, int]:
-        """Number of dimensions of a key, and number of these with their own decay."""
+        """Sizes of the last axes of `keys` (key_dim) and `log_decay` (1 or key_dim)."""
 
     @property
     def erases(self) -> bool:
-        """Whether the rule erases what the state has stored for a key before it stores a value."""
+        """Whether the rule is the second one of the module docstring, with erasing."""
         return False
 
     @abstractmethod
@@ -149,10 +152,12 @@ class StateAttention(LayerAttention):
 
         `positions` are the ascending positions of the rows, int64, (rows,).
 
-        The output of a row is o = S^T q. As a function of the state after an earlier token, it is
-        S^T y plus terms with the values of the tokens in between. At the row's own token, y is q.
-        Go back token by token: the weight of a token is b k^T y, and before it y is exp(g) y, or
-        exp(g) (y - weight k) if the rule erases. This is done for all tokens of a chunk at once.
+        Each row has a vector y, which starts as its query q at its own token. Then go back token by
+        token. At a token, the row has the weight w = b k^T y. For the token before, y is replaced
+        by exp(g) y, or by exp(g) (y - w k) if the rule erases. This is correct because the part of
+        the output that comes from this token and earlier ones is S^T y, where S is the state after
+        the token. The code computes a chunk of tokens at once. The skip d is added to the weight of
+        the row's own token.
         """
         device = block.device
         inner = positions.to(device)
@@ -197,11 +202,12 @@ def _decayed_products(
     key_decay: torch.Tensor,
     last: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the products of queries and keys of a chunk, with the decay from key to query.
+    """Return the products of queries and keys of a chunk after decay, (heads, rows, keys).
 
-    The decays are the sums of g from the first token of the chunk to the query or key,
-    (heads, rows or keys, 1 or key_dim). `last` is the index of the last key of each row, (rows,).
-    The products of later keys are 0.
+    A product is the sum over dimensions of ``q * k * exp(query_decay - key_decay)``. The decays are
+    the sums of g from the first token of the chunk to the query or key, (heads, rows or keys, 1 or
+    key_dim). `last`, (rows,), is the index in the chunk of the last key of each row. The products
+    of later keys are 0.
     """
     is_later = torch.arange(keys.shape[1], device=keys.device) > last[:, None]
     differences = (query_decay[:, :, None] - key_decay[:, None]).float()
@@ -221,11 +227,11 @@ class LinearAttention(StateAttention):
         (key_heads, tokens, key_dim): q and k as the rule multiplies them, after normalization and
         scaling. Head h reads the key head ``h // (heads // key_heads)``.
     log_decay : Tensor
-        (heads, tokens, 1 or key_dim): g, which is not positive.
+        (heads, tokens, 1 or key_dim): g, normally at most 0.
     strengths : Tensor
         (heads, tokens): b.
     erases : bool
-        Whether the rule erases what the state has stored for a key before it stores a value.
+        Whether the rule is the second one of the module docstring, with erasing.
     skips : Tensor or None
         (heads,): d, or None if it is 0.
 
@@ -281,10 +287,10 @@ class LinearAttention(StateAttention):
 
     @property
     def bound(self) -> float | None:
-        """Largest product of the lengths of a query and a stored key, plus the largest skip.
+        """Upper bound of the absolute weights: the largest abs(q) times the largest abs(b k).
 
-        None if the rule can amplify its state, because a decay is positive or because erasing
-        overshoots (b k^T k > 2).
+        The largest abs(d) is added. None if the rule can amplify its state: if a g is positive, or
+        if the rule erases and a b is negative or a b k^T k is above 2.
         """
         keys = self.keys.float().norm(dim=-1).repeat_interleave(self._heads_per_key, dim=0)
         stored = keys * self.strengths.float().abs()
@@ -300,8 +306,8 @@ class LinearAttention(StateAttention):
         return self.num_heads // self.keys.shape[0]
 
     def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
-        # Select the tokens first, because the selection of heads makes a copy.
         key_heads, heads = [head // self._heads_per_key for head in heads], list(heads)
+        # Select tokens before heads: indexing with a list of heads copies, so copy few tokens.
         strengths = self.strengths[:, tokens][heads].float()
         skips = torch.zeros_like(strengths)
         if self.skips is not None:
@@ -325,22 +331,24 @@ class SelectiveAttention(StateAttention):
 
         weight[t, s] = sum over channels of o[t] M[t, s] v[s] / |o[t]|^2
 
-    Each row sums to 1. Weights may be negative.
+    If the rule multiplies its output by a gate, o and M include it. Each row sums to 1, or to 0 if
+    o is 0. Weights may be negative.
 
     Attributes
     ----------
     queries, keys : Tensor
-        (heads, tokens, states): C and B.
+        (heads, tokens, states): C and B in the paper, in this order.
     steps : Tensor
-        (heads, tokens, channels): dt, which is positive.
+        (heads, tokens, channels): dt in the paper, which is positive.
     rates : Tensor
-        (heads, channels, states): A, which is negative. The log decay of a state is A dt.
+        (heads, channels, states): A in the paper, which is negative. The log decay of a state is
+        A dt.
     values : Tensor
         (heads, tokens, channels): v, the inputs of the rule.
     readout : Tensor
-        (heads, tokens, channels): o / |o|^2, multiplied by the gate of the output if it has one.
+        (heads, tokens, channels): o / |o|^2, multiplied by the gate if the rule has one.
     skips : Tensor
-        (heads, channels): D.
+        (heads, channels): D in the paper, the skip d of each channel.
     """
 
     queries: torch.Tensor
@@ -365,7 +373,10 @@ class SelectiveAttention(StateAttention):
         return dims, dims
 
     def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
-        """Return the inputs. The dimensions of a key are all pairs of a channel and a state."""
+        """Return inputs of the first rule that give the weights of the class docstring.
+
+        Their key_dim is channels times states: the axes of channels and states are flattened.
+        """
         heads = list(heads)
         queries, keys, steps, values, readout = (
             part[:, tokens][heads].float()
@@ -382,7 +393,7 @@ class SelectiveAttention(StateAttention):
 
 
 def join_heads(first: Any, second: Any) -> Any:
-    """Return the heads of a `StateAttention`, followed by those of another one of its class."""
+    """Return a `StateAttention` with the heads of `first`, followed by those of `second`."""
     return replace(
         first,
         **{name: torch.cat([part, second.parts[name]]) for name, part in first.parts.items()},

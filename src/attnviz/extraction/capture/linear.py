@@ -2,12 +2,13 @@
 
 A linear layer calls a function, its rule, with queries, keys, values and decays. On a GPU, a rule
 may be replaced by a kernel with the same arguments (of the package flash-linear-attention or
-mamba-ssm). A rule is a global variable of the file that defines the layer's class. During a
+mamba-ssm). A rule is a global variable of the file that defines the layer's ``forward``. During a
 capture, this variable has another function, which calls the rule and reports its arguments and its
-output. The outputs of the model do not change.
+output. Lightning attention is computed in the layer's own code, so hooks report it.
 
-The attention that follows from the arguments is checked: multiplied by the values, it must give the
-output of the rule.
+The arguments determine the weights M of the layer, which are checked: M multiplied by the values
+must give the output. For Mamba-1, the rows of M must sum to 1 instead. See `attnviz.record.linear`
+for the formulas.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ from attnviz.utils.cleanup import Cleanup, SharedChange
 
 # Maximum number of rows of each head whose outputs are compared with the model's own.
 _ROWS = 32
-# Limit of the error of an output vector o = M v, relative to |o| + |M| |v|. It is four times the
-# relative rounding error of the output's dtype, or of TF32, in which kernels on a GPU may multiply.
-# A matrix of another formula has a far larger error: about 0.3 for a gated delta rule if erasing is
-# ignored.
+# Largest accepted error of an output vector o = M v, relative to |o| + |M| |v|, as a multiple of a
+# rounding error: that of the output's dtype, or of TF32 (`_TF32`) if it is larger, because kernels
+# on a GPU may multiply in TF32. A wrong formula has a far larger error: about 0.3 for a gated delta
+# rule if erasing is ignored.
 _ROUNDINGS = 4.0
 _TF32 = 2.0**-10
 _TINY = torch.finfo(torch.float32).tiny
-# Arguments that must be None: an earlier state, and borders between packed texts.
+# Arguments of rules that must be None: a state from an earlier call, and borders between texts that
+# are packed into one sequence. The weights M do not include them.
 _UNKNOWN = ("initial_state", "initial_states", "cu_seqlens", "seq_idx")
 
 
@@ -49,7 +51,8 @@ class RuleCall(AttentionCall):
     """Inputs and output of one call of a rule.
 
     `output` is (batch, tokens, heads, value_dim), and `value` is (batch, heads, tokens, value_dim).
-    A layer of Mamba-1 counts as one head whose output and values have all channels.
+    A call of Mamba-1 counts as one head, and its channels are the axis value_dim. Its weights are not
+    factors of its values (`SelectiveAttention`).
 
     Attributes
     ----------
@@ -79,7 +82,8 @@ class RuleCall(AttentionCall):
         return int(self.output.shape[1])
 
 
-#: Function that receives the name of a rule, its arguments and its output.
+#: Function that receives the name of a rule, its arguments and its output. It may change the output
+#: in place, for an intervention.
 RuleSink = Callable[[str, dict[str, Any], torch.Tensor], None]
 _sink: ContextVar[RuleSink | None] = ContextVar("attnviz_rule_sink", default=None)
 
@@ -100,8 +104,9 @@ def report_rules(modules: Sequence[nn.Module], sink: RuleSink, undo: Cleanup) ->
 def _lightning_hooks(modules: Sequence[Any]) -> Iterator[Any]:
     """Register hooks that report lightning attention as calls of a rule. Yield their handles.
 
-    The modules compute it in their own code, between a projection to queries, keys and values and
-    a normalization.
+    A module with lightning attention computes it between two of its submodules. The output of
+    ``qkv_proj`` gives the reported argument "vectors": queries, keys and values, one after the
+    other in the last axis. The input of ``norm`` is the reported output.
     """
     projected: dict[nn.Module, torch.Tensor] = {}
 
@@ -118,7 +123,7 @@ def _lightning_hooks(modules: Sequence[Any]) -> Iterator[Any]:
             if sink is not None and vectors is not None:
                 heads, rates = lightning.num_attention_heads, getattr(lightning, LIGHTNING_RATES)
                 vectors = lightning.act_fn(vectors).unflatten(-1, (heads, -1))
-                # The view has the memory of the output, so the output can be changed.
+                # A view, not a copy, so that `sink` can change the input of ``norm`` in place.
                 output = args[0].unflatten(-1, (heads, -1))
                 sink("lightning attention", {"vectors": vectors, "rates": rates}, output)
 
@@ -206,8 +211,8 @@ def read_linear(call: RuleCall, unpadded: Sequence[Positions], name: str) -> lis
     """Return the attention of each example of a call, without padding.
 
     `unpadded` has the tokens of each example that are not padding. `name` is the path of the
-    module. Raise NotImplementedError if the rule has an argument of unknown meaning, or if the
-    outputs that follow from the attention differ from the model's own.
+    module. Raise NotImplementedError if an argument in `_UNKNOWN` is not None, or if the check of
+    the module docstring fails.
     """
     for argument in _UNKNOWN:
         if call.arguments.get(argument) is not None:
@@ -224,16 +229,19 @@ def read_linear(call: RuleCall, unpadded: Sequence[Positions], name: str) -> lis
 
 
 def _part(tensor: torch.Tensor, index: int, unpadded: torch.Tensor | None) -> torch.Tensor:
-    """Return one example of a tensor (batch, tokens, heads, ...), as (heads, tokens, ...)."""
+    """Return example `index` of a tensor (batch, tokens, heads, ...), as (heads, tokens, ...).
+
+    `unpadded` has the indices of the tokens that are not padding. None means that none is padding.
+    """
     return without_padding(tensor.transpose(1, 2), index, unpadded).float()
 
 
-#: Function that returns a part of a tensor, as `_part` does for one example.
+#: `_part` for one example: its only argument is the tensor.
 _Part = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _delta_rule(call: RuleCall, part: _Part, name: str) -> LinearAttention:
-    """Read the gated delta rule, or Kimi delta attention, where `g` has one axis more."""
+    """Read the gated delta rule, or Kimi delta attention, in which `g` also has an axis key_dim."""
     queries, keys, decay, strengths = (
         part(call.arguments[key]) for key in ("query", "key", "g", "beta")
     )
@@ -288,7 +296,8 @@ def _mamba1(call: RuleCall, part: _Part, name: str) -> SelectiveAttention:
         readout if gate is None else readout * functional.silu(of_head(gate)),
         torch.zeros_like(rates[..., 0]) if skips is None else skips.float()[None],
     )
-    # The rows are shares of the output, so they sum to 1 for all outputs that are not 0.
+    # Check that each row sums to 1, or to 0 if the output is 0. With ones as values, M v has the
+    # sums of the rows.
     sums = outputs.any(dim=-1, keepdim=True).float()
     return _checked(attention, torch.ones_like(sums), sums, call, name)
 
@@ -301,7 +310,7 @@ def _steps(
 
 
 def _lightning(call: RuleCall, part: _Part, name: str) -> LinearAttention:
-    """Read lightning attention. `vectors` are queries, keys and values, one after the other."""
+    """Read lightning attention. `_lightning_hooks` explains its argument "vectors"."""
     queries, keys, values = part(call.arguments["vectors"]).chunk(3, dim=-1)
     strengths = torch.ones_like(queries[..., 0])
     decay = -call.arguments["rates"].float().view(-1, 1) * strengths
@@ -323,9 +332,11 @@ _State = TypeVar("_State", bound=StateAttention)
 def _checked(
     attention: _State, values: torch.Tensor, outputs: torch.Tensor, call: RuleCall, name: str
 ) -> _State:
-    """Return `attention`. Raise NotImplementedError if M v is not the output of the layer.
+    """Return `attention`, after the check that its weights times `values` give `outputs`.
 
-    `values` and `outputs` are (heads, tokens, value_dim), and `name` is the path of the module.
+    `values` and `outputs` are (heads, tokens, value_dim). At most `_ROWS` rows are compared. Raise
+    NotImplementedError if they differ, and ValueError if they have NaN or infinity. `name` is the
+    path of the module.
     """
     num_tokens = attention.num_keys
     rows = torch.linspace(0, max(0, num_tokens - 1), min(num_tokens, _ROWS)).long()
