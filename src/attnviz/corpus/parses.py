@@ -24,8 +24,8 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# The root has no head. A parse has this number instead of the index of its head. Indices of words
-# start at 0.
+# The root has no head. A parse has this number, or None, instead of the index of its head. The
+# number is not 0, because the first word has the index 0.
 _ROOT = -1
 
 

@@ -67,12 +67,10 @@ class Points:
 
     @property
     def num_queries(self) -> int:
-        """Number of queries."""
         return len(self.query_text)
 
     @property
     def num_keys(self) -> int:
-        """Number of keys."""
         return len(self.key_text)
 
     def __len__(self) -> int:

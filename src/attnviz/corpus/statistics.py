@@ -5,10 +5,10 @@ attention in one text). The statistics of the parts of a corpus add up to the st
 whole corpus.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers. A score is a number
-for each head and text, such as the weight on the previous token. A score may not be defined in a
-text: the weight on earlier tokens with the same word is not defined if no word is repeated. An edge
-is a pair of a query and a key with its weight. The offset of a pair is the position of its key
-minus the position of its query.
+for each head and text, such as the weight on the previous token. It is not defined in a text
+without the pairs of tokens that it measures. For example, the weight on earlier tokens with the
+same text is not defined if all tokens are different. An edge is a pair of a query and a key with
+its weight. The offset of a pair is the position of its key minus the position of its query.
 
 A system of classes assigns at most one class to each token. Each corpus has the system "kind",
 whose classes are kinds of tokens such as punctuation. Each column that the user passes, such as
@@ -84,7 +84,7 @@ class HeadStatistics:
     same model, and the same arguments except `frequencies`. If `frequencies` are equal, the objects
     belong to one corpus and must have different texts. If `frequencies` differ, the objects belong
     to two corpora. In that case the texts of the second object get new indices after those of the
-    first, and the score "rarest token" of a text uses the frequencies of the corpus that has it.
+    first, and the score "rarest token" of a text uses the frequencies of the text's corpus.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ class HeadStatistics:
         Hash of the model's weights, which `attnviz.head_statistics` computes. Statistics with
         different hashes cannot be added.
     edges : int, default 100
-        Maximum number of strongest edges, and of sampled edges, that are kept for each head. The
-        strongest edges have the largest weights. The sampled edges are a random sample.
+        Maximum number of strongest edges, and of sampled edges, that are kept for each head: 0 to
+        10,000. The strongest edges have the largest weights. The sampled edges are a random sample.
     seed : int, default 0
         Seed of the sampled edges.
     columns : sequence of str
@@ -104,7 +104,8 @@ class HeadStatistics:
         Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
         tokens if the ids are not known. A token that is not a key has the number 0. The score
         "rarest token" is the weight on the token of the text with the smallest number. If several
-        tokens have it, as without `frequencies`, occurrences in the text are compared.
+        tokens have it, as without `frequencies`, occurrences in the text are compared
+        (`TokenFacts.rarest`).
 
     Examples
     --------

@@ -49,7 +49,6 @@ class Settings:
     frequencies: Mapping[int | str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError if a setting is invalid."""
         whole_number("edges", self.edges, 0, 10_000)
         whole_number("seed", self.seed, 0)
         check_column_names(self.columns)

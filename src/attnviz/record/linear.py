@@ -35,16 +35,17 @@ from attnviz.record.softmax import count_rows, row_groups
 
 # Maximum number of successive tokens whose weights are computed together.
 _MAX_CHUNK = 64
-# Maximum number of numbers in a temporary tensor (64 MiB of float32).
+# Maximum number of entries of a temporary tensor (64 MiB of float32).
 _MAX_ENTRIES = 1 << 24
 _CAUSAL = BandMask(None, 0)
 
 
 class _Inputs(NamedTuple):
-    """The letters of the module docstring, without the values, for some heads and tokens.
+    """Inputs of a rule, without the values, for some heads and tokens.
 
-    `queries` (q) and `keys` (k) are (heads, tokens, key_dim). `log_decay` (g) is (heads, tokens, 1
-    or key_dim). `strengths` (b) and `skips` (d) are (heads, tokens).
+    The letters are those of the module docstring. `queries` (q) and `keys` (k) are (heads, tokens,
+    key_dim). `log_decay` (g) is (heads, tokens, 1 or key_dim). `strengths` (b) and `skips` (d) are
+    (heads, tokens).
     """
 
     queries: torch.Tensor
@@ -70,7 +71,7 @@ class StateAttention(LayerAttention):
     @property
     @abstractmethod
     def state_dims(self) -> tuple[int, int]:
-        """Sizes of the last axes of `keys` (key_dim) and `log_decay` (1 or key_dim)."""
+        """Sizes of the last axes of keys and log decays in `inputs`: key_dim, and 1 or key_dim."""
 
     @property
     def erases(self) -> bool:
@@ -79,7 +80,7 @@ class StateAttention(LayerAttention):
 
     @abstractmethod
     def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
-        """Return the inputs of the rule for some heads and tokens, in float32."""
+        """Return the inputs of the rule in float32, in the order of `heads` and `tokens`."""
 
     def permute(self, order: torch.Tensor) -> StateAttention:
         """Raise NotImplementedError, because the rule depends on the order of the tokens."""
@@ -255,7 +256,6 @@ class LinearAttention(StateAttention):
     skips: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the shapes do not match."""
         key_heads, num_tokens, key_dim = self.keys.shape
         heads = self.strengths.shape[0]
         if (
@@ -287,10 +287,11 @@ class LinearAttention(StateAttention):
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute weights: the largest abs(q) times the largest abs(b k).
+        """Upper bound of the absolute weights: the largest |q| times the largest |b k|, plus |d|.
 
-        The largest abs(d) is added. None if the rule can amplify its state: if a g is positive, or
-        if the rule erases and a b is negative or a b k^T k is above 2.
+        |q| and |b k| are lengths of vectors, and |d| is the largest absolute value. None if the
+        rule can amplify its state: if a g is positive, or if the rule erases and a b is negative or
+        a b k^T k is above 2.
         """
         keys = self.keys.float().norm(dim=-1).repeat_interleave(self._heads_per_key, dim=0)
         stored = keys * self.strengths.float().abs()

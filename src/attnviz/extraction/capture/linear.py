@@ -51,8 +51,8 @@ class RuleCall(AttentionCall):
     """Inputs and output of one call of a rule.
 
     `output` is (batch, tokens, heads, value_dim), and `value` is (batch, heads, tokens, value_dim).
-    A call of Mamba-1 counts as one head, and its channels are the axis value_dim. Its weights are not
-    factors of its values (`SelectiveAttention`).
+    A call of Mamba-1 counts as one head, and its channels are the axis value_dim. Its weights are
+    not factors of its values (`SelectiveAttention`).
 
     Attributes
     ----------
@@ -105,8 +105,8 @@ def _lightning_hooks(modules: Sequence[Any]) -> Iterator[Any]:
     """Register hooks that report lightning attention as calls of a rule. Yield their handles.
 
     A module with lightning attention computes it between two of its submodules. The output of
-    ``qkv_proj`` gives the reported argument "vectors": queries, keys and values, one after the
-    other in the last axis. The input of ``norm`` is the reported output.
+    ``qkv_proj``, after the activation function, is the reported argument "vectors": queries, keys
+    and values, one after the other in the last axis. The input of ``norm`` is the reported output.
     """
     projected: dict[nn.Module, torch.Tensor] = {}
 
