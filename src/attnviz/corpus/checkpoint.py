@@ -136,8 +136,8 @@ class Checkpoint:
                 f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        # Compare the hashes of the weights only if both are known. If Ray actors (worker processes)
-        # load the model, the hash of this call is not known yet. In that case `Totals.plus`
+        # If Ray actors (worker processes) load the model, the hash of its weights is not known in
+        # this process yet, and `compared_arguments` leaves it out. In that case `Totals.plus`
         # compares the hashes when the first result of an actor is added.
         pairs = compared_arguments(totals, new)
         pairs |= {name: (call.get(name), value) for name, value in self._arguments.items()}

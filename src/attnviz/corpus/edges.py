@@ -98,8 +98,8 @@ class EdgeColumns:
     order : ndarray of uint64
         Rank of each edge. If a head has too many edges, those with the largest ranks are kept.
     head : ndarray of int32
-        Index of the head. In stored edges, it counts the heads of all layers of the stack. In the
-        result of `StackStatistics.edge_columns`, it counts only the heads of the layer.
+        Index of the head among the heads of all layers of the stack. In the result of
+        `StackStatistics.edge_columns`, index of the head in its layer.
     text : ndarray of int64
         Index of the text in the corpus.
     query, key : ndarray of int32
@@ -364,10 +364,9 @@ class KeptEdges:
     def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Smallest rank of a new edge that could be kept, for each head, as two arrays, (heads,).
 
-        The first array is for strongest edges, the second for sampled edges. A number is the
-        smallest rank (`EdgeColumns.order`) among the edges of the head, or 0 if the head has fewer
-        than `max_edges` edges, so that any new edge would be kept. `self` must be a result of
-        `joined`.
+        The first array is for strongest edges, the second for sampled edges. If a head already has
+        `max_edges` edges, the number is the smallest rank (`EdgeColumns.order`) among them.
+        Otherwise it is 0, because any new edge would be kept. `self` must be a result of `joined`.
         """
         by_kind = []
         for edges in (self.strongest, self.sampled):

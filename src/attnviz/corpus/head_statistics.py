@@ -350,10 +350,10 @@ class _Inputs:
     ) -> Iterator[int]:
         """Add the record of each text in `read` to the statistics.
 
-        Yield how many texts each step added. Successive texts are measured together if possible,
-        which is faster for short texts. A text without a record (empty or too long) is only counted
-        as skipped. `name` is the name of the argument in error messages such as ``texts[3]: ...``:
-        "texts" or "records".
+        Successive texts are measured together if possible, which is faster for short texts. A text
+        without a record (empty or too long) is only counted as skipped. Yield, after each addition
+        of one or several texts and after each skipped text, how many texts they were. `name` is the
+        name of the argument in error messages such as ``texts[3]: ...``: "texts" or "records".
         """
         group: list[RecordText] = []
         try:
@@ -429,7 +429,8 @@ class _Work:
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
         """Read the texts with the given indices and add them to the statistics.
 
-        Yield how many texts each step added.
+        Yield, after each addition of one or several texts, how many they were. A text that is
+        skipped (empty or too long) also counts as one.
         """
         read = read_records(
             self.model,
@@ -457,11 +458,12 @@ class _RemoteModel:
 
 
 def _for_ray(work: _Work) -> Loaded:
-    """Return the model of `work` with its tokenizer and processor, if actors of Ray do the work.
+    """Return what the calling process needs of the model of `work`, for work on Ray.
 
-    If `work.model` is a hub id, a folder or a function, only the actors load the model, and the
-    result has a `_RemoteModel` in place of the model. Raise ValueError if a model in memory is not
-    on the CPU.
+    If a model in memory was passed, return the result of `load`. Raise ValueError if this model is
+    not on the CPU. If `work.model` is a hub id, a folder or a function, only the actors load the
+    model. In that case the result has a `_RemoteModel` in its place. If the tokenizer was passed as
+    a hub id or folder, the result has the loaded tokenizer, or None if it is not on this machine.
     """
     tokenizer, processor = work.options["tokenizer"], work.options["processor"]
     if not isinstance(work.model, str | os.PathLike) and not is_loader(work.model):
@@ -619,8 +621,8 @@ def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
 def _count_tokens_of_records(records: Sequence[AttentionRecord]) -> dict[int | str, int]:
     """Count how often each token occurs in up to `_MAX_COUNTED_TEXTS` evenly spaced records.
 
-    The keys of the result are token ids, or texts of tokens if a record has no ids. Only tokens of
-    attention keys are counted. In self-attention, they are also the query tokens.
+    The keys of the result are token ids. Tokens without ids have their text as the key. Only tokens
+    of attention keys are counted. In self-attention, they are also the query tokens.
     """
     counted: Counter[int | str] = Counter()
     for index in _counted_indices(len(records)):

@@ -6,8 +6,9 @@ its key minus the position of its query. An edge is a pair with its weight.
 
 Most scores have a set of pairs, such as all pairs of a query and the previous token. The score of a
 head is its weight on the allowed pairs of this set, divided by the number of queries that have such
-a pair. The baselines of a score (`StackNumbers.scores`) are the scores that are to be expected
-without the property that the score measures, for example if the weights of each query are shuffled.
+a pair. Such a score has two baselines. The shuffled baseline is the expected score if the weights
+of each query are shuffled among its allowed keys. The baseline from position is the score if each
+pair of the set had the mean weight of the allowed pairs outside the set at the same offset.
 
 The weights are computed for a block at a time, which limits the memory for long texts. A block has
 some heads with the same mask, some queries (rows), and all keys. Let W be the weights of a block,
@@ -16,9 +17,9 @@ x keys). Then the matrix product W D^T is the weight of each head on the pairs o
 
 A system of classes, such as parts of speech, assigns at most one class to each token.
 
-For short texts, the call of an operation takes longer than its computation. Therefore several texts
-with equal numbers of tokens can be measured together (`StackText.shape`). All arrays of
-measurements have the texts as their first axis.
+For short texts, calling a function of NumPy or torch takes longer than its arithmetic. Therefore
+several texts with equal numbers of tokens can be measured together (`StackText.shape`). All arrays
+of measurements have the texts as their first axis.
 """
 
 from __future__ import annotations
@@ -45,31 +46,32 @@ from attnviz.record.stack import AttentionStack
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-#: Pairs of each relation in a dependency parse, such as subject and verb. The keys are the names of
-#: the relations' scores. Each value has two arrays: the query and the key position of each pair.
+#: Pairs of each relation in a dependency parse, such as subject and verb. The mapping has, for the
+#: name of the relation's score (such as "syntactic: nsubj"), two arrays: the query position and the
+#: key position of each pair.
 Relations = Mapping[str, tuple[Indices, Indices]]
 
 #: Largest absolute offset with a separate column in `StackNumbers.offsets`.
 MAX_OFFSET = 64
-#: Labels of the columns of `StackNumbers.offsets`.
+#: Labels of the columns of `StackNumbers.offsets`: the offsets -64 to 64 without the first key,
+#: then "first" for the first key of the text at any distance, and "rest" for all other keys.
 OFFSET_LABELS = (*map(str, range(-MAX_OFFSET, MAX_OFFSET + 1)), "first", "rest")
 _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
 # Approximate maximum number of entries of W and D of a block together: 16 MiB of float32. W and D
 # are the matrices in the description of this module.
 _MAX_ENTRIES = 1 << 22
-# Maximum number of pairs of a text, if it is measured alone, for which `_joined_groups` computes
-# the weights of several layers in one matrix product.
+# If a text is measured alone and has at most this number of pairs (queries times keys),
+# `_joined_groups` computes the weights of several layers in one matrix product.
 _MAX_JOINED_PAIRS = 1 << 14
 # Maximum number of entries of W and D of several texts that are measured together: 2 MiB of
 # float32, which fits into the cache of a processor.
 _MAX_ENTRIES_TOGETHER = 1 << 19
-# Maximum number of strongest edges of a head in one text. Their queries are all different. Without
-# this limit, all strongest edges that a corpus keeps could come from one long text.
+# Maximum number of strongest edges of a head in one text, with at most one edge for each query.
+# Without this limit, all strongest edges that a corpus keeps could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
-# Maximum absolute offset for the baseline from position, which needs the mean weight of the pairs
-# at each offset. Larger offsets are clipped to this value, so the pairs at all larger offsets have
-# one common mean.
+# The baseline from position needs the mean weight of the pairs at each offset. For these means,
+# offsets are clipped to plus or minus this value, which limits the number of means.
 _MAX_PAIR_OFFSET = 1024
 # The score "positional share" is undefined if the weights of a head hardly differ: if the sum of
 # their squared deviations from their mean is at most this share of the sum of their squares. A sum
@@ -108,8 +110,8 @@ def unit_and_definition(score: str) -> tuple[str, str]:
             "Share of the variance of the weights that the offset of key from query explains "
             "(epsilon squared: 0 for weights in random order)."
         )
-    # Statistics that were loaded from a file can have a score whose measure is not registered in
-    # this process, so that its unit and definition are not known.
+    # A score in a loaded file can have a measure that is not registered in this process. Its unit
+    # and definition are not known, so return the unit of most scores, and only the name.
     return "share", f"Score “{score}”."
 
 
@@ -122,10 +124,11 @@ class StackText:
     stack : AttentionStack
         The stack in the record of the text.
     queries, keys : TokenFacts
-        Query tokens and key tokens of the stack, with their classes and frequencies. The same
-        object if queries and keys are the same tokens.
+        Query tokens and key tokens of the stack, with their classes and their counts in the corpus.
+        The same object if queries and keys are the same tokens.
     text : int
-        Index of the text in the corpus. It is mixed into the seed of the sampled edges.
+        Index of the text in the corpus. It is part of the seed of the sampled edges, so texts with
+        equal tokens get different samples.
     relations : Relations
         Pairs of the relations in the dependency parse of the text. Empty without a parse.
     """
@@ -145,9 +148,10 @@ class StackText:
     def shape(self) -> Hashable:
         """Everything that must be equal in texts that are measured together, or None.
 
-        These are the layers, heads, shapes and formulas of the stack, and the names of relations
-        and classes. None if the text has to be measured alone, because the weights of a group of
-        heads cannot be computed in one matrix product.
+        These are the layers and heads of the stack, whether it has outputs of heads, whether
+        queries and keys are the same tokens, the formula of each group (`_Group.formula`), and the
+        names of relations and classes. None if a group has no formula. Then the text has to be
+        measured alone.
         """
         if any(group.formula is None for group in self.groups):
             return None
@@ -169,7 +173,8 @@ class StackText:
 def can_measure_together(texts: Sequence[StackText]) -> bool:
     """Whether `measure_stacks` can measure the texts in one call.
 
-    True for a single text. Several texts must have few entries and the same `StackText.shape`.
+    True for a single text. Several texts must have the same `StackText.shape`, and W and D of all
+    of them must have at most `_MAX_ENTRIES_TOGETHER` entries.
     """
     if len(texts) == 1:
         return True
@@ -185,14 +190,12 @@ class StackNumbers:
     Attributes
     ----------
     scores : dict of str to ndarray, (texts, 3, heads)
-        The first row of a text is the score. The second row is the shuffled baseline: the expected
-        score if the weights of each query are shuffled among its allowed keys. The third row is the
-        baseline from position: the score if each of its pairs had the mean weight of the other
-        allowed pairs at the same offset, or of all allowed pairs at this offset if all of them
-        belong to the score. A number is NaN if it is not defined. Scores without pairs, such as
-        entropy, have no baselines, except that "positional share" has the shuffled baseline. The
-        baseline from position is not defined in cross-attention, nor for scores whose pairs depend
-        only on positions. A score with pairs is left out if no head and text has an allowed pair.
+        The rows of a text are the score, its shuffled baseline, and its baseline from position (see
+        the description of this module). A number is NaN if it is not defined. Scores without a set
+        of pairs, such as entropy, have no baselines, except that "positional share" has the
+        shuffled baseline. The baseline from position is not defined in cross-attention, nor for
+        scores whose pairs depend only on positions. A score with a set of pairs is left out if
+        this set has no allowed pair in any head and text.
     offsets : ndarray, (texts, heads, offsets)
         Sums of weights. The columns have the labels `OFFSET_LABELS`. The column "first" has the
         weights on the first key. The column of an offset has the weights on other keys at this
@@ -207,7 +210,8 @@ class StackNumbers:
         For each system of classes, number of queries of each class whose weights are not all 0.
     strongest, sampled : EdgeColumns
         Candidates of these texts for the strongest edges and the sampled edges of the corpus, which
-        `attnviz.corpus.edges` selects later. `EdgeColumns.head` counts the heads of all layers.
+        `attnviz.corpus.edges` selects later. `EdgeColumns.head` is the index of the head among the
+        heads of all layers.
     """
 
     scores: dict[str, Numbers]
@@ -228,10 +232,9 @@ def measure_stacks(
     """Measure the heads of the same stack in one text, or in several (`can_measure_together`).
 
     The sampled edges depend on `seed` and on the indices of the texts. `min_orders` has two arrays,
-    (heads,), one for strongest edges and one for sampled edges. An edge whose rank
-    (`EdgeColumns.order`) is smaller than the number of its head is ignored, because the corpus
-    already has enough edges of this head with a larger rank. If `min_orders` is None, no edges are
-    ignored.
+    (heads,), one for strongest edges and one for sampled edges. They contain the smallest rank
+    (`EdgeColumns.order`) of a new edge that the corpus could keep for each head. Edges with smaller
+    ranks are ignored. If `min_orders` is None, no edges are ignored.
     """
     return _Measuring(texts, seed=seed, min_orders=min_orders).result()
 
@@ -275,8 +278,8 @@ class _Measuring:
         self._head_measures = [
             measure for measure in measures if measure.kind == "heads" and stack.has_outputs
         ]
-        # Names of the scores that have a set of pairs. The last axis of the next three arrays has
-        # these scores.
+        # Names of the scores that have a set of pairs. These scores are the last axis of
+        # `_pair_weights`, `_shuffled` and `_counts`.
         self._names = (*(measure.name for measure in self._pair_measures), *first.relations)
         count = len(self._names)
         of_heads = (len(texts), self._num_heads)
@@ -298,16 +301,16 @@ class _Measuring:
         self._shuffled_means = np.zeros((*of_heads, num_offsets))
         self._shuffled_variances = np.zeros((*of_heads, num_offsets))
         # Only scores whose pairs depend on the tokens, and not only on positions, have a baseline
-        # from position. `_on_pairs` has the sum of the weights on the pairs of each of these scores
-        # at each offset, and `_pair_counts` has the number of these pairs. Both arrays are (bins,
-        # heads), where the axis of bins (`_Block.sort_pairs`) is the flattened `_bins_shape`.
-        # Offsets are clipped to `_max_offset`.
+        # from position. For this baseline, a bin has the allowed pairs of one of these scores at
+        # one offset in one text. For each bin and head, `_on_pairs` has the sum of the weights on
+        # these pairs, and `_pair_counts` has their number.
         self._max_offset = min(self._num_queries - 1, _MAX_PAIR_OFFSET)
         positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
             column for column, name in enumerate(self._names) if name not in positional
         ]
-        # Shape of the bins: the numbers of texts, of scores with this baseline, and of offsets.
+        # Numbers of texts, of scores with this baseline, and of offsets, which are clipped to
+        # [-_max_offset, _max_offset]. Flattened, these three axes are the axis of bins.
         self._bins_shape = (len(texts), len(self._token_score_columns), 2 * self._max_offset + 1)
         num_bins = math.prod(self._bins_shape) if self._one_text else 0
         self._on_pairs = np.zeros((num_bins, self._num_heads))
@@ -350,7 +353,8 @@ class _Measuring:
     def _edges(self, parts: list[EdgeColumns], max_edges: int | None = None) -> EdgeColumns:
         """Join edges, and keep at most `max_edges` of each head in each text. None keeps all edges.
 
-        In the result, `EdgeColumns.head` counts the heads of the stack.
+        In `parts`, `EdgeColumns.head` is an index into the flattened axes (texts, heads). In the
+        result, it is the index of the head among the heads of all layers.
         """
         if max_edges is not None and len(parts) > 1:
             parts = [largest_per_head(parts, max_edges, self._hashes.size)]
@@ -501,10 +505,10 @@ class _Measuring:
             self._offset_counts[:, heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of the columns of `_diagonals` that the queries `rows` can reach.
+        """Return the slice of the last axis of `_diagonals` (offsets) for the queries `rows`.
 
-        Each column is an offset. The slice has the offsets of all pairs of these queries with any
-        key, in the same order as the columns of `_Block.by_offset`.
+        It has the offsets of all pairs of these queries with any key. The columns of
+        `_Block.by_offset` are the same offsets in the same order.
         """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
@@ -592,19 +596,20 @@ class _Measuring:
         return scores
 
     def _expected_from_position(self) -> Numbers:
-        """Return the baseline from position of each score with pairs, times the number of queries.
+        """Return numerators of the baseline from position, (texts, heads, scores).
 
-        The result has shape (texts, heads, scores). Dividing it by the number of queries that have
-        a pair of the score gives the baseline. The weight of each pair of a score is replaced by
-        the mean weight of the allowed pairs at the same offset that do not belong to the score. If
-        all pairs at an offset belong to the score, their own mean weight is used. The result is the
-        sum of these means over the allowed pairs of the score. It is NaN for scores without pairs,
-        for scores whose pairs depend only on positions, and for all scores in cross-attention.
+        The denominator is the number of queries that have an allowed pair of the score. The
+        numerator is a sum over the allowed pairs of the score. Each of them contributes the mean
+        weight of the allowed pairs at the same offset that do not belong to the score. If all pairs
+        at an offset belong to the score, their own mean weight is used. The result is NaN for
+        scores without allowed pairs, for scores whose pairs depend only on positions, and for all
+        scores in cross-attention.
         """
         alone = np.full((*self._squares.shape, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        # Leave out the bins that are empty in all heads, because most bins are.
+        # A bin has the pairs of one score at one offset in one text (`_Block.sort_pairs`). Most
+        # bins have no pairs in any head, so leave these out to save time.
         filled = np.flatnonzero(self._pair_counts.any(axis=1))
         text, score, offset = np.unravel_index(filled, self._bins_shape)
         counts, on_pairs = self._pair_counts[filled], self._on_pairs[filled]
@@ -658,9 +663,9 @@ class _Group:
 
     Each item of `members` has the attention of a layer, and the indices of the heads of this layer
     that belong to the group. `heads` has the index of each head of the group among the heads of all
-    layers of the stack. In a group from `_joined_groups`, `members` can have a single item, in
-    which the heads of several layers and texts are joined. In that case `heads` has the heads of
-    one text.
+    layers of the stack. `_joined_groups` can join the heads of several layers and texts to one
+    layer, which is then the only item of `members`. In that case `heads` has the heads of one text,
+    because the indices are the same in all texts.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
@@ -675,9 +680,9 @@ class _Group:
 
         The value has the shapes of queries and keys, the dtype of queries, the scale, the soft cap,
         the mask and the number of layers. If it is equal for several texts, the weights of all
-        layers and texts can be computed in one matrix product. None if the layers differ in one of
-        these, if heads of a layer have different masks, if a layer has a bias or sinks, or if
-        weights are not computed from queries and keys.
+        layers and texts can be computed in one matrix product. None if the layers differ in
+        shapes, dtype, scale or soft cap, if heads of a layer have different masks, if a layer has a
+        bias or sinks, or if weights are not computed from queries and keys.
         """
         formulas = {
             (layer.queries.shape, layer.keys.shape, layer.queries.dtype, layer.scale, layer.softcap)
@@ -689,7 +694,8 @@ class _Group:
             for layer, _ in self.members
         }
         vectors = self.members[0][0].vectors
-        # Masks other than bands contain tensors, so compare them by identity.
+        # Masks other than a `BandMask` (causal or sliding window) contain tensors, so compare them
+        # by identity.
         mask: object = None if vectors is None else vectors.mask
         if mask is not None and not isinstance(mask, BandMask):
             mask = id(mask)
@@ -740,11 +746,11 @@ class _Group:
 
 
 def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
-    """Yield the groups of the texts. Each group has the heads of all texts.
+    """Yield groups of heads with the same mask. Each group has these heads in all texts.
 
     All layers of a group, in all texts, are joined to one layer, because one matrix product is
     faster than many small ones. A group of a single text is not joined if it has only one layer, if
-    the text is long, or if the layers cannot be joined (`_Group.formula`).
+    the text is long (`_MAX_JOINED_PAIRS`), or if the group has no `_Group.formula`.
     """
     for groups in zip(*(text.groups for text in texts), strict=True):
         first = groups[0]
@@ -809,10 +815,10 @@ class _Block:
 
     @cached_property
     def by_offset(self) -> Numbers:
-        """Matrix with 1 for each allowed pair and otherwise 0, (rows, offsets).
+        """Whether the mask allows each pair, as 1 or 0, with offsets as columns, (rows, offsets).
 
-        Column c has the pairs with key index - row index = c - (rows - 1). The row index is 0 for
-        the first query of the block.
+        Let n be the number of rows. The entry in row r and column c is 1 if row r may attend to the
+        key with the index r + c - (n - 1). It is 0 if not, or if this key does not exist.
         """
         num_rows, num_keys = self.allowed.shape
         flags = np.zeros((num_rows, num_keys + num_rows - 1))
@@ -827,8 +833,8 @@ class _Block:
         A bin has the pairs of one score at one offset in one text. Offsets are clipped to
         [-max_offset, max_offset]. This method sets four attributes:
 
-        - `flat_indices`: for each pair, sorted by bin, its index on the axis of texts, and its
-          index in the flattened matrix (rows, keys)
+        - `flat_indices`: two arrays with an entry for each pair, sorted by bin: the index of its
+          text on the axis of texts, and its index in the flattened matrix (rows, keys)
         - `bins`: for each bin that is not empty, its index in the flattened array (texts, scores,
           offsets)
         - `starts`: for each bin in `bins`, the index of its first pair in `flat_indices`

@@ -68,7 +68,6 @@ class RayEngine:
     texts_per_batch: int = 64
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError if a setting is invalid."""
         whole_number("num_actors", self.num_actors, 1)
         whole_number("texts_per_batch", self.texts_per_batch, 1)
         for name, value in (("num_cpus", self.num_cpus), ("num_gpus", self.num_gpus)):
@@ -118,7 +117,7 @@ def check_on_cpu(model: nn.Module) -> None:
 
 
 def to_table(dataset: Any) -> Any:
-    """Convert a Ray dataset to a DataFrame. The rows have the order of the dataset's files."""
+    """Convert a Ray dataset to a DataFrame. The rows keep the order of the dataset."""
     with running_ray():
         data: Any = importlib.import_module("ray.data")
         context = data.DataContext.get_current()
@@ -207,8 +206,8 @@ class _Actor:
     """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
 
     `reference` is a list with one item: a reference to the argument `make` of `actor_results` in
-    Ray's object store. If the reference itself were the argument, Ray would load `make` before it
-    calls `__init__`. Ray does not load references in a list, so `run` loads `make`.
+    Ray's object store. If the reference itself were the argument, Ray would load `make` before
+    `__init__`. Because the reference is in a list, Ray does not load it, and the method `run` can.
     """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:

@@ -143,8 +143,8 @@ def read_records(
         windows have been yielded.
     done : callable, optional
         Function that is called after the forward pass of each batch, before its records are
-        yielded, with the number of input tokens of the batch, without padding. Tokens of texts
-        whose number of tokens is not known are not counted.
+        yielded, with the number of input tokens of the batch, without padding. Inputs without token
+        ids, such as images alone, and inputs with the option `generate` count as 0 tokens.
     outputs : bool
         Whether records have the outputs of heads (`AttentionStack.outputs`).
     **options
@@ -208,11 +208,12 @@ class _Entry:
     """Text of a window, with its encoded input, and its result or error.
 
     `index` is the index of the text in the corpus. `batch` is the encoded input of this text alone.
-    It is None if the text is empty or if `extract` has to encode the text. Texts with the same
-    `kind` can be read in one forward pass. `kind` is None if the text must be read alone. `result`
-    is set when the text is read, or already when the window is encoded if the text is empty or too
-    long. It is None before, and again after `take` has yielded it. `error` is the error that
-    occurred when the text was encoded or read, or None.
+    It is None if the text is empty, too long or could not be encoded, or if the option `generate`
+    was passed, because `extract` then encodes the text. Texts with the same `kind` can be read in
+    one forward pass. `kind` is None if the text must be read alone. `result` is set when the text
+    is read, or already when the window is encoded if the text is empty or too long. It is None
+    before, and again after `take` has yielded it. `error` is the error that occurred when the text
+    was encoded or read, or None.
     """
 
     index: int
@@ -225,7 +226,11 @@ class _Entry:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of the input (without a target), or 0 if the number is not known."""
+        """Number of tokens of the input (without a target), or 0 if it is not known.
+
+        It is known if `batch` has token ids of the input. An image without text, for example, has
+        none.
+        """
         sequences = {} if self.batch is None else self.batch.sequences
         return sequences["input"].length if "input" in sequences else 0
 
@@ -306,8 +311,9 @@ class _Reader:
             entry = self._make_entry(index)
             window.append(entry)
             num_tokens += entry.length
-            # If texts are read one by one, a window has only one text. Also end the window after a
-            # text of unknown length, because it is not known how much memory its record needs.
+            # If texts are read one by one (`_can_batch` is False), a window has only one text. Also
+            # end the window after a text with an unknown number of tokens, because it is not known
+            # how much memory its record needs. Texts that are empty or too long have no record.
             has_length = self._can_batch and (entry.num_tokens or entry.result)
             if entry.error or alone or not has_length:
                 break
@@ -480,7 +486,8 @@ class _Reader:
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
         count = self._forwards[padded]
-        # Check only the batches 1, 2, 4, 8 and so on, because a check needs another forward pass.
+        # Among the batches with padding, and among those without, check only the batches 1, 2, 4, 8
+        # and so on, because a check needs another forward pass.
         if count & (count - 1):
             return True
         [alone] = self._records(replace(singles[-1]))
@@ -532,9 +539,10 @@ class _Reader:
     def _with_text_number(self, index: int, error: Exception) -> Exception:
         """Return an error like `error` whose message begins with the text, such as ``texts[3]: ``.
 
-        If the message is about an argument for all texts, or already names the text, return `error`
-        unchanged. If `error` is a torch.OutOfMemoryError or has none of the classes in `kinds`,
-        return it with a note that names the text.
+        The result has the first built-in class in `kinds` of which `error` is an instance. If there
+        is none, or if `error` is a torch.OutOfMemoryError, return `error` with a note that names
+        the text. If the message is about an argument for all texts, or already names the text,
+        return `error` unchanged.
         """
         words = str(error)
         argument = re.split(r"\W", words, maxsplit=1)[0]
