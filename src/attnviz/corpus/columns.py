@@ -178,11 +178,12 @@ class TextColumns:
         }
 
     def check(self, text: int, record: AttentionRecord) -> None:
-        """Raise TypeError or ValueError if an entry of a text does not fit the record of this text.
+        """Check the entry of each column for a text with `checked_entry`, given its record.
 
-        `text` is the index of the text. If an entry is a sequence, its length must be the number of
-        queries or the number of keys of a stack that has query and key vectors. If the record has
-        no such stack, any length is valid.
+        `text` is the index of the text. Raise TypeError if a value has an invalid type. Raise
+        ValueError if an entry is a sequence and its length is neither the number of queries nor the
+        number of keys of a stack that has query and key vectors. If the record has no such stack,
+        any length is valid.
         """
         counts = {
             len(side)

@@ -600,10 +600,10 @@ class _Measuring:
 
         The denominator is the number of queries that have an allowed pair of the score. The
         numerator is a sum over the allowed pairs of the score. Each of them contributes the mean
-        weight of the allowed pairs at the same offset that do not belong to the score. If all pairs
-        at an offset belong to the score, their own mean weight is used. The result is NaN for
-        scores without allowed pairs, for scores whose pairs depend only on positions, and for all
-        scores in cross-attention.
+        weight of the allowed pairs at the same offset that do not belong to the score. If all
+        allowed pairs at an offset belong to the score, their own mean weight is used. The result is
+        NaN for scores without allowed pairs, for scores whose pairs depend only on positions, and
+        for all scores in cross-attention.
         """
         alone = np.full((*self._squares.shape, len(self._names)), np.nan)
         if not self._one_text:
@@ -730,8 +730,9 @@ class _Group:
     def weights(self, subset: slice, rows: slice) -> NDArray[np.float32]:
         """Return the weights of some heads of the group, (heads, rows, keys).
 
-        `subset` has the positions of these heads in the group. If the group has several texts, the
-        result has all heads of the first text, then all heads of the second text, and so on.
+        `subset` has the positions of these heads in the group. If several texts are joined in the
+        group, `subset` must select all heads. In that case the result has all heads of the first
+        text, then all heads of the second text, and so on.
         """
         if len(self.members) == 1 and subset.start == 0 and subset.stop >= len(self):
             [(attention, heads)] = self.members

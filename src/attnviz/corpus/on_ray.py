@@ -30,9 +30,10 @@ _Result = TypeVar("_Result")
 class RayEngine:
     """Settings for reading texts on Ray: the argument ``engine=`` of `head_statistics`.
 
-    ``engine="ray"`` means ``engine=RayEngine()``. If ``ray.init`` was called before, this Ray is
-    used. If not, `head_statistics` calls ``ray.init``, which connects to the cluster in the
-    environment variable ``RAY_ADDRESS`` or starts Ray on this machine, and disconnects at the end.
+    ``engine="ray"`` means ``engine=RayEngine()``. If ``ray.init`` was called before, its connection
+    is used. If not, `head_statistics` calls ``ray.init`` at the beginning and ``ray.shutdown`` at
+    the end. ``ray.init`` connects to the cluster in the environment variable ``RAY_ADDRESS``, or
+    starts Ray on this machine.
 
     Parameters
     ----------
@@ -80,7 +81,9 @@ class RayEngine:
 def resolve_engine(engine: Any, texts: Any) -> RayEngine | None:
     """Convert the argument `engine` to a `RayEngine`, or to None if this process does the work.
 
-    If `engine` is "ray", or if it is None and `texts` is a Ray dataset, return ``RayEngine()``.
+    If `engine` is "ray", or if it is None and `texts` is a Ray dataset, return ``RayEngine()``. If
+    `engine` is None and `texts` is anything else, return None. A `RayEngine` is returned unchanged.
+    Raise ValueError for any other value.
     """
     if engine is None:
         return RayEngine() if is_dataset(texts) else None
@@ -184,7 +187,8 @@ def actor_results(
 def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
     """Return the number of actors for which the cluster has enough CPUs and GPUs.
 
-    The result is at most `engine.num_actors`. Raise ValueError if it would be 0.
+    CPUs and GPUs that are in use count, too. The result is at most `engine.num_actors`. Raise
+    ValueError if it would be 0.
     """
     resources = ray.cluster_resources()
     required = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
@@ -229,8 +233,8 @@ class _Actor:
 def running_ray() -> Iterator[Any]:
     """Return a context manager that provides the module `ray`.
 
-    If Ray is not running, start it, and stop it at the end. Raise ImportError if Ray is not
-    installed.
+    If this process has no connection to Ray, call ``ray.init`` first and ``ray.shutdown`` at the
+    end. Raise ImportError if Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise ImportError(
