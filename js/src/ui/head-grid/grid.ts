@@ -1,7 +1,7 @@
 /**
- * Grid in which a cell shows one head: the order and the positions of its cells, and its visible
- * part. In a gallery, the heads of all layers are ordered by a score. In other grids, each layer
- * has a row. All functions are pure.
+ * Grid in which a cell shows one head: the order and the positions of its cells, and the part of
+ * the grid that is in the document (`Sight`). In a gallery, the heads of all layers are ordered by
+ * a score. In other grids, each layer has a row. All functions are pure.
  */
 
 import type { StackDescription } from "../../client/protocol";
@@ -32,7 +32,10 @@ export interface ScoredHead extends HeadIndex {
   score: number | null;
 }
 
-/** Return the heads that `include` allows, one list per layer in the order of `stack.layers`. */
+/**
+ * Return the numbers of the heads that `include` allows, one list per layer in the order of
+ * `stack.layers`. The list is empty if the view may not show heads of the layer.
+ */
 export function offeredHeads(stack: StackDescription, include: IncludeHeads): number[][] {
   return stack.layers.map((layer) => {
     const all = headsOf(stack, layer);
@@ -53,8 +56,9 @@ export interface HeadGrid {
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
   /**
-   * `shown` is the number of heads in the grid, `offered` is the number of heads that the view may
-   * show, and `all` is the number of heads in the stack.
+   * `all` is the number of heads in the stack. `offered` is the number of heads that the view may
+   * show (see `IncludeHeads`). `shown` is the number of heads in the grid. It is less than
+   * `offered` if a gallery drops heads with low scores (see `rankedCells`).
    */
   shown: number;
   offered: number;
@@ -139,17 +143,20 @@ export function findCell(grid: HeadGrid, cell: HeadIndex | null): GridPosition |
   return null;
 }
 
-/** Return the column of the head that is nearest to `column`, or -1 if the row has no heads. */
+/**
+ * Return the index of the column whose head is nearest to the column `column`. If two are equally
+ * near, return the left one. Return -1 if the row has no heads.
+ */
 function nearest(row: readonly (HeadIndex | null)[], column: number): number {
   const columns = row.flatMap((cell, at) => (cell ? [at] : []));
   return columns.sort((a, b) => Math.abs(a - column) - Math.abs(b - column))[0] ?? -1;
 }
 
 /**
- * Return the position after a move from a cell by `rows` and `columns`. A move along a row skips
+ * Return the position after a move from `from` by `rows` and `columns`. A move along a row skips
  * null cells and stops at the first or last head. A move to another row stops at the first or last
- * row, and goes to the head nearest to the column. If that row has no heads, the row does not
- * change.
+ * row, and goes to the head of that row that is nearest to the column of `from`. If that row has no
+ * heads, the row does not change.
  */
 export function stepCell(
   grid: HeadGrid,
@@ -175,7 +182,10 @@ export function stepCell(
 
 /** Sizes and positions of labels and cells in pixels, and the number of columns. */
 export interface GridCells {
-  /** `cell` is the side of the picture of a cell. `frame` is the width of the frame around it. */
+  /**
+   * `cell` is the side of the picture of a cell. `frame` is the width of the frame that surrounds
+   * the picture and is not part of `cell`. It is 0 if pictures have no such frame.
+   */
   cell: number;
   frame: number;
   /**
@@ -184,11 +194,14 @@ export interface GridCells {
    */
   across: number;
   down: number;
-  /** `left` is the width of the row labels. `top` is the height of the column labels. */
+  /**
+   * `left` is the width of the row labels. `top` is the height of the column labels. A gallery has
+   * no labels, and both are margins of a few pixels.
+   */
   left: number;
   top: number;
   columns: number;
-  /** Width and height of all cells with their labels. */
+  /** Width and height of the whole grid, which has all cells and labels. */
   width: number;
   height: number;
 }
@@ -200,9 +213,13 @@ export interface GridLayout extends GridCells {
 }
 
 /**
- * Lay out cells in a scroll box of at most `width` by `maxHeight` pixels. If the cells with their
- * labels are higher than `maxHeight`, they are laid out again in the width that remains beside a
- * vertical scroll bar. The size of the box includes its scroll bars.
+ * Lay out cells in a scroll box that is at most `width` pixels wide. If the cells with their labels
+ * are higher than `maxHeight`, lay them out again in the width that remains beside a vertical
+ * scroll bar. If they are still higher, the box has the height `maxHeight`. Otherwise, it is as
+ * high as the cells, plus the horizontal scroll bar if it has one, and so may be higher than
+ * `maxHeight` by the scroll bar.
+ *
+ * @param layOutIn lays out the cells in the given width.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
@@ -231,7 +248,8 @@ export interface GridShape {
   maxHeight: number;
   /**
    * Whether the layout is for an exported figure with a given width or text size. Such a figure
-   * does not scroll, so `maxHeight` is ignored.
+   * does not scroll, so `maxHeight` is ignored. For other figures, the caller passes an infinite
+   * `maxHeight`.
    */
   printed?: boolean;
 }
@@ -283,16 +301,16 @@ export function layOutFramed(
 }
 
 /**
- * Return the label of a column: "head 3", or only "3" if columns are narrower than 50 pixels or if
- * row labels are short ("L3").
+ * Return the label of a column: "head 3", or only "3" if `layout.across` is less than 50 pixels or
+ * if the row labels are at most 40 pixels wide.
  */
 export function columnLabel(head: number, layout: GridLayout): string {
   return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
 }
 
 /**
- * Return the label of a row: "layer 3", "L3" or "3", depending on the width of row labels
- * (`layout.left`).
+ * Return the label of a row: "layer 3" if the row labels are wider than 40 pixels (`layout.left`),
+ * "L3" if they are wider than 30 pixels, otherwise "3".
  */
 export function rowLabel(layer: number | undefined, layout: GridLayout): string {
   if (layout.left > 40) return `layer ${layer}`;
@@ -309,13 +327,16 @@ export function labelledEvery(step: number): number {
   return step >= 14 ? 1 : 5;
 }
 
-/** Number of columns in a chunk. The cells of a row that belong to a chunk share one canvas. */
+/**
+ * Number of columns in a chunk. A chunk is a group of adjacent columns, and the last chunk may have
+ * fewer of them. In each row, the cells of a chunk share one canvas.
+ */
 export const CHUNK = 16;
 
 /**
- * Part of a grid that is in the document: a range of rows and a range of chunks (see `CHUNK`). It
- * has the visible cells, and one more row above and one below them. The ends of the ranges are
- * exclusive.
+ * Part of a grid that is in the document: a range of row indices and a range of chunk indices (see
+ * `CHUNK`). The rows are the visible ones, and one more row above and below them. The chunks are
+ * the visible ones. The ends of the ranges are exclusive.
  */
 export interface Sight {
   rows: [number, number];
@@ -362,7 +383,6 @@ export function cellAt(
   return grid.rows[row]?.[column] ?? null;
 }
 
-/** Return the cells of a row that belong to a chunk. */
 export function chunkOf<T>(row: readonly T[], chunk: number): T[] {
   return row.slice(chunk * CHUNK, (chunk + 1) * CHUNK);
 }

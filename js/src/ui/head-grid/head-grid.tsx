@@ -1,7 +1,7 @@
 /**
- * Grid in which a cell shows one head. Only the visible part of the grid is in the document. Up to
- * `CHUNK` adjacent cells of a row are called a chunk. The pictures of a chunk are painted on one
- * canvas.
+ * Grid in which a cell shows one head. Only the visible part of the grid, with one more row above
+ * and below, is in the document. A chunk is a group of `CHUNK` adjacent columns. In each row, the
+ * pictures of the cells of a chunk are painted on one canvas.
  *
  * The current head is the head that the rest of the view shows. The cursor marks a head, and the
  * arrow keys move it.
@@ -47,7 +47,10 @@ export interface CellLook {
   content?: ComponentChildren;
 }
 
-/** Clicked head, and the side of its cell's picture in pixels when it was clicked. */
+/**
+ * Clicked head, and the side of its cell's picture in pixels when it was clicked. The grid does not
+ * scroll to this head as long as cells have this size.
+ */
 interface ClickedHead extends HeadIndex {
   cell: number;
 }
@@ -55,8 +58,8 @@ interface ClickedHead extends HeadIndex {
 type Cells = readonly (ScoredHead | null)[];
 
 /**
- * Functions that paint cells. All cells of a chunk are painted together, and again if their data
- * changes.
+ * Functions that paint cells. The cells that share a canvas are painted together, and again if
+ * their data changes.
  */
 export interface GridPainting {
   /**
@@ -65,18 +68,20 @@ export interface GridPainting {
    */
   follows?: readonly ReadonlySignal<unknown>[];
   /**
-   * Return the data that determines the picture of `cells`. The cells are painted again if one of
-   * the returned values changes. A value is undefined if it is not loaded yet.
+   * Return the data that determines the pictures of `cells`, which share a canvas. They are painted
+   * again if one of the returned values is not identical (`===`) to the value at the last painting.
+   * A value is undefined if it is not loaded yet.
    */
   sources: (cells: Cells) => readonly unknown[];
   /**
-   * Paint the cells of a chunk. The top left corner of the first cell is at (0, 0). `scale` is the
-   * number of device pixels per CSS pixel.
+   * Paint `cells` on the canvas that they share. The top left corner of the first picture is at (0,
+   * 0). `scale` is the number of device pixels per CSS pixel.
    */
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
   /**
-   * Called each time the grid has been rendered and its loaded pictures painted. `complete` is true
-   * if the data of all cells in the document was loaded.
+   * Called after each rendering of the grid, when the canvases whose data is complete have been
+   * painted. `complete` is true if the data of all cells in the document is loaded. Canvases that
+   * are painted later with incomplete data cause no further call.
    */
   onPainted: (complete: boolean) => void;
 }
@@ -87,7 +92,10 @@ export interface HeadGridProps {
   /** Text in the top left corner. It is shown only if the column labels are mere head numbers. */
   corner?: string;
   look: (head: ScoredHead, grid: HeadGrid) => CellLook;
-  /** Render content below a cell. `x` is the left edge of the cell's picture, in pixels. */
+  /**
+   * Render content below a cell. `x` is the left edge of the cell's picture, in pixels from the
+   * left edge of the row.
+   */
   below?: (head: ScoredHead, x: number) => ComponentChildren;
   hint: (head: HeadIndex, grid: HeadGrid) => Pick<Hint, "title" | "rows"> | null;
   painting: GridPainting;
@@ -99,9 +107,12 @@ export interface HeadGridProps {
    * here is used.
    */
   actions?: KeyActions;
-  /** Layer to scroll to if there is no current head. */
+  /** Layer to whose row the grid scrolls if there is no current head. */
   layer?: number | undefined;
-  /** Value whose change scrolls to the current head again. */
+  /**
+   * Text whose change repeats the scrolling to the current head, for example the layout as JSON
+   * text.
+   */
   scrollAgain?: string;
   /**
    * Whether only the current head and the head at the cursor have elements in the document, because
@@ -266,8 +277,9 @@ function gridActions({ store, open, onMove, actions }: HeadGridProps): KeyAction
 }
 
 /**
- * Scroll to the cursor when it moves, and to the current head when it changes. Without a current
- * head, scroll to the row of `layer`.
+ * Scroll to the head at the cursor when the cursor moves. Scroll to the current head when another
+ * head, stack or score for the order is chosen, or when `scrollAgain` changes. Without a current
+ * head, scroll to the row of `layer`, unless the grid is a gallery.
  */
 function useScrolling(
   { store, layer, scrollAgain }: HeadGridProps,
@@ -437,8 +449,8 @@ function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
 }
 
 /**
- * Delay in milliseconds after which the loaded cells of a chunk are painted although data of other
- * cells of the chunk is missing.
+ * Delay in milliseconds after which a canvas is painted although the data of some of its cells is
+ * missing.
  */
 const INCOMPLETE_DELAY_MS = 120;
 

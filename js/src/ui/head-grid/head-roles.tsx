@@ -23,16 +23,20 @@ export const BY_ROLE = "role";
  */
 export interface NamedHeads {
   names: (string | null)[][];
-  /** Names of the roles with scores, for example "induction 0.98 ± 0.01". */
+  /**
+   * Name of the role of each head with its score, for example "induction 0.98 ± 0.01". It is only
+   * the name if the user passed roles without scores, and null if the head has no role.
+   */
   labels: (string | null)[][];
   /**
-   * Numbers by which heads are ordered, the largest first, if the order is by role. In this order,
-   * heads of the same role are adjacent.
+   * Numbers by which heads are ordered, the largest first, if the order is by role. The integer
+   * part is the same for all heads of a role, and is larger for a role that fewer heads have. The
+   * fraction is the score of the head. null for heads without a role.
    */
   ranks: (number | null)[][];
 }
 
-/** Symbol of heads without a role. */
+/** Symbol that the atlas shows for heads without a role, in place of a letter. */
 export const NO_ROLE = "·";
 
 /**
@@ -83,7 +87,8 @@ export function signedRoles<Kind extends { name: string; count: number }>(
 
 /**
  * Return the roles that at least one head has, each with its heads. A head is a pair: the index of
- * its layer in the stack, and its number. The role with the largest rank comes first.
+ * its layer in the stack, and its number. The role with the fewest heads comes first, because it
+ * has the largest `ranks`.
  */
 function rolesPresent({ names, ranks }: NamedHeads) {
   const kinds = new Map<string, { name: string; rank: number; heads: [number, number][] }>();
@@ -99,8 +104,8 @@ function rolesPresent({ names, ranks }: NamedHeads) {
 }
 
 /**
- * Return the roles that at least one head has, with letters and colours. Without roles, the list is
- * empty.
+ * Return the roles that at least one head has, with letters and colours. The list is empty if
+ * `roles` is null.
  */
 export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSign[] {
   const kinds = roles ? rolesPresent(roles) : [];
@@ -108,7 +113,6 @@ export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSi
   return signedRoles(counts, palette);
 }
 
-/** Render the letter of a role on its background. */
 export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
   return (
     <span
@@ -150,7 +154,7 @@ export function roleMarks(
   ];
 }
 
-/** Return the legend of roles in a figure, wrapped to `width`. */
+/** Return the legend of roles in a figure. Its rows are at most `width` pixels wide. */
 export function roleBox(signs: readonly RoleSign[], palette: Palette, width: number): Box {
   const side = 14;
   const entries = signs.map((role) => {
@@ -182,8 +186,8 @@ export function roleOf(
 const MAX_NAMED = 4;
 
 /**
- * Return a sentence with the roles of a stack and the first heads of each role, or "" if `roles` is
- * null.
+ * Return a sentence with the roles of a stack and, for each role, its first `MAX_NAMED` heads in
+ * the order of layers. Return "" if `roles` is null.
  */
 export function rolesInWords(roles: NamedHeads | null, stack: StackDescription): string {
   if (!roles) return "";
@@ -208,10 +212,13 @@ export function fittedName(name: string, width: number): string {
   return name.length <= maxLetters ? name : `${name.slice(0, Math.max(1, maxLetters - 1))}…`;
 }
 
-/** Maximum number of heads that `RoleLine` lists. */
 const MAX_IN_LINE = 8;
 
-/** Render a line with the roles of `heads` and their scores: "1.0 induction 0.98 ± 0.01". */
+/**
+ * Render a line with the roles of `heads` and their scores. An entry is "1.0 induction 0.98 ± 0.01"
+ * for head 0 of layer 1. Heads without a role have no entry. If more than `MAX_IN_LINE` heads have
+ * a role, the line ends with the number of the others.
+ */
 export function RoleLine(props: {
   layer: number;
   heads: readonly number[];

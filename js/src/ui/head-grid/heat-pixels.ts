@@ -17,11 +17,11 @@ export function inkOf(weight: number, maximum: number): number {
 }
 
 /**
- * Return the first and the last cell that each pixel shows, if a row or column of `count` cells of
- * a heat map is drawn with `pixels` pixels.
+ * Return the indices of the first and the last cell that each pixel shows, if a row or column of
+ * `count` cells of a heat map is drawn with `pixels` pixels.
  *
  * If there are at least as many pixels as cells, a pixel shows one cell. Otherwise a pixel shows
- * every cell that it touches, because no cell may be lost.
+ * every cell that it touches, so that no cell is omitted.
  */
 function cellsOfPixels(count: number, pixels: number): [number, number][] {
   return Array.from({ length: pixels }, (_, pixel) => {
@@ -33,7 +33,8 @@ function cellsOfPixels(count: number, pixels: number): [number, number][] {
 
 /**
  * Draw a heat map with `rows` by `columns` pixels, and return their RGBA values. A pixel shows the
- * weight with the largest absolute value among its cells.
+ * weight with the largest absolute value among its cells. The sign of this weight determines the
+ * colour, and its absolute value the opacity (see `inkOf`).
  */
 export function heatPixels(
   map: HeadMap,

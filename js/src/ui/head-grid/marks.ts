@@ -13,9 +13,9 @@ import {
 } from "./grid";
 
 /**
- * Return the labels of rows and columns, and the marks of all cells.
+ * Return the labels of rows and columns, and the marks of all heads. A gallery has no labels.
  *
- * @param cellMarks returns the marks of a head whose cell has its top left corner at (x, y).
+ * @param cellMarks returns the marks of a head. The top left corner of its picture is at (x, y).
  */
 export function gridMarks(
   grid: HeadGrid,

@@ -8,8 +8,10 @@ import { assign } from "../view/state";
 const MAX_NAMED = 4;
 
 /**
- * Return at most `MAX_NAMED` heads of all layers: those with the largest absolute scores. Heads
- * with the score 0 or null are omitted.
+ * Return the heads with the largest absolute scores in all layers, the largest first. Return at
+ * most `MAX_NAMED` heads, and no head whose score is 0 or null.
+ *
+ * @param scores one list per layer, in the order of `layers`, with one score per head.
  */
 export function strongestHeads(
   layers: readonly number[],

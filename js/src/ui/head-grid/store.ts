@@ -1,6 +1,6 @@
 /**
- * State of a grid of heads: its visible part, the head that the view shows (the current head), and
- * the head at the keyboard cursor.
+ * State of a grid of heads: the part of it that is in the document, the head that the view shows
+ * (the current head), and the head at the keyboard cursor.
  */
 
 import { type ReadonlySignal, signal } from "@preact/signals";
@@ -47,20 +47,20 @@ export function createHeadGrid(options: {
     id: `av-grid-${instances++}`,
     grid,
     layout,
-    // Visible rows and chunks (see `Sight`). The signal changes only if other rows or chunks become
-    // visible, not with every pixel of scrolling.
+    // Rows and chunks that are in the document: the visible ones, and one more row above and below
+    // (see `Sight`). A chunk is a group of adjacent columns. The signal changes only if these
+    // ranges change, not with every pixel of scrolling.
     sight: computedValue(() =>
       layout.value && grid.value
         ? sightOf(layout.value, grid.value.rows.length, scroll.value)
         : null,
     ),
     scroll,
-    /** Head that the view shows, and head at the keyboard cursor. */
     current,
     cursor,
     /**
-     * Return the position of the head at the cursor. If the grid does not show this head, return
-     * the position of the current head or, if the grid does not show that one either, of the first
+     * Return the row and the column of the head at the cursor. If the grid does not show this head,
+     * return those of the current head or, if the grid does not show that one either, of the first
      * head. Return null if the grid has no heads.
      */
     position,
