@@ -7,8 +7,8 @@ import { aroundZero } from "../text/captions";
 import { type EffectScale, endText, positionOn } from "./effects";
 
 /**
- * Render an effect as a bar that starts at a zero line. Without a value, render an empty space of
- * the same size.
+ * Render an effect as a bar that starts at a zero line in the middle. The left edge is at −`end`,
+ * and the right edge at +`end`. Without a value, render an empty space of the same size.
  */
 export function EffectBar(props: {
   value: number | null;

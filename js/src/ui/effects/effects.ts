@@ -1,7 +1,7 @@
 /**
- * Effects: signed numbers, one per head or per key, that are drawn as bars from a zero line. All
- * bars of a stack (a group of attention layers) have the same scale. A full bar is as long as the
- * scale allows. All functions are pure.
+ * Effects: signed numbers, one per head or per key, that are drawn as bars from a zero line. The
+ * bars of all heads of a stack (a group of attention layers) have one scale, and the bars of all
+ * keys another. A full bar has the value `EffectScale.end`. All functions are pure.
  *
  * Scores are numbers per head or key that the user passes under a name. Scores of heads are effects
  * if they have a description or numbers of both signs. Scores of keys are always effects.
@@ -50,17 +50,19 @@ export const SCORE_DEFAULTS = {
   token_scores: {} as Record<string, Record<string, (number | null)[]>>,
   token_score_notes: {} as Record<string, string>,
   /**
-   * Name of the token scores that are drawn as bars of the keys. null draws the first scores that
-   * the stack has.
+   * Name of the scores in `token_scores` that are drawn as bars of the keys. If it is null, or if
+   * the stack lacks these scores, the first scores that the stack has are drawn.
    */
   token_score: null as string | null,
 };
 
 type ScoreState = typeof SCORE_DEFAULTS;
 
-/** Name, description and scale of all bars of a stack. */
+/** Name, description and scale of the bars of all heads, or of all keys, of a stack. */
 export interface EffectScale {
-  /** Name of the effects, as the user chose it. */
+  /**
+   * Name under which the user passed the effects, or "score" or "effect" if they passed no name.
+   */
   name: string;
   /** Description of the measured quantity, or "" if it is unknown. */
   note: string;
@@ -69,14 +71,15 @@ export interface EffectScale {
    * absolute value and its standard error.
    */
   end: number;
-  /** Whether at least one standard error is known and not 0. */
+  /**
+   * Whether at least one standard error is known and not 0. Undefined for keys, whose scores have
+   * no standard errors.
+   */
   spread?: boolean;
 }
 
-/** Effects of the heads of a stack. */
 export type HeadEffects = NonNullable<ReturnType<typeof headEffectsOf>>;
 
-/** Effects of the keys of a stack. */
 export type TokenEffects = NonNullable<ReturnType<typeof tokenEffectsOf>>;
 
 /**
@@ -93,8 +96,9 @@ function largestOf(values: readonly (number | null)[]): number {
 }
 
 /**
- * Return the effects by which the heads are ordered. If the heads are not ordered by effects,
- * return the first effects of the stack's heads, or null if it has none.
+ * Return the scores by which the heads are ordered, if they are effects. Otherwise, return the
+ * first scores of the stack's heads that are effects, in the order of the trait `scores`. Return
+ * null if no scores are.
  */
 export function headEffectsOf(
   stack: StackDescription,
@@ -123,15 +127,15 @@ export function headEffectsOf(
 }
 
 /**
- * Return the chosen scores of keys as effects. Without a valid choice, return the first scores of
- * the stack, or null if it has none.
+ * Return the scores of keys that `token_score` names. If it is null, or if the stack lacks these
+ * scores, return the first scores of the stack's keys, in the order of the trait `token_scores`.
+ * Return null if the stack has none.
  */
 export function tokenEffectsOf(
   stack: StackDescription,
   state: Pick<ScoreState, "token_scores" | "token_score_notes" | "token_score">,
 ) {
   const [stackKey, scores] = [baseName(stack), state.token_scores];
-  /** Names of all scores of the stack's keys. */
   const names = Object.keys(scores).filter((name) => scores[name]?.[stackKey]);
   const name = names.find((candidate) => candidate === state.token_score) ?? names[0] ?? "";
   const values = scores[name]?.[stackKey];
@@ -173,8 +177,9 @@ export function errorText(error: number | null | undefined): string {
 }
 
 /**
- * Format an effect for a narrow space: "–" for null, and "0" for a number that would be rounded to
- * 0 with the decimals of the other effects.
+ * Format an effect for a narrow space, without its standard error: "–" for null, "0" for a number
+ * that would be rounded to 0, otherwise for example "−14.9". The value of a full bar determines the
+ * number of decimals.
  */
 export function shortEffectText(scale: EffectScale, value: number | null): string {
   if (value === null) return "–";
@@ -197,7 +202,10 @@ export function tokenEffect({ values }: TokenEffects, [start, stop]: Range): num
   return values.slice(start, stop).reduce(larger, null);
 }
 
-/** Describe the bars of keys, and state how many keys have no number. */
+/**
+ * Describe the bars of keys, and state how many keys have no number. `standing` states whether the
+ * bars are vertical.
+ */
 export function tokenEffectsInWords(effects: TokenEffects, standing: boolean): string {
   const none = effects.values.filter((value) => value === null).length;
   const has = none === 1 ? "has" : "have";
@@ -299,15 +307,19 @@ export function effectColors(
   ];
 }
 
-/** Return the column name for scores in an exported table, for example "score: induction". */
+/**
+ * Return the column name for scores in an exported table, for example "score: induction". `of`
+ * states what the column contains, for example "score error".
+ */
 export function scoreColumn(name: string, of = "score"): string {
   return `${of}: ${name}`;
 }
 
 /**
- * Return the columns for effects of keys in an exported table. `names` has the names of the
- * columns. `cells` returns the cells of a row, which covers the keys from `start` up to, but not
- * including, `stop`. Without effects, both are empty.
+ * Return the columns for effects of keys in an exported table: the effect with the largest absolute
+ * value among the keys of a row and, if the effects have a description, this description. `names`
+ * has the names of the columns. `cells` returns the cells of the row with the given keys. Without
+ * effects, both are empty.
  */
 export function effectColumns(effects: TokenEffects | null) {
   if (!effects) return { names: [], cells: () => [] };

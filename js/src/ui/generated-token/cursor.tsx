@@ -13,8 +13,12 @@ import { isGenerating, type RecordState } from "../view/record";
 import { assign } from "../view/state";
 
 /**
- * After a change of the chosen token of the answer, move the window of visible tokens to the query
- * whose row of weights is shown for this token.
+ * Move the window of visible tokens so that it contains the pinned query, after each change of the
+ * pinned query or of the chosen token of the answer. Do nothing while no token of the answer is
+ * chosen.
+ *
+ * @param reveal returns the traits of a window that contains `query`. Undefined if the view has no
+ *   such window.
  */
 export function useRevealed<S extends RecordState>(
   context: ViewContext<S>,

@@ -59,8 +59,8 @@ export function settled(
 }
 
 /**
- * Return the index of the first token of the answer. Return null without an answer, or without a
- * prompt: no token before the answer, or only special tokens.
+ * Return the index of the first token of the answer. Return null if there is no answer, or if all
+ * tokens before it are special tokens.
  */
 export function answerStart({ predictions = [], special }: TokenList): number | null {
   const first = predictions[0] ? predictions[0].query + 1 : 0;
@@ -69,7 +69,8 @@ export function answerStart({ predictions = [], special }: TokenList): number | 
 
 /**
  * Describe the prediction of a query: `, predicting “street” (0.62),`. Return "" if the query
- * predicted no token of the answer, or if tokens are shown as queries.
+ * predicted no token of the answer. Also return "" if `asQuery` is true, because the view then
+ * shows the chosen token as a query, not the query that predicted it.
  */
 export function predictingInWords(
   selection: { queries: TokenList; asQuery?: boolean },
