@@ -34,9 +34,12 @@ export function queryOf(prediction: Prediction, asQuery: boolean): number {
 }
 
 /**
- * Return the cursor `now` with consistent fields. `before` is the cursor before the last change, or
- * null if there was none. Fields that did not change are adapted to those that changed. If both
- * `token` and `prediction` changed and disagree, `prediction` is adapted to `token`.
+ * Return the cursor `now` with fields that agree with each other (see `queryOf`). `before` is the
+ * cursor before the last change, or null if there was none.
+ *
+ * A new `prediction` or `as_query` changes `token`. A new `token` changes `prediction`, which is
+ * null if the row of this query shows no token of the answer. If `token` and `prediction` are new
+ * and disagree, `token` has priority.
  */
 export function settled(
   predictions: readonly Prediction[],

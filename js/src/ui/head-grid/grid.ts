@@ -274,7 +274,7 @@ export const GALLERY_EDGE = 2;
  * Lay out a grid of framed cells with labels in a scroll box.
  *
  * @param cellsIn returns the size of the cells and the distances between them (see `GridCells`) for
- *   the given space, which does not include the labels.
+ *   the given space, which does not include the labels. The height is infinite in a printed figure.
  */
 export function layOutFramed(
   { columns, rows, gallery, width, maxHeight, printed = false }: GridShape,

@@ -43,6 +43,7 @@ export interface CellLook {
   /** Label for screen readers. */
   label: string;
   selected: boolean;
+  /** CSS declarations, each with a semicolon before it. */
   style?: string;
   content?: ComponentChildren;
 }

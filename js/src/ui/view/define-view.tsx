@@ -51,7 +51,10 @@ export interface RecordContext {
   palette: ReadonlySignal<Palette>;
   theme: ReadonlySignal<ThemeName>;
   record: RecordStore;
-  /** Width of the content of the view, in pixels. */
+  /**
+   * Width that the content of the view may have, in CSS pixels. It does not include the padding of
+   * the root, nor an image panel beside the plot.
+   */
   width: ReadonlySignal<number>;
   /** Settings of a figure if a script opened the page to export a figure, otherwise undefined. */
   figure?: FigureRequest | undefined;
@@ -66,8 +69,8 @@ export interface RecordContext {
   /** Colour scale that the panes of a frame share. Undefined if the view has its own. */
   scale?: SharedScale;
   /**
-   * Images of the record, and the widths that the plot and the panel with the images have.
-   * Undefined if the view has no such panel.
+   * Images of the record, and how the width of the view is divided between the plot and the panel
+   * with images. Undefined in kinds of views without such a panel.
    */
   image?: ImageRoom;
   /** Steps of the reader that can be undone and redone. */
@@ -78,8 +81,9 @@ export interface RecordContext {
    */
   offered: Signal<OfferedFile | null>;
   /**
-   * Report that a picture is drawn, by its name, or report null while the data of a newer picture
-   * are loading. Less urgent requests wait until a picture is drawn. The name also becomes an
+   * Report that the picture with the id `drawnId` is drawn, or report null while the data of a
+   * newer picture are loading. The id is a text that names what is drawn, for example the view,
+   * stack and layer. Less urgent requests wait until a picture is drawn. The id also becomes an
    * attribute of `root` (see `markDrawn`).
    */
   setDrawn: (drawnId: string | null) => void;
@@ -142,7 +146,7 @@ const LOW_FRAME = 600;
 const NARROW_FRAME = 480;
 
 /**
- * Store the name of the drawn picture in the attribute `data-attnviz-drawn` of the root, or remove
+ * Store the id of the drawn picture in the attribute `data-attnviz-drawn` of the root, or remove
  * the attribute if `drawnId` is null. Tests and benchmarks wait for the attribute.
  */
 export function markDrawn(root: HTMLElement, drawnId: string | null): void {
@@ -208,8 +212,8 @@ function open<S extends RecordState>(
     const requested = common.controls.value;
     return requested === "auto" ? (small.value ? "compact" : "full") : requested;
   });
-  // Width inside the padding of the root. Compute its initial value as the observer below does.
-  // Otherwise, the first picture would be drawn twice.
+  // Compute the initial width as the observer below does. Otherwise, the first picture would be
+  // drawn twice. A figure may request a width (`stated`), which then does not change.
   const figure = figureRequest();
   const stated = pictureWidth(figure);
   const width = signal(stated ?? (root.clientWidth > PADDING ? root.clientWidth - PADDING : 800));

@@ -47,7 +47,7 @@ export interface Generating {
    * is limited.
    */
   most: number | null;
-  /** Message of the error that ended the generation. */
+  /** Message of the error that ended the generation. Undefined while the generation is running. */
   problem?: string;
 }
 
@@ -92,8 +92,8 @@ export const RECORD_DEFAULTS = {
   token: null as number | null,
   key: null as number | null,
   /**
-   * Which texts the view shows if the record consists of two: the text of the queries and the text
-   * of the keys (see `pairs.ts`).
+   * Choice of the text whose queries and the text whose keys the view shows, if the record consists
+   * of two texts (see `pairs.ts`).
    */
   pair: "all" as Pair,
   ...SCORE_DEFAULTS,
@@ -161,7 +161,7 @@ export function selectionOf(
     keys,
     layer,
     /**
-     * Indices of all heads of the layer (`allHeads`) and of the heads that are chosen (`chosen`).
+     * Numbers of all heads of the layer (`allHeads`) and of the heads that are chosen (`chosen`).
      */
     allHeads,
     chosen,
@@ -222,10 +222,11 @@ const PICTURED_WITHIN_MS = 1_000;
  * Create the store of a view: its record, selection and data as signals, and functions that request
  * more data.
  *
- * @param drawn name of the picture that is drawn. It is null while the data of a newer picture are
- *   loading.
- * @param takeUp called with the number of a record when the description of this record has arrived.
- *   It sets the signals of `state` to the traits of this record.
+ * @param drawn id of the picture that is drawn (see `setDrawn` in `define-view.tsx`). It is null
+ *   while the data of a newer picture are loading.
+ * @param takeUp called with the number of a record (see `client/record-number.ts`) when the
+ *   description of this record has arrived. It sets the signals of `state` to the traits of this
+ *   record.
  */
 export function createRecordStore(
   source: Source,
@@ -489,10 +490,12 @@ export function createRecordStore(
       source.transport.retry?.();
       attempt.value += 1;
     },
-    /** Cancel the requests that the kernel has been computing for a while. */
+    /**
+     * Cancel the requests whose progress the view shows, because the kernel has been computing them
+     * for a while (see `isLong` in `client/kernel.ts`).
+     */
     stop: () => source.transport.stop?.(),
   };
 }
 
-/** Record, selection and data of a view, as signals, and functions that request more data. */
 export type RecordStore = ReturnType<typeof createRecordStore>;

@@ -16,7 +16,6 @@ import {
 } from "@preact/signals";
 import type { WidgetModel } from "../../client/kernel";
 
-/** State of a view: one signal for each field of `S`. */
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
 
 export function makeSignals<S extends object>(values: S): Signals<S> {
@@ -83,8 +82,8 @@ export function bindModel<S extends object>(
 ): () => void {
   const names = Object.keys(signals) as (keyof S & string)[];
   let writing = false;
-  // A model may lack some of these traits. `get` returns undefined for them, and `assign` ignores
-  // undefined values.
+  // The widget may lack traits for some fields of the state. `get` returns undefined for them, and
+  // `assign` ignores undefined values.
   const take = (): void =>
     assign(signals, Object.fromEntries(names.map((name) => [name, model.get(name)])) as S);
   // One message may change several traits, with one event for each. Take all traits at the first
@@ -121,8 +120,9 @@ export function bindModel<S extends object>(
 
 /**
  * Parsers for the fields that the URL fragment of a page stores. A parser returns undefined for
- * invalid text. A field whose value equals `off` of its parser is omitted from the URL, unless the
- * page opened with another value of this field.
+ * invalid text. Its `off` is the value of a field that is not set, for example an empty list of
+ * changes. A field with this value is omitted from the URL, unless the page opened with another
+ * value of this field.
  */
 export type HashFields<S extends object> = {
   [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };

@@ -73,8 +73,8 @@ export type Change =
 type AnswerToken = number | string;
 
 /**
- * Function of the model's output that is measured, by its name and an id. Only the kernel has the
- * function itself.
+ * Function of the model's output that is measured: its name (`function`) and an id, which differs
+ * for functions with the same name. Only the kernel has the function itself.
  */
 interface AnswerFunction {
   function: string;
@@ -171,7 +171,6 @@ export const readShownRun = Object.assign(
   { off: "before" as const },
 );
 
-/** Return whether the measured answer is a function of the model's output. */
 export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerFunction {
   return answer !== null && typeof answer === "object" && !Array.isArray(answer);
 }
@@ -190,7 +189,10 @@ export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | n
 }
 
 interface ShownStack extends StackDescription {
-  /** Name of the stack of the unchanged run, if this stack is shown in its place. */
+  /**
+   * Name of the stack of the unchanged run that this stack of a changed run replaces in the view.
+   * Undefined if this stack belongs to the unchanged run.
+   */
   of?: string;
 }
 
@@ -376,7 +378,7 @@ export function createChangedRun(
     panelOpen,
     /**
      * Latest reply of the kernel about the measured answer. It may be about earlier changes, or
-     * about an earlier choice of the answer.
+     * about an earlier choice of the answer. null before the first reply about the current record.
      */
     latest,
     /**

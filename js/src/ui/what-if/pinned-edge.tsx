@@ -5,7 +5,8 @@
  *
  * The value norm of a key is the norm of the vector that the key adds to the output of the head for
  * the query. The share is the value norm of the pinned key, divided by the sum of the value norms
- * of all keys.
+ * of all keys. The effect is the change of the measured answer. The noise is the change that
+ * rounding errors alone cause.
  */
 
 import { useComputed, useSignalEffect } from "@preact/signals";
@@ -70,12 +71,13 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
 }
 
 /**
- * Render up to three things below the captions: the changes of the shown run, the heads with the
- * most weight from the pinned query to the pinned key, and the line of the pinned edge. They are
- * below the captions so that they move nothing when they appear.
+ * Render up to three paragraphs. They are below the captions so that nothing moves when they
+ * appear.
  *
- * If the view has no controls, the heads are omitted. The line is omitted in a live view without
- * controls, and in a page that contains neither results of changes nor results about edges.
+ * The first states the changes of the shown run, if this is a changed run. The second names the
+ * heads with the most weight from the pinned query to the pinned key. It is omitted if the view has
+ * no controls. The third is the line of the pinned edge. A live view has it unless it has no
+ * controls, and a page has it if it contains results of changes or about edges.
  */
 export function PinnedEdge({ context }: { context: RecordContext }) {
   const { record, common, source } = context;

@@ -120,7 +120,7 @@ function Live({ context, selection }: PanelProps) {
 
   const last = latest.value;
   const now = current.value;
-  // Offer no changes if the kernel cannot measure the answer even without changes.
+  // Offer no changes if the kernel replied with an error although no changes are chosen.
   const problem = now?.problem ?? null;
   const offersChanges = last?.content !== null || problem === null || changes.length > 0;
   return (
@@ -137,8 +137,8 @@ function Live({ context, selection }: PanelProps) {
         {SUMMARY}
       </summary>
       {open && (
-        // The buttons are above the sentence with the answer, because this sentence changes its
-        // length.
+        // The buttons that add changes are above the sentence with the answer, so that they do not
+        // move when the length of this sentence changes.
         <>
           {offersChanges && <Offers context={context} selection={selection} />}
           {last?.content && <MeasuredAnswer context={context} outcome={last.content} />}
