@@ -248,8 +248,8 @@ export interface GridShape {
   maxHeight: number;
   /**
    * Whether the layout is for an exported figure with a given width or text size. Such a figure
-   * does not scroll, so `maxHeight` is ignored. For other figures, the caller passes an infinite
-   * `maxHeight`.
+   * does not scroll, so `maxHeight` is ignored. On the screen and in other figures, `maxHeight`
+   * applies.
    */
   printed?: boolean;
 }
