@@ -3,6 +3,9 @@
  * embedding plot colours its points. This file also chooses the value at which a scale ends. All
  * functions are pure. Along a scale for weights or points, lightness changes monotonically and in
  * equal steps. Along a scale for signed numbers, opacity changes.
+ *
+ * An argument `end` is the number at the upper end of a scale. An argument `share` is a position on
+ * a scale: from 0 to 1 or, for signed numbers, from -1 to 1.
  */
 
 import { hexOf, type Palette, rgbOf, type ThemeName } from "./palette";
@@ -32,10 +35,11 @@ const WEIGHT_STOPS: Record<ThemeName, readonly number[]> = {
  * Colour stops for points of the embedding plot, from low to high numbers, in equal steps of
  * lightness.
  *
- * They are the colours of matplotlib's "inferno" (van der Walt and Smith 2015) whose contrast with
- * the background is at least 3 to 1, because a point is only a few pixels wide. The omitted
- * colours, which are close to the background, are at the low end. Compared with plasma, viridis and
- * mako, the remaining colours of inferno have the longest range for every type of colour vision.
+ * They are the colours of matplotlib's "inferno" (van der Walt and Smith 2015) that have a contrast
+ * of at least 3 to 1 with the background, because a point is only a few pixels wide. In both
+ * themes, the contrast increases from low to high numbers, so the light theme has the colours in
+ * reverse order. Compared with plasma, viridis and mako, the remaining colours of inferno have the
+ * longest range for every type of colour vision.
  */
 const NUMBER_STOPS: Record<ThemeName, readonly number[]> = {
   light: [
@@ -106,9 +110,8 @@ export function inkColor(ink: Ink, value: number): string {
 }
 
 /**
- * Return the RGBA colour at a position of a scale. `share` is this position, from -1 to 1.
- * `opacityOf` maps its absolute value to an opacity from 0 to 1. If `ink` has one colour per sign,
- * the sign of `share` chooses the colour.
+ * Return the RGBA colour at a position of a scale. Its sign chooses the colour if `ink` has one
+ * colour per sign. `opacityOf` maps its absolute value to an opacity from 0 to 1.
  */
 export function inkAt(share: number, ink: Ink, opacityOf = (size: number) => size): Rgba {
   return [...rgbOf(inkColor(ink, share)), 255 * opacityOf(Math.min(1, Math.abs(share)))];
@@ -142,7 +145,7 @@ export function weightAt(share: number, end: number, scale: ColorScale): number 
   return scale === "linear" ? share * end : end * LOG_FLOOR ** (1 - share);
 }
 
-/** Return the opaque RGBA colour at a position of the weight scale, from 0 to 1. */
+/** Return the opaque RGBA colour at a position of the weight scale. */
 export function colorAt(theme: ThemeName, share: number): Rgba {
   return WEIGHT_MAPS[theme][Math.round(share * (COLORS - 1))] as Rgba;
 }
@@ -190,8 +193,8 @@ export function niceMaximum(value: number): number {
 }
 
 /**
- * End of a scale: the largest possible weight ("whole"), the largest visible weight, rounded up
- * ("largest"), or one of these two, depending on the visible weights ("auto").
+ * End of a scale: the largest possible weight ("whole"), or the largest visible weight, rounded up
+ * ("largest"). With "auto", `scaleEnd` chooses the end from the visible weights.
  */
 export type Scaling = "auto" | "whole" | "largest";
 

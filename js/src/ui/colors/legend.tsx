@@ -11,11 +11,11 @@ import type { Scaling } from "./color-scales";
 const STEPS = 64;
 
 /**
- * Return the switch that chooses where a weight scale ends.
+ * Return the switch that chooses where a weight scale ends. Until the reader uses it ("auto"), the
+ * switch is on if the scale ends below the largest possible weight.
  *
- * @param label text beside the switch. It describes the scale when the switch is on.
- * @param scale end of the current scale, and largest possible weight. With "auto", the switch is on
- *   if the scale ends below the largest possible weight.
+ * @param label text beside the switch, such as "scale to the largest in sight".
+ * @param scale end of the current scale, and largest possible weight.
  * @param quantity name of the shown numbers in the tooltip.
  */
 export function fitSwitch(
@@ -28,7 +28,6 @@ export function fitSwitch(
   const on = auto ? scale.end < scale.maximum : scaling.value === "largest";
   return {
     label,
-    // Tooltip that describes both states.
     title: `On: the scale ends at about the largest ${quantity} ${label.replace("scale to the largest ", "")}. Off: it ends at the largest possible ${quantity}.`,
     on,
     onChange: () => {

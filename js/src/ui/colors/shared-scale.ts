@@ -4,9 +4,10 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
 /**
- * Return a function that takes the name of a plot and returns its access to the shared scale.
- * `scaling` is the same signal for all plots. `largest` takes a signal with the largest number of
- * this plot, and returns a signal with the largest number of all plots that have called it.
+ * Create a scale for several plots. The returned function takes the name of a plot, and returns the
+ * parts of the scale that this plot uses. `scaling` is one signal for all plots. `largest` takes a
+ * signal with the largest number of this plot, and returns a signal with the largest number of all
+ * plots that have called it.
  */
 export function createSharedScale() {
   const scaling = signal<Scaling>("auto");

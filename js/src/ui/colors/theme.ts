@@ -43,8 +43,8 @@ const THEME_ATTRIBUTES = [
 ];
 
 /**
- * Call `listener` after each change that may affect `hostTheme`, until `signal` is aborted: of the
- * attributes of the page's `html` and `body` elements, and of the system's theme.
+ * Call `listener` after each change that may affect `hostTheme`, until `signal` is aborted. These
+ * are changes of the system's theme, and of attributes of the page's `html` and `body` elements.
  */
 export function watchHostTheme(element: Element, listener: () => void, signal: AbortSignal): void {
   const observer = new MutationObserver(listener);

@@ -48,7 +48,10 @@ import {
   type Viewport,
 } from "./viewport";
 
-/** Describe the shown heads: "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
+/**
+ * Describe the shown heads: "head 3", "mean of heads 1, 7" or, for all heads of the layer, "mean of
+ * 12 heads".
+ */
 export function whatInWords({ heads, chosen, allHeads }: Selection): string {
   if (heads.length === 1) return headsInWords(heads);
   return chosen.length === 0 || chosen.length === allHeads.length
@@ -72,7 +75,6 @@ export type Captioned = Pick<HeatMap, "grid" | "pins" | "lines" | "effects" | "s
   layout: { viewport: Viewport };
 };
 
-/** Cell of the grid by row and column, with its weight. */
 interface WeightedCell {
   row: number;
   column: number;
@@ -133,8 +135,9 @@ function whereOf(viewport: Viewport): string {
 }
 
 /**
- * Return the sentence for a heat map beside a line plot of the same heads. For one head, the
- * sentence only names the layer and the head, because the line plot has the full sentence.
+ * Return the main caption of a heat map beside a line plot of the same heads. For several heads, it
+ * is the full caption (see `sentence`). For one head, it only names the layer and the head, because
+ * the caption of the line plot says the rest.
  */
 export function sentenceBesideLines(heatMap: Captioned): string {
   const { viewport } = heatMap.layout;
@@ -160,7 +163,10 @@ export function sentence(heatMap: Captioned): string {
   return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`;
 }
 
-/** Quote a pinned token. For a query, add the token that it predicted, if any. */
+/**
+ * Quote a pinned token. If it is a query at which the model predicted a token of the answer, add
+ * the predicted token and its probability.
+ */
 function pinnedInWords(viewport: Viewport, side: Side, token: number): string {
   const predicting = side === "query" ? predictingInWords(viewport, token) : "";
   return quotedAt(viewport.axes[side].tokens.text, token) + predicting;
@@ -179,11 +185,11 @@ function strongestInLine(viewport: Viewport, side: Side, { values, window }: Lin
 }
 
 /**
- * Return the sentence about the most important weight: the one between the pinned query and the
- * pinned key or, if only one token is pinned, its largest one. Without pins, or until their weights
- * are loaded, the sentence is about the strongest cell, with an exception for resting tokens (see
- * `apartFromResting`). Until all cells have their final resolution, it only says that they are
- * being loaded.
+ * Return the sentence about the most important weight. With two pins, it is the weight of the
+ * pinned query on the pinned key. With one pin, it is the largest weight of the pinned query or on
+ * the pinned key. Without pins, or until their weights are loaded, it is the strongest cell, with
+ * an exception for resting tokens (see `apartFromResting`). The sentence about the strongest cell
+ * is "Loading finer cells." until all cells are loaded at full resolution.
  */
 function findingOf({ layout, grid, pins, lines }: Captioned): string {
   const { viewport } = layout;
@@ -220,10 +226,10 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
 }
 
 /**
- * Find the strongest cell whose query and key are both not resting tokens, and return it with a
- * description of the resting tokens. Return null unless the query and the key of `best`, the
- * strongest of all cells, are both resting tokens. Heads attend to resting tokens, such as "[CLS]",
- * when no other key fits.
+ * Return the strongest cell whose query and key are both not resting tokens, with words for the
+ * resting tokens. These are tokens to which heads attend when no other key fits, such as "[CLS]".
+ * Return null if the query or the key of `best`, the strongest of all cells, is not a resting token,
+ * or if all cells between other tokens are 0 or not loaded.
  */
 function apartFromResting(
   viewport: Viewport,
@@ -242,9 +248,9 @@ function apartFromResting(
 const MAX_IN_SUMMARY = 5;
 
 /**
- * Return the summary for screen readers: the stack, layer, heads, pins, effects and the five
- * largest weights. These are weights of the pinned query or, if they are not available, of the
- * pinned key, or else of all cells.
+ * Return the summary for screen readers: the stack, layer, heads, pins, the five largest weights
+ * and the effects. The weights are those of the pinned query. If no query is pinned or its weights
+ * are not loaded, they are those on the pinned key or, without these, too, those of all cells.
  */
 export function summary({ layout, grid, pins, lines, effects }: Captioned): string {
   const { viewport } = layout;
@@ -296,8 +302,9 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
 }
 
 /**
- * Count the queries whose weights are all 0. Return 0 if some keys are hidden, if weights are
- * estimated or missing, or if a row covers several queries.
+ * Count the queries whose weights on all keys are 0, for example because a mask hides all keys.
+ * Return 0 if the cells cannot show this: some keys are hidden, weights are estimated or missing,
+ * or a row covers several queries.
  */
 function emptyQueries({ axes }: Viewport, { values, columns, ...grid }: Grid): number {
   const isUnknown = axes.query.level > 0 || grid.missing > 0 || grid.samplingInterval !== undefined;
@@ -334,7 +341,9 @@ export function nothingInWords(
 
 /**
  * Return the sentence that says what a cell is, such as "Each cell is the mean of 4 × 4 weights."
- * Return "" if each cell is one weight and some tokens are hidden.
+ *
+ * @param isWholeText whether all tokens are visible. If not, the result for cells of one weight is
+ *   "" in place of "Each cell is one weight."
  */
 function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
   const { axes, stack, pooled } = viewport;
@@ -354,9 +363,13 @@ function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
 }
 
 /**
- * Return the detail caption. Its sentences say whether weights are estimated, which tokens are
- * visible, what a cell is, what blank cells and colours mean, and which tokens are pinned. They
- * also describe the effects and the changed run.
+ * Return the caption with the details of a picture: whether weights are estimated, which tokens are
+ * visible, what a cell is, what blank cells and colours mean, which tokens are pinned, and what the
+ * bars of effects show.
+ *
+ * @param live true for a view, in a notebook or a page, and false for a figure. In a view, the
+ *   caption names gestures. In a figure, it names the changes of attention in the run that is
+ *   shown.
  */
 export function coverage(heatMap: Captioned, live: boolean): string {
   const { layout, grid, pins, lines, effects, scale, end } = heatMap;
@@ -414,7 +427,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
     parts.push(tokenEffectsInWords(effects, true));
     if (axes.key.level > 0) parts.push("The bar of several keys shows the largest absolute value.");
   }
-  // A live view already names the run with changed attention in a line below all captions.
+  // A view names the changes in a line below all captions.
   if (!live) parts.push(changedInWords(stack));
   return parts.filter((part) => part !== "").join(" ");
 }

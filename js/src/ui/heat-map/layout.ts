@@ -43,8 +43,8 @@ export interface Labels {
   limit: number;
   slope: Slope;
   /**
-   * Longer side in pixels of the picture of an image patch, which is the label of a token that is a
-   * patch. 0 without patches.
+   * Longer side, in pixels, of the picture that labels a token if the token is an image patch. 0 if
+   * no token is a patch.
    */
   patchSize: number;
 }
@@ -89,15 +89,16 @@ export interface LayoutInput {
   /** Whether the record has images, whose patches may be tokens. */
   images?: boolean;
   /**
-   * Whether the layout is for an exported figure with a given width or text size. Such a figure has
-   * one text size, and the reader cannot zoom it.
+   * Whether the layout is for a printed figure: an exported figure with a requested width or text
+   * size. All its texts have one size, and readers cannot zoom it. Other figures have the texts and
+   * cells of the view.
    */
   printed?: boolean;
 }
 
 /**
- * Smallest height of a query's row (or width of a key's column) in pixels, at which its label is
- * the token. For views only, as printed figures have another limit.
+ * Smallest height of a query's row (or width of a key's column), in pixels, at which its label is
+ * the token and not an index. Printed figures have the limit `PRINT_FONT_SIZE` instead.
  */
 const MIN_LABEL_STEP = 9;
 const MAX_LABEL = 13;
@@ -113,7 +114,10 @@ export const GAP = 8;
 /** Space in pixels for token indices: to the left of the cells, and above them. */
 const NUMBERS_LEFT = 60;
 const NUMBERS_TOP = 18;
-/** Space for bars of effects between key labels and cells, in pixels. */
+/**
+ * Space in pixels for bars: of effects above the cells, of a pinned query below the cells, and of a
+ * pinned key beside the cells.
+ */
 const EFFECTS = 44;
 const BARS = 62;
 const BARS_WIDTH = 120;
@@ -133,9 +137,9 @@ const MAX_LABEL_AFTER_ZOOM = 64;
 const BELOW = 6;
 
 /**
- * Column widths in pixels at which the height of key labels may be largest: each direction of
- * labels has its largest height at one of them. The space above the cells is computed from these
- * heights.
+ * Column widths, in pixels, at which key labels may be highest: the smallest and the largest width
+ * with vertical labels, the smallest width with diagonal labels, and the width at the largest zoom.
+ * The space above the cells is the largest height at these widths.
  */
 const LABEL_STEPS = [MIN_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, MAX_CELL];
 
@@ -319,8 +323,11 @@ export function middleOf(layout: Layout, side: Side, token: number): number {
 }
 
 /**
- * Return the token indices to draw as labels, for example all multiples of 10 in a window. They are
- * at least `apart` pixels apart.
+ * Return the token indices of a window at which ticks are drawn. They are the multiples of 1, 2 or
+ * 5 times a power of ten, with the smallest interval at which ticks are at least `apart` pixels
+ * apart.
+ *
+ * @param step pixels per token.
  */
 export function ticks(window: Range, step: number, apart: number): number[] {
   const minInterval = apart / step;

@@ -8,9 +8,9 @@ import { type HeatMap, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
 /**
- * Colour scale of weights. `beyond` is true if some visible numbers exceed `end` in absolute value.
- * `signs` has the colours of positive and negative numbers, or is undefined if no number can be
- * negative.
+ * Colour scale of weights. `end` is the largest absolute value on the scale, and `beyond` is true
+ * if some visible numbers exceed it in absolute value. `signs` has the colours of positive and
+ * negative numbers, or is undefined if no number can be negative.
  */
 type WeightScale = Pick<HeatMap, "theme" | "scale" | "end"> & {
   beyond?: boolean;

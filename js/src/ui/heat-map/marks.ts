@@ -1,6 +1,7 @@
 /**
  * Marks of a heat map: cells, labels, bars and highlights. A pinned query or key has bars for its
- * weights. The effect of a key is a signed number that is drawn as a bar above its column.
+ * weights. The effect of a key is a signed number that is drawn as a bar above its column. A row or
+ * column is highlighted if it is pinned, or at the pointer or the keyboard cursor.
  */
 
 import type { Range } from "../../client/protocol";
@@ -211,8 +212,9 @@ function borderMarks(heatMap: HeatMap): Mark[] {
 const NAME_SIZE = 11;
 
 /**
- * Return labels "answer" at the borders between a prompt and its answer. They are in the blank
- * cells above the diagonal. Without a causal mask, these cells are not blank and get no labels.
+ * Return the labels "answer" of an answer to a prompt: one at the top left of its columns, and
+ * one at the right end of its first row. Both are in the blank cells above the diagonal. Without a
+ * causal mask, these cells are not blank, so return no labels.
  */
 function answerNames({ layout, palette }: HeatMap): Mark[] {
   const { left, top, cellsWidth, viewport } = layout;
@@ -225,10 +227,10 @@ function answerNames({ layout, palette }: HeatMap): Mark[] {
   const across = middleOf(layout, "query", query - 0.5);
   const down = middleOf(layout, "key", key - 0.5);
   const marks: Mark[] = [];
-  // Omit both labels if the columns of the answer are together narrower than a label.
+  // In fewer pixels, the labels would extend beyond the columns of the answer.
   if (left + cellsWidth - down < 64) return marks;
   if (inside(key, columns) && inside(key, rows)) marks.push(name(down + 6, top, {}));
-  // If a row is thinner than the label, the outline of a pinned row would cross the label.
+  // In a row that is thinner than the label, the outline of a pinned row would cross the label.
   const room = tokenStep(rows) >= NAME_SIZE + 4;
   if (room && inside(query, rows) && inside(query, columns))
     marks.push(name(left + cellsWidth - 6, across, { align: "end" }));
@@ -292,8 +294,8 @@ function outlines(layout: Layout, at: Position, stroke: string, strokeWidth: num
 }
 
 /**
- * Return a label with the token for each visible query (or key). The rows (or columns) must be
- * large enough.
+ * Return a label with the token for each visible query (or key), for rows (or columns) that are
+ * large enough. `indexLabels` returns the labels of smaller ones.
  */
 function tokenLabels(
   heatMap: HeatMap,
@@ -336,9 +338,7 @@ function tokenLabels(
   return marks;
 }
 
-/**
- * Return the colour of the label of a row or column that is pinned, or at the pointer or cursor.
- */
+/** Return the colour of the label of a highlighted row or column. */
 function strongFill(heatMap: HeatMap, isPinned: boolean): string {
   const { palette } = heatMap;
   // Among signed numbers, the pin colour would look like the colour of negative numbers.
@@ -360,10 +360,10 @@ function labelPosition(
 
 const LIFTED_SIZE = 12;
 /**
- * Rows (or columns) that are too small for labels have a label only if they are pinned, or at the
- * pointer or cursor. These are the limits of this label in pixels: `limit` is its maximum width,
- * `apart` its smallest gap to the other such label, and `beforeIndex` the smallest distance from
- * its edge to the centre of a token index.
+ * Limits, in pixels, of the labels of highlighted rows (or columns), if rows (or columns) are too
+ * small for a label each. `limit` is the maximum width of a label. If the gap between two labels is
+ * less than `apart`, only the label at the pointer or cursor is drawn. Token indices with a centre
+ * less than `beforeIndex` from the edge of a label are omitted.
  */
 const LIFTED = {
   query: { limit: 52, apart: 0, beforeIndex: 7 },
@@ -371,8 +371,8 @@ const LIFTED = {
 };
 
 /**
- * Return the labels of rows (or columns) that are too small for a label each: some token indices,
- * and labels of the row that is pinned and of the row at the pointer or cursor.
+ * Return the labels for rows (or columns) that are too small for a label each: some token indices,
+ * and the labels of highlighted rows (see `LIFTED`).
  */
 function indexLabels(
   heatMap: HeatMap,
@@ -433,8 +433,8 @@ function indexLabels(
 }
 
 /**
- * Return the position at which the labels end. For queries, it is the left edge of the cells. For
- * keys, it is the upper edge of the bars of effects or, without them, of the cells.
+ * Return the edge beside which the labels are: for queries, the left edge of the cells, and for
+ * keys, the upper edge of the bars of effects or, without them, of the cells.
  */
 function labelsEnd({ left, top, effects }: Layout, side: Side): number {
   return side === "query" ? left : top - effects;
@@ -488,9 +488,9 @@ function leastNumber(heatMap: HeatMap, end: number): number {
 }
 
 /**
- * Distance in pixels from the axis of the bars of a pinned query to the first column. The number at
- * the first bar is centred below its column. If the column is thin, the number extends to its left
- * by up to this distance.
+ * Distance in pixels from the first column to the axis, which is to its left, of the bars of a
+ * pinned query. Numbers are centred below their columns. If the first column is thin, its number
+ * needs this space.
  */
 const BEFORE_FIRST_NUMBER = 16;
 
@@ -506,8 +506,9 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
   const quantity = quantityOf(viewport.stack);
   const signs = signsOf(heatMap);
   const end = barEnd(viewport.stack.maximum, viewport.keys.text.length);
-  // `first` and `last` are the ends of the cells along which the bars are placed, each bar at its
-  // cell. `away` is the position beside the cells at which the bars begin.
+  // For a pinned query, `first` and `last` are the left and the right edge of the cells, and the
+  // space for bars begins below the cells, at the y coordinate `away`. For a pinned key, they are
+  // the upper and the lower edge, and the space begins to the right, at the x coordinate `away`.
   const [first, length] = spanOf(layout, otherSide(side));
   const last = first + length;
   const [start, thickness] = spanOf(layout, side);
@@ -544,14 +545,11 @@ function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
 }
 
 /**
- * Longer side in pixels of the picture of an image patch that is pinned, or at the pointer or
- * cursor, if cells are too small for labels.
+ * Longer side in pixels of the picture that labels a highlighted row or column (see `LIFTED`), if
+ * its token is an image patch.
  */
 const HIGHLIGHTED_PATCH_SIZE = 24;
-/**
- * Thickness in pixels of the strip along the cells that shows the pictures of image patches, if
- * cells are too small for labels.
- */
+/** Thickness in pixels of the strip of pictures along the cells (see `stripMarks`). */
 const STRIP_THICKNESS = 5;
 
 /**

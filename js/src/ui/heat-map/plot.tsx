@@ -56,8 +56,10 @@ const WHEEL_STEP = 40;
 const PINCH_STEP = 1.2;
 
 /**
- * Name the tokens of a row or column. A single token is quoted, followed by `indexed(index)`.
- * Several tokens are a range such as "queries 8–15".
+ * Name the tokens of a row or column: “cat” (5) for a single token, or a range such as "queries
+ * 8–15".
+ *
+ * @param indexed function that formats the index of a single token.
  */
 function tokensInWords(
   { axes }: Viewport,
@@ -71,8 +73,9 @@ function tokensInWords(
 }
 
 /**
- * Format the weight of a cell with its error, for example "weight  0.123 ± 0.0004". Without errors,
- * write "exact" in place of the error. If some tiles are estimated, add "estimate".
+ * Format the weight of a cell with the bound of its error, for example "weight  0.123 ± 0.0004". If
+ * the error is 0, write "exact" in place of it. If some tiles are estimated, add "estimate". A
+ * weight that is drawn as 0 is described by `nothingInWords`, and a missing one by "loading".
  */
 function weightInWords({ grid, layout }: HeatMap, value: number): string {
   const { stack } = layout.viewport;
@@ -225,8 +228,8 @@ export function HeatMapPlot({ context, store, choose }: PlotProps) {
 
   const zoomAt = ({ x, y }: { x: number; y: number }, nearer: boolean): void => {
     const layout = store.base.peek()?.layout;
-    // A layout that is requested but not drawn yet has its cells at the same position, so the drawn
-    // layout gives the correct point.
+    // The point is relative to the cells. A requested layout that is not drawn yet has its cells at
+    // the same position as the drawn one.
     if (layout) store.zoom(nearer, { query: y - layout.top, key: x - layout.left });
   };
   useZoomWheel(plot, (by, event) => {

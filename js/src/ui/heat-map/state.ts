@@ -1,18 +1,21 @@
-/** Traits of a heat map, and their defaults. */
+/** Traits of a heat map, with their names in Python, and their defaults. */
 
 import type { Pooled, Range } from "../../client/protocol";
 import type { ColorScale } from "../colors/color-scales";
 import { RECORD_DEFAULTS, type RecordState } from "../view/record";
 
-/** Traits of a heat map, with their names in Python. */
 export interface HeatMapState extends RecordState {
   color_scale: ColorScale;
   /**
    * Value of a cell that covers several weights: their mean or their maximum. For signed numbers,
-   * the maximum is the number with the largest absolute value.
+   * the maximum is the number with the largest absolute value. Their mean is computed separately
+   * for positive and negative numbers (see `cellValue`).
    */
   pooled: Pooled;
-  /** Visible queries, and visible keys. null shows all queries (or keys) that `pair` allows. */
+  /**
+   * Ranges of the visible queries and keys. null shows all of them or, if the trait `pair` chooses
+   * one of two texts, all of this text.
+   */
   query_window: Range | null;
   key_window: Range | null;
 }

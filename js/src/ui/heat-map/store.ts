@@ -54,9 +54,8 @@ const MAX_HEIGHT_EMBEDDED = 520;
 const WHOLE_LINE_VALUES = 50_000;
 
 /**
- * Share of the non-zero cells whose absolute values must be within an automatic colour scale. It
- * applies to means of several weights, and to signed numbers on a scale that no other plot shares.
- * In all other cases, the scale includes all cells.
+ * Share of the non-zero cells that a colour scale with "auto" must include, if a few values are
+ * typically much larger than the others (see `ownLargest`). Other scales include all cells.
  */
 const COVERED_SHARE = 0.995;
 
@@ -88,7 +87,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       state: follow({ query_window, key_window, pair, pooled }),
       width: context.width.value,
       mostHeight: context.embedded ? MAX_HEIGHT_EMBEDDED : MAX_HEIGHT,
-      // In a printed figure, cells need not end at whole pixels.
       ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
       printed,
       effects: record.tokenEffects.value !== null,
@@ -135,7 +133,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       if (!now || token === null || !lineable(now, side)) return null;
       const axis = now.axes[otherSide(side)];
       const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
-      // If a pinned token has few weights, request all of them, so panning needs no request.
+      // For a pinned key of a large matrix, request only the visible queries, because the kernel
+      // may not have the softmax normalizers of hidden queries.
       const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
       const { stack, layer, heads } = now;
@@ -154,7 +153,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const lines = bySide(lineOf);
 
   const largest = computed(() => Math.abs(largestOf(shown.value?.grid.values ?? [])));
-  /** Return whether the plot shows signed numbers on a scale that no other plot shares. */
+  /**
+   * Return whether the plot shows signed numbers on a scale that it does not share with other
+   * panes.
+   */
   const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
   // Among means of several weights, and among signed numbers, a few values are typically much
   // larger than the others. A scale up to these values would make all others pale, so ignore them.
@@ -277,8 +279,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     /** Show all tokens. */
     fit: () => assign(state, WHOLE),
     /**
-     * Move the windows by a number of queries and a number of keys, but not beyond the ends of the
-     * text. `from` are the windows before the move (default: the current ones).
+     * Move the windows by a number of queries and a number of keys, within the extents of the axes.
+     * `from` are the windows before the move (default: the current ones).
      */
     pan: (by: BySide<number>, from?: BySide<Range>) => {
       const axes = viewport.peek()?.axes;
@@ -323,7 +325,7 @@ const PIN = { query: "token", key: "key" } as const;
 
 /**
  * Return the sides on which the tokens of `side` occur: both if queries and keys are the same
- * tokens, otherwise only `side`. The row and the column of a token are shown together.
+ * tokens, otherwise only `side`. A token is made visible on all of these sides.
  */
 function sidesOf({ stack }: Viewport, side: Side): readonly Side[] {
   return stack.key_tokens === null ? SIDES : [side];

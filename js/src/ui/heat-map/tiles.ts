@@ -13,9 +13,9 @@ import type { Selection } from "../view/record";
 import { type Axis, type BySide, SIDES, type Side, tokensOf, type Viewport } from "./viewport";
 
 /**
- * Rows and columns of a heat map may have different levels, but a tile has only one level. It is
- * the smaller of the two, but at least the larger one minus this number. Finer tiles would be too
- * many.
+ * Maximum difference between the level of a tile and the larger level of the rows and columns. Rows
+ * and columns may have different levels, but a tile has one: the smaller of the two, within this
+ * limit. Finer tiles would be too many.
  */
 const MAX_FINER_LEVELS = 3;
 
@@ -84,7 +84,8 @@ export interface Grid {
   /** Largest possible absolute value of a weight. */
   maximum: number;
   /**
-   * Upper bound of the absolute errors of `values`, without the errors of sampling (see `samplingInterval`).
+   * Upper bound of the absolute errors of `values`, without the errors of sampling (see
+   * `samplingInterval`).
    */
   error: number;
   /**
@@ -94,9 +95,9 @@ export interface Grid {
   missing: number;
   fine: boolean;
   /**
-   * Largest weight in the loaded tiles of a large matrix (see `isLarge`). The error of the encoding
-   * of these tiles is relative to it. Undefined for other matrices, for which this error is
-   * relative to `maximum`.
+   * Largest absolute value in the loaded tiles of a large matrix (see `isLarge`). The error of the
+   * encoding of these tiles is relative to it. Undefined for other matrices, for which this error
+   * is relative to `maximum`.
    */
   largest?: number;
   /**
@@ -118,8 +119,9 @@ const MAX_REQUESTS = 2;
 const REDRAW_DELAY_MS = 30;
 
 /**
- * Load the requested tiles that are not cached yet. Call `onArrival` after tiles have arrived, and
- * at the end or after an error.
+ * Load the requested tiles that are not cached yet. Call `onArrival` with a delay of
+ * `REDRAW_DELAY_MS` after a tile has arrived, once for all tiles that arrive in this time. Call it
+ * again at the end, also after an error.
  */
 export async function loadTiles(
   source: Source,
@@ -212,8 +214,8 @@ export function composeGrid(viewport: Viewport, source: Source): Grid {
 }
 
 /**
- * Return the range of the rows (or columns) of the grid whose first token is in a tile. The tile
- * covers `span` tokens from `start` on.
+ * Return the range of the rows (or columns) of the grid that a tile fills: those whose first token
+ * the tile contains. The tile covers `span` tokens from `start` on.
  */
 function cellsBetween({ window, level }: Axis, start: number, span: number): Range {
   const cellAt = (token: number): number =>
@@ -248,7 +250,6 @@ function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: T
     for (let column = at.key[0]; column < at.key[1]; column++) {
       const [left, right] = tokensOf(axes.key, column);
       let [above, below] = [0, 0];
-      // A cell of the grid may cover several cells of the tile, or only a part of one.
       for (let y = top; y < bottom; y = next(y, bottom)) {
         const high = next(y, bottom) - y;
         for (let x = left; x < right; x = next(x, right)) {

@@ -33,14 +33,16 @@ export type Position = BySide<number | null>;
 /** Visible queries or keys, and the cells into which they are divided. */
 export interface Axis {
   tokens: TokenList;
-  /** Queries or keys that can be shown: all, or those of the chosen text of a pair. */
+  /**
+   * Range of the queries (or keys) that can be shown: all or, if the record consists of two texts
+   * and the reader chose one of them (see `Pair`), those of this text.
+   */
   extent: Range;
   /**
    * Range of the visible tokens. It may be larger than the requested window, because it is extended
    * to whole cells.
    */
   window: Range;
-  /** Level of the cells: a cell covers 2^level tokens. */
   level: number;
   cells: number;
   /**
@@ -100,16 +102,15 @@ function levelOf(tokenPixels: number): number {
 }
 
 /**
- * Cells below this size, in pixels, are rounded down to whole device pixels. They are not rounded
- * if the picture would shrink below the share `MIN_KEPT_SHARE` of its size.
+ * Cells below this size, in pixels, are rounded down to whole device pixels if they keep at least
+ * the share `MIN_KEPT_SHARE` of their size.
  */
 const SMALL_CELL = 4;
 const MIN_KEPT_SHARE = 0.95;
 
 /**
- * Return the size of a cell in pixels, at least 1. A cell below `SMALL_CELL` is rounded down to
- * whole device pixels, because fractional sizes would cause moiré patterns. It is not rounded if
- * less than `MIN_KEPT_SHARE` of its size would remain.
+ * Return the size of a cell in pixels, at least 1. A small cell is rounded down (see `SMALL_CELL`),
+ * because fractional sizes would cause moiré patterns.
  */
 function sharp(pixels: number, ratio: number): number {
   const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
@@ -194,8 +195,8 @@ function extentsOf({ axes }: Pick<Viewport, "axes">): BySide<Range> {
 }
 
 /**
- * Return the size that the picture has if all tokens are visible, in pixels. The picture does not
- * grow when the reader zooms in.
+ * Return the size that the picture has if all tokens are visible, in pixels. At a larger zoom, the
+ * picture has about the same size.
  */
 export function stageOf(viewport: Pick<Viewport, "axes">, room: BySide<number>): BySide<number> {
   const extents = extentsOf(viewport);
@@ -210,8 +211,8 @@ function limitingSide(extents: BySide<Range>, room: BySide<number>): Side {
 
 /**
  * Return the space for the cells in pixels, which is the same at every zoom. It is `maxRoom`,
- * unless cells are rounded down to whole device pixels (see `sharp`). The limiting side (see
- * `limitingSide`) then has only the space that the rounded cells fill.
+ * unless cells are below `SMALL_CELL` when all tokens are visible. The side that limits the size of
+ * the cells (see `limitingSide`) then has only the space that these cells fill after rounding.
  */
 export function roomOf(
   selection: Selection,
@@ -271,7 +272,7 @@ export function pixelOf(axis: Axis, token: number): number {
 
 /**
  * Return the window after a zoom from `now` to `next`. The token at `pixel` stays at this pixel,
- * unless the window would extend beyond the ends of the text.
+ * unless the window would extend beyond the extent.
  *
  * @param next axis that has the size and the level of the result. The start of its window is
  *   ignored.
@@ -331,8 +332,8 @@ export function zoomed(
     const changes = SIDES.some((side) => removed[side] > slack(axes[side]));
     if (!changes || removed.query < 0 || removed.key < 0) continue;
     if (SIDES.every((side) => next[side] === sizes[side])) break;
-    // `viewportOf` computes the size of the cells, which does not depend on the start of the
-    // windows. `keptInPlace` then chooses the start.
+    // The start of these windows is arbitrary, because the level and the size of the next cells do
+    // not depend on it. `keptInPlace` then chooses the start.
     const windows = bySide((side): Range => {
       const [start] = axes[side].extent;
       return [start, start + next[side]];
@@ -358,8 +359,7 @@ function tokenCounts(
   step: number,
 ): BySide<number> {
   const fits = (side: Side, pixels: number): number => {
-    // Below one pixel per token, a cell is one pixel large and covers all tokens that share this
-    // pixel. Count the tokens of whole cells.
+    // Below one pixel per token, each cell is one pixel large and covers `1 / pixels` tokens.
     if (pixels < 1) return Math.floor(stage[side]) * Math.round(1 / pixels);
     // Round up if cells have their maximum size, because rounding down would leave empty space.
     const count = stage[side] / pixels;

@@ -33,9 +33,8 @@ export interface CaptionedHeat {
 }
 
 /**
- * Captions omit a share of a query's weight that is smaller than this. It may be the share of the
- * strongest key that is not a patch, or the sum of the remaining shares. Shares of images are never
- * omitted.
+ * Smallest share of the weight that a caption names for the strongest key that is not a patch, and
+ * for all remaining keys together ("elsewhere"). Shares of images are always named.
  */
 const MIN_NAMED_SHARE = 0.01;
 
@@ -48,8 +47,9 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
 }
 
 /**
- * Describe which shares of the weight of a query are on the images, on the strongest key that is
- * not a patch, and on all other keys: "61% on the image, 30% on “[CLS]”, 9% elsewhere".
+ * Describe which shares of the weight are on the images, on the strongest key that is not a patch,
+ * and on all other keys: "61% on the image, 30% on “[CLS]”, 9% elsewhere". The weight is that of
+ * one query or the mean over all queries.
  */
 export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): string {
   const { keys } = selection;
@@ -70,7 +70,10 @@ export function sharesInWords(heat: Heat, { grid, selection }: CaptionedHeat): s
   return shares.join(", ");
 }
 
-/** Quote the patch that has the largest absolute value in a heat map, and add this value. */
+/**
+ * Quote the patch that has the largest absolute value in a heat map by its row and column, such as
+ * “patch 2,3”, and add this value.
+ */
 function strongestInWords(heat: Heat, { grid, selection, question }: CaptionedHeat): string {
   const { queries, keys, stack } = selection;
   const quantity = quantityOf(stack);

@@ -1,6 +1,7 @@
 /**
  * Marks of the weights over an image. A patch grid has the patches of an image, which are tokens,
- * in rows and columns. All functions are pure.
+ * in rows and columns. A tile is the rectangle in which the image is drawn once: with one heat map
+ * over it, or without heat maps. All functions are pure.
  */
 
 import type { PatchGrid } from "../../client/protocol";
@@ -15,7 +16,6 @@ import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/capti
 import { type CaptionedHeat, headingOf, heatInWords } from "./captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** Frame around a patch. */
 interface Frame {
   /** Token of the patch. No frame is drawn for null, and for tokens outside the patch grid. */
   token: number | null;
@@ -64,10 +64,7 @@ export function heatPixels(
   return pixels;
 }
 
-/**
- * Return the rectangle of a patch in an image that fills the rectangle `tile`. `patch` is the index
- * of the patch in the grid.
- */
+/** Return the rectangle of a patch in a tile. `patch` is the index of the patch in the grid. */
 export function patchBox({ rows, columns }: PatchGrid, tile: Area, patch: number): Area {
   const [width, height] = [tile.width / columns, tile.height / rows];
   const [row, column] = [Math.floor(patch / columns), patch % columns];
@@ -106,7 +103,7 @@ function tileMarks(content: PanelContent, heat: Heat | null, tile: Area): Mark[]
   ];
 }
 
-/** Marks of an image panel. `tiles` are the rectangles of its images, one per heat map. */
+/** Marks and tiles of an image panel. */
 export interface Panel extends Box {
   tiles: Area[];
 }
@@ -114,7 +111,7 @@ export interface Panel extends Box {
 /**
  * Return the marks of a panel: heading, images with captions, colour scale and notes.
  *
- * @param advice note about the effect of a click, or "" without a note.
+ * @param advice sentence that says what a click on a patch does, or "" for a figure.
  */
 export function panelMarks(content: PanelContent, advice = ""): Panel {
   const { palette, heats, question, selection, image, width } = content;
@@ -171,8 +168,8 @@ export function panelMarks(content: PanelContent, advice = ""): Panel {
 }
 
 /**
- * Return the index in the grid of the patch at a point (`patch`), and the index of the heat map at
- * this point (`tile`). Return null outside all images.
+ * Return the index in the grid of the patch at a point, and the index of the tile at this point.
+ * Return null outside all tiles.
  */
 export function patchUnder(
   { tiles }: Panel,

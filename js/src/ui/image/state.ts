@@ -79,7 +79,7 @@ export function createImageRoom(
 
 export type ImageRoom = ReturnType<typeof createImageRoom>;
 
-/** One head or several combined heads, which are shown as one heat map. */
+/** Head or heads that one heat map shows. `how` says how several heads are combined. */
 export interface HeatSeries {
   name: string;
   color: string;
@@ -142,13 +142,13 @@ export function queryGridOf(
 }
 
 /**
- * Return the request for the weights over the patches of `grid`, which are keys. It requests the
- * weights of `query`. If `query` is null, it requests the weights on `key`, provided that the
- * patches are queries, too. Otherwise, it requests the mean over all queries.
+ * Return the request for the weights over the patches of `grid`, which are keys. It is for the
+ * weights of `query` or, if `query` is null, for the weights on `key`. If `key` is null, too, or
+ * the patches are not queries, it is for the mean over all queries.
  *
- * If there are more than `MAX_HEAT_MAPS` series, the mean of all their heads is requested in place
- * of the series. Return null without series, or if a mean over queries would need more than
- * `MAX_VALUES` weights of the selected heads.
+ * If there are more than `MAX_HEAT_MAPS` series, the mean of all their heads replaces them. Return
+ * null without series, or if a mean over queries would need more than `MAX_VALUES` weights of the
+ * selected heads.
  */
 export function heatQuestion(
   selection: Selection,

@@ -94,8 +94,9 @@ export function createImagePanel<S extends RecordState>(
     return now && grid ? { now, grid, queryGrid: queryGridOf(now, grid) } : null;
   });
 
-  // While the pointer is on the panel, show the weights of the pinned tokens. Otherwise the weights
-  // below the pointer would change with the pointer.
+  // While a patch of the panel is highlighted, show the weights of the pinned tokens. The view then
+  // highlights the tokens of this patch, so the weights of highlighted tokens would change whenever
+  // the pointer moves.
   const focus = computed<Focus>(() =>
     hovered.value
       ? { query: selection.value?.token ?? null, key: selection.value?.key ?? null }
@@ -123,9 +124,9 @@ export function createImagePanel<S extends RecordState>(
     const grid = (isOfKey && queryGrid) || keyGrid;
     const largest = Math.max(0, ...heats.map((heat) => Math.abs(largestOf(onGrid(heat, grid)))));
     const palette = context.palette.value;
-    // If the panel shows the weights of all queries on one key, frame the patch of this key.
-    // Otherwise, frame the patch of the key in `focus` and, if the panel shows the weights of one
-    // query, the patch of this query.
+    // The second frame is around the patch whose weights are shown: the query or, for the weights
+    // of all queries on one key, the key. The first frame is around the key in `focus`, and is
+    // omitted for the weights on one key. Tokens that are not patches of the grid have no frame.
     const ownGrid = isOfKey ? keyGrid : queryGrid;
     const own = of?.side && ownGrid && patchIn(ownGrid, of.token);
     const ownToken = own ? grid.start + of.token - ownGrid.start : null;
