@@ -1,7 +1,7 @@
 /**
- * Choice of text if a record consists of two texts, A and B. A pair such as "a-b" means: show only
- * queries of text A and only keys of text B. The pair "all" shows all queries and keys. All
- * functions are pure.
+ * Pairs of texts: which queries and which keys a view shows if the tokens consist of two texts, A
+ * and B. The pair "a-b" shows only queries of text A and only keys of text B. The pair "all" shows
+ * all queries and keys.
  */
 
 import type { Range, TokenList } from "../client/protocol";
@@ -57,14 +57,16 @@ export function hasPair({ queries, keys }: Sides): boolean {
   return [queries, keys].every(({ sequence }) => sequence.includes(0) && sequence.includes(1));
 }
 
-/** Return `pair` if the record consists of two texts, otherwise "all". */
+/** Return `pair`, or "all" if the queries or the keys lack one of the two texts (see `hasPair`). */
 export function pairOf(sides: Sides, pair: Pair): Pair {
   return pair === "all" || hasPair(sides) ? pair : "all";
 }
 
 /**
- * Return the range of the query tokens or of the key tokens that a pair shows. This is the range of
- * all tokens if the pair is "all", or if its text has no tokens on this side.
+ * Return the range of `tokens` that a pair shows: from the first to the last token of its text. It
+ * is the range of all tokens if the pair is "all", or if no token belongs to this text.
+ *
+ * @param tokens the queries or the keys, as `side` says.
  */
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];

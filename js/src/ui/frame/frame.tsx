@@ -1,6 +1,7 @@
 /**
- * Frame of all views: header, connection status, controls, plot, captions and keyboard help. A pane
- * is one of several views inside a shared frame. Each pane also has a frame, which has fewer parts.
+ * Frame of all views: header, messages, controls, plot, captions and keyboard help. A pane is one
+ * of several views inside a shared frame. Each pane has its own frame without messages, and without
+ * the controls that the shared frame has for all panes.
  *
  * A stack is a group of attention layers, such as the self-attention of the decoder. The pins are
  * the query token and the key token that the reader has pinned.
@@ -72,9 +73,9 @@ export interface ViewFrameProps<S extends RecordState> {
    */
   onStack?: (stack: StackDescription) => Partial<S>;
   /**
-   * Called when the reader chooses a generated token, with the query whose row of weights is shown
-   * for it. Returns new values for the fields in the view's state that must change so that this
-   * query is visible.
+   * Called when the reader chooses a generated token, with the query that predicted it. If the
+   * reader chose the option `as_query`, it is the query of the token itself. Returns new values for
+   * the fields in the view's state that must change so that this query is visible.
    */
   onReveal?: (query: number) => Partial<S>;
   /**
@@ -86,10 +87,6 @@ export interface ViewFrameProps<S extends RecordState> {
   footer: ComponentChildren;
 }
 
-/**
- * Render a view in its frame. In a pane, the frame has no messages and no controls for stack, layer
- * and heads.
- */
 export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { context, options, choose } = props;
   const { record, common, embedded } = context;
@@ -114,8 +111,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       ))}
     </>
   );
-  // Selection that the controls of this frame change. It is null in a pane, because the frame
-  // around the panes has the controls for stack, layer and heads.
+  // Selection that the controls of this frame change, or null in a pane. The frame around the panes
+  // has the controls for stack, layer and heads.
   const own = embedded ? null : selection;
   const stackChoice = own && <StackChoice {...props} selection={own} />;
   const choice = own && form !== "none" && choose !== "none" && (
@@ -219,9 +216,9 @@ function selectionInWords(selection: Selection): string {
 }
 
 /**
- * If all heads are chosen and the reader changes the stack, all heads of the new layer are chosen
- * if it has at most this many heads, otherwise none. Python has the same limit for the heads that
- * are chosen when a view opens.
+ * Maximum number of heads of a layer for which all heads can be chosen automatically. If all heads
+ * are chosen and the reader changes the stack, all heads of the new layer are chosen up to this
+ * number, otherwise none. Python has the same limit for the heads with which a head view opens.
  */
 const HEADS_AT_ONCE = 4;
 
@@ -233,7 +230,8 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     const next = stacks.find((other) => baseName(other) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
-    // Remove the pins: at their positions, the other stack may have other tokens.
+    // Remove the pins, because they are indices of tokens, and the tokens of the new stack may
+    // differ.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
     if (selection.chosen.length === selection.allHeads.length) {
       const heads = headsOf(next, layer);
@@ -295,12 +293,11 @@ function SelectionControls<S extends RecordState>(
 }
 
 /**
- * Render the field that chooses the text of the shown queries and the text of the shown keys.
- * Render nothing in a pane, or if the record does not consist of two texts.
+ * Render the field that restricts a view to queries of one text and keys of one text (see
+ * `pairs.ts`). Render nothing in a pane, or if the tokens do not consist of two texts.
  */
 export function PairControl({ context }: { context: RecordContext }) {
   const selection = context.record.selection.value;
-  // The frame around the panes has this control.
   if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
     <Choice
@@ -312,8 +309,9 @@ export function PairControl({ context }: { context: RecordContext }) {
 }
 
 /**
- * Render the field that chooses the order of the heads. If the order is by scores, also render the
- * field for the minimum score. Heads with smaller scores are not shown. Render nothing in a pane.
+ * Render the field that chooses the order of the heads: by number, by role, by the weights at the
+ * pinned tokens, or by a score. For the last two, also render the field for the minimum score.
+ * Heads with smaller scores are not shown. Render nothing in a pane.
  */
 export function OrderControl({ context }: { context: RecordContext }) {
   const state = context.common;
@@ -365,8 +363,8 @@ export function OrderControl({ context }: { context: RecordContext }) {
 }
 
 /**
- * Render the field that chooses which scores of the key tokens are drawn as bars. Render nothing in
- * a pane, or if the user passed fewer than two kinds of scores for this stack.
+ * Render the field that chooses which of the user's scores of key tokens (`token_scores`) are drawn
+ * as bars. Render nothing in a pane, or if the stack has fewer than two kinds of these scores.
  */
 export function TokenScoreControl({ context }: { context: RecordContext }) {
   const effects = context.record.tokenEffects.value;
@@ -432,8 +430,9 @@ function Message(props: {
 }
 
 /**
- * Render the message of an error or of a lost connection until the problem is solved. The message
- * has a button "Try again", unless it says that the view was stored without its kernel.
+ * Render the message of an error or of a lost connection until the problem is solved. The button
+ * "Try again" sends the requests again. It is missing if no kernel can answer, because the view was
+ * stored without its kernel.
  */
 function Standing({ record }: { record: RecordStore }) {
   const [connection, error] = [record.connection.value, record.error.value];
@@ -454,7 +453,8 @@ function Standing({ record }: { record: RecordStore }) {
 }
 
 /**
- * Render a message while the view waits for the kernel, or while the kernel computes.
+ * Render a message while the kernel has not answered for a short time, or while it reports the
+ * progress of an answer.
  *
  * The message covers the title. Therefore, it moves no other part of the view when it appears, and
  * it hides no control of the plot.
@@ -471,8 +471,8 @@ function Passing({ record }: { record: RecordStore }) {
       )}
       {typeof connection === "object" && (
         <Message class="av-passing" button={{ text: "Cancel", title, press: record.stop }}>
-          {/* Screen readers read this text once. The text after it changes with every percent, so it
-             is hidden from screen readers. */}
+          {/* Screen readers read this text once. The visible text changes with every percent, so
+             it is hidden from them. */}
           <span class="av-unseen">The kernel computes {connection.doing}.</span>
           <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
         </Message>
@@ -515,8 +515,8 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
       {!failed && (
         <progress aria-label="Produced tokens" {...(most !== null && { value: came, max: most })} />
       )}
-      {/* Hide this text from screen readers while its number of tokens changes. They read the next
-         text. */}
+      {/* Screen readers would read this text again after every token. They read the text below
+         instead, which changes only when the generation fails. */}
       <span aria-hidden={!failed}>{text}</span>
       <span class="av-unseen" aria-live="polite">
         {failed ? text : "Generating."}
@@ -526,14 +526,14 @@ function Generation({ generating }: { generating: Signal<Generating | null> }) {
 }
 
 /**
- * Return listeners for the keyboard help: "?" opens and closes it, and Esc closes it.
+ * Return the key listeners of a frame. "?" opens and closes the keyboard help, and Esc closes it.
+ * In a field, "?" is a character, and Esc has another effect, as in an open menu.
  *
- * If the reader types into a field, the listeners keep the keys inside the view, because the
- * notebook would otherwise handle them, too. Exceptions are Tab and keys with Ctrl or Meta.
+ * Keys that the reader types into a field do not reach the notebook, which has shortcuts on single
+ * letters. Tab and keys with Ctrl or Meta do.
  *
- * Esc is handled in the capture phase. Otherwise, the plot would handle it first and remove the
- * pins. Esc does not close the help if the focus is in a field or an open menu, because Esc has
- * another effect there.
+ * The listener for Esc is in the capture phase. Otherwise, the plot would receive Esc first and
+ * remove the pins.
  */
 function helpKeys(helping: Signal<boolean>) {
   const isField = (target: Element | undefined): boolean =>
@@ -586,7 +586,10 @@ function Actions(props: {
   context: RecordContext;
   helping: Signal<boolean>;
   exports: MenuEntry[];
-  /** Controls for a box that a button opens. They are only passed if the controls are compact. */
+  /**
+   * Content of the box that the button "Controls" opens, if the controls are compact. Otherwise
+   * false or null, and there is no such button.
+   */
   more: ComponentChildren;
 }) {
   const { context, helping, more } = props;

@@ -1,11 +1,10 @@
 /**
  * Bars of numbers along tokens, with their zero line, axis and numbers. The head view, the heat map
- * and the neuron view draw bars of weights with this file. Bars of effects use only `barMarks`. All
- * functions are pure.
+ * and the neuron view draw bars of weights with this file. Bars of effects use only `barMarks`.
  *
- * A full bar is the longest bar of a scale. Numbers that are larger than its value also have a full
- * bar. Bars lie (they extend to the left or right) or stand. All positions are those of lying bars.
- * For standing bars, x and y are swapped.
+ * A full bar is the longest bar of a scale. It stands for its value and for all larger numbers.
+ * Bars are lying (horizontal) or standing (vertical). Positions and sizes are stated for lying
+ * bars. For standing bars, x is y and y is x, so "left" means "top".
  */
 
 import { textMark } from "../../draw/figure";
@@ -15,8 +14,8 @@ import { roundedUp } from "../exports/csv";
 import { isTiny, plainNumber, type Quantity, written } from "../text/captions";
 
 /**
- * Up to this many keys, a full bar stands for the largest possible number of the stack. With more
- * keys, it stands for a smaller number (see `barEnd`).
+ * Up to this many keys, the value of a full bar is the largest number that a stack can contain,
+ * which is 1 for weights. With more keys, it is smaller (see `barEnd`).
  */
 const MANY_KEYS = 100;
 const LABEL_SIZE = 10;
@@ -28,15 +27,14 @@ export const AXIS_HEIGHT = 16;
  */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
 /**
- * Minimum length of a full bar, in pixels, for which an axis with negative and positive numbers has
- * labels that are centred at its two ends. With a shorter bar, these labels would touch, so they
- * are written to the left and right of 0.
+ * Minimum length of a full bar, in pixels, for which the labels of an axis with negative and
+ * positive numbers are centred at its two ends. On a shorter axis, they would touch. They are then
+ * written beside 0, the negative one on its left and the positive one on its right.
  */
 const MIN_LENGTH_CENTRED = 17;
 /** Font size in pixels of the numbers at the ends of bars. */
 export const NUMBER_SIZE = 10.5;
 
-/** Scale of bars: the position of 0, and the length, the value and the direction of a full bar. */
 export interface BarScale {
   /** Position of 0, in pixels. */
   zero: number;
@@ -57,8 +55,8 @@ export interface BarScale {
 }
 
 /**
- * Number that is drawn as a bar. For a lying bar, `from` is the upper edge and `thick` the height,
- * in pixels.
+ * Number that is drawn as a bar. `from` is the position of its upper edge (standing: its left
+ * edge), and `thick` is its size from there to the opposite edge, in pixels.
  */
 export interface Bar {
   value: number;
@@ -68,14 +66,14 @@ export interface Bar {
 }
 
 /**
- * Return the value of a full bar. It depends only on the stack and the number of keys, so that bars
- * of all layers, heads and tokens have the same scale.
+ * Return the value of a full bar. It does not depend on the layer, head or token, so that their
+ * bars can be compared.
  *
  * The weights of a query sum to 1, so most of them are small if there are many keys. Therefore,
  * with more than `MANY_KEYS` keys, a full bar stands for 100 times the weight that each key would
  * get if all weights were equal. The value is rounded up to one significant digit.
  *
- * @param maximum the largest possible number of the stack, which is 1 for weights.
+ * @param maximum the largest number that the stack can contain, which is 1 for weights.
  */
 export function barEnd(maximum: number, numKeys: number): number {
   return roundedUp(maximum * Math.min(1, MANY_KEYS / Math.max(1, numKeys))) || 1;
@@ -95,7 +93,10 @@ function barLength({ reach, end }: Pick<BarScale, "reach" | "end">, value: numbe
   return value === 0 ? 0 : Math.min(full, Math.max(0.75, (Math.abs(value) / end) * full));
 }
 
-/** Draw a bar. If its value is larger than that of a full bar, draw a full bar with a gap. */
+/**
+ * Draw a bar. If its number is larger than the value of a full bar, draw a full bar with a thin
+ * interruption near its end, so that it differs from a bar of exactly this value.
+ */
 export function barMarks(scale: BarScale, bar: Bar, palette: Palette): [RectMark, ...Mark[]] {
   const { zero, end, signs, standing = false } = scale;
   const { value, from, thick, color } = bar;
@@ -143,16 +144,21 @@ export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[]
 
 /** Bar of a token, which may have a number at its end. */
 export interface TokenBar extends Bar {
-  /** Index of the token. Tokens with successive indices are neighbours in the plot. */
+  /**
+   * Position of the token in the plot, beginning with 0. In a heat map whose cells contain several
+   * tokens, it is the position of the cell.
+   */
   token: number;
   /**
-   * Centre of the token, in pixels, along the axis on which the tokens lie. The number of the bar
-   * is centred there.
+   * Centre of the token's row (standing: of its column), in pixels. The number is centred there.
    */
   middle: number;
-  /** Text after the number. For standing bars, it is a second line. */
+  /** Text after the number, such as the name of a head. For standing bars, it is a second line. */
   note?: string;
-  /** Whether the number is drawn in a muted colour, without the bar itself. */
+  /**
+   * Whether only the number is drawn, in a muted colour, and not the bar. This is the case for keys
+   * that the reader leaves out.
+   */
   faded?: boolean;
 }
 
@@ -166,7 +172,10 @@ export interface BarGroup {
   axisAt: number;
   /** Distance between the centres of neighbouring tokens, in pixels. */
   step: number;
-  /** Minimum distance between the centres of two numbers, in pixels. */
+  /**
+   * Minimum distance between the centres of two numbers, in pixels. If two numbers are closer, the
+   * one with the smaller absolute value is omitted.
+   */
   apart: number;
   quantity: Quantity;
   /**
@@ -193,18 +202,15 @@ export function barGroupMarks(group: BarGroup): Mark[] {
 }
 
 /**
- * Draw the numbers at the ends of bars.
- *
- * A number is omitted if its centre is less than `apart` pixels from that of a number with a larger
- * absolute value. It is also omitted if it is signed and its text would be like “−<0.01” (see
- * `isTiny`).
+ * Draw the numbers at the ends of bars, except those that are too close to a larger one (see
+ * `BarGroup.apart`) and those that say little (see `isTiny`).
  */
 function numbersOf(group: BarGroup): Mark[] {
   const { scale, bars, step, apart, quantity, minProminent, palette } = group;
   const { zero, standing } = scale;
   const lengthOf = (bar: TokenBar): number => (bar.faded ? 0 : barLength(scale, bar.value));
-  // If neighbouring tokens are closer to each other than the height of a number, the number
-  // overlaps their rows. It must then begin after their bars, too.
+  // Rows of tokens can be lower than a number, which then overlaps the bars of neighbouring rows.
+  // Begin the number after the longest of these bars, too.
   const numNeighbours = step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / step) : 0;
   const lengthNear = (token: number, side: number): number =>
     bars

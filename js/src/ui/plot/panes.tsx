@@ -23,8 +23,8 @@ const PANE_GAP = 20;
 export type Panes = ReturnType<typeof usePanes>;
 
 /**
- * Return the state that all panes in a frame share: their root elements, and which of them are
- * drawn.
+ * Return what a frame and its panes share: the form of the controls, the root elements and export
+ * functions of the panes, and which panes are drawn.
  */
 export function usePanes<S extends RecordState>({ common, controls }: ViewContext<S>) {
   return useMemo(() => {
@@ -52,8 +52,9 @@ export function usePanes<S extends RecordState>({ common, controls }: ViewContex
 }
 
 /**
- * Return the request for the figure of one pane. `request` is that for the combined figure, which
- * has `columns` columns. If it states a width, the pane gets the width of one column.
+ * Return the request for the figure of one pane: `request`, which is for the combined figure of all
+ * panes, with the width of one of its `columns` columns. If `request` states no width, it is
+ * returned unchanged.
  */
 export function paneRequest(
   request: FigureRequest | undefined,

@@ -24,8 +24,8 @@ export interface Hint {
 export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
   /**
-   * Name of the picture that the scene shows, or null while the data of a newer picture are
-   * loading.
+   * Identifier of what the scene shows, such as "matrix:self:3" for layer 3 of the self-attention.
+   * null while the data of a newer picture are loading.
    */
   drawnId: ReadonlySignal<string | null>;
   /** Called with `drawnId` after the scene is drawn, and with null when `drawnId` becomes null. */
@@ -41,8 +41,8 @@ export interface ScenePlotProps {
 }
 
 /**
- * Return the position of the pointer in pixels, from the upper left corner of a plot. If the plot
- * is scrolled sideways, include the part that is scrolled out of sight.
+ * Return the position of the pointer in a plot, in pixels from the upper left corner of its
+ * content. If the plot is scrolled sideways, the corner is outside the visible part.
  */
 export function pointIn(
   plot: HTMLElement | null,
@@ -53,7 +53,6 @@ export function pointIn(
   return { x, y: event.clientY - (box?.top ?? 0) };
 }
 
-/** Render a plot that the reader can control with the keyboard. */
 export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);
   const frontCanvas = useRef<HTMLCanvasElement>(null);
@@ -87,8 +86,8 @@ export function ScenePlot(props: ScenePlotProps) {
         if (context) paintMarks(context, scene.back);
         painted = scene.back;
         size = newSize;
-        // If the scene is wider than the visible part of the plot, let one finger scroll it
-        // sideways.
+        // If the scene is wider than the plot on the screen, let the browser scroll it when one
+        // finger moves. Otherwise, the style sheet decides.
         const container = back.parentElement as HTMLElement;
         container.style.touchAction = scene.width > container.clientWidth ? "pan-x pan-y" : "";
       }

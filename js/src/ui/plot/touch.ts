@@ -9,16 +9,13 @@ type Point = Pick<MouseEvent, "clientX" | "clientY">;
 
 /**
  * Return touch listeners for a plot, and `several`, whose `current` is true while more than one
- * finger touches the plot.
+ * finger touches the plot. The listeners zoom with two fingers. They also keep the browser from
+ * scrolling or zooming the page while fingers zoom or pan the plot. They do not pan: the plot does
+ * this in its pointer listeners, and must not do it while `several.current` is true.
  *
- * When two fingers move, the listeners call `zoom` with the new distance between the fingers
- * divided by the old one, and with the point midway between them. The pointer listeners of the
- * plot, not those of this function, pan with one finger. They must do nothing while
- * `several.current` is true.
- *
- * While a gesture zooms or pans the plot, the browser neither scrolls nor zooms the page.
- *
- * @param moves returns whether one finger pans the plot. If not, it scrolls the page.
+ * @param moves returns whether one finger pans the plot. If false, one finger scrolls the page.
+ * @param zoom called when two fingers move, with their new distance divided by their old one, and
+ *   with the point midway between them.
  */
 export function useFingers(options: {
   moves: () => boolean;
@@ -43,8 +40,8 @@ export function useFingers(options: {
   const onTouchStart = (event: TouchEvent): void => {
     apart.current = 0;
     several.current = event.targetTouches.length > 1;
-    // With two fingers, store their first distance. A single finger may be a tap, so do not prevent
-    // its default yet.
+    // With two fingers, `onTouchMove` stores their distance, with which the next one is compared.
+    // It is not called for one finger, because it would prevent the click after a tap.
     if (several.current) onTouchMove(event);
   };
   return { several, onTouchStart, onTouchMove };
