@@ -60,7 +60,7 @@ export function Switch(props: {
   );
 }
 
-/** Render a slider between two buttons that go back and forward by `step`. */
+/** Render a slider between two buttons, which decrease and increase its value by `step`. */
 export function StepSlider(props: {
   label: string;
   /** Current value in words. Screen readers read it instead of the number. */
@@ -73,7 +73,6 @@ export function StepSlider(props: {
   min?: number;
   max: number;
   value: number;
-  /** Change of the value by one click on a button. */
   step?: number;
   onChange: (value: number) => void;
 }) {

@@ -1,6 +1,7 @@
 /**
  * Strip of the heads of a layer. Each head is a button that adds it to the chosen heads or removes
- * it. The button has a small heat map of the head's weights, which this file calls a map.
+ * it. In views of one head, it chooses the head. The button has a small heat map of the head's
+ * weights, which this file calls a map.
  *
  * An effect is a signed number of a head, such as the change of an answer without this head. A role
  * says what a head does, according to its scores over a corpus.
@@ -34,8 +35,9 @@ const MIN_NAMED_SIZE = 44;
 const COMPACT_SIZE = 26;
 
 /**
- * Return the side of a map in pixels, from 26 to 54. It is the largest side with which `count` maps
- * fit on one line. If they do not even fit with 26, they need several lines.
+ * Return the side of a map in pixels if the controls are not compact: the largest one with which
+ * `count` maps fit on one line of `width` pixels, but at least 26 and at most 54. With 26, the maps
+ * may need several lines.
  */
 function mapSize(count: number, width: number): number {
   const room = Math.max(200, width - 66);
@@ -62,8 +64,8 @@ function MapCanvas({ map, ink, size }: { map: HeadMap | undefined; ink: Ink; siz
 }
 
 /**
- * Format a score for the line below a map. From 10 on, use fewer decimals, because the line is
- * short.
+ * Format a score for the line below a map: with two decimals or, from 10 on, with three significant
+ * digits, because the line is short. null is written as "–".
  */
 export function scoreText(score: number | null): string {
   if (score === null) return "–";
@@ -83,8 +85,8 @@ export function chooseHead({ common }: RecordContext, head: number, single: bool
 }
 
 /**
- * Render two buttons. One chooses all heads whose scores reach the minimum, or all heads without a
- * minimum. The other one chooses no head.
+ * Render the buttons "all" and "none". The first chooses all heads of the layer or, if the reader
+ * set a minimum score, all heads that reach it. The second chooses no head.
  */
 export function HeadTools({ context, chosen }: { context: RecordContext; chosen: number[] }) {
   const { heads } = context.record.order.value;
@@ -137,8 +139,8 @@ export function HeadStrip(props: {
   const size = compact ? COMPACT_SIZE : mapSize(heads.length, props.context.width.value);
   const beforeSolo = useRef<number[]>([]);
   /**
-   * Choose only this head. If it is already the only one, restore the heads that were chosen
-   * before.
+   * Choose only this head. If it is already the only chosen head, restore the heads that the last
+   * call of this function replaced.
    */
   const solo = (head: number): void => {
     const now = common.heads.peek();

@@ -1,18 +1,17 @@
 /**
- * Keys of a view. Each view has a table of shortcuts. A row contains the action of keys and the
- * text with which the keyboard help describes them. `shortcuts.ts` has the rows that all views of
- * records share.
+ * Keyboard shortcuts of a view: a table with one row for each entry of the keyboard help.
+ * `shortcuts.ts` has the rows that all views of records share.
  */
 
-/** Action of a key. It returns false if it did nothing. The notebook then handles the key. */
+/** Action of a key. It returns false if it did nothing, so that the notebook handles the key. */
 type KeyAction = (event: KeyboardEvent) => unknown;
 
 /** Actions, by the key that runs them (`KeyboardEvent.key`). */
 export type KeyActions = Readonly<Record<string, KeyAction>>;
 
 /**
- * Row of the keyboard help: names of keys or of a gesture, and what they do. If the row is about
- * keys, it also has their actions.
+ * Row of the keyboard help: names of keys or of a gesture, and what they do. A row about keys also
+ * has their actions.
  */
 export type Shortcut = readonly [keys: string, meaning: string, actions?: KeyActions];
 
@@ -22,8 +21,8 @@ export function actionsOf(shortcuts: readonly Shortcut[]): KeyActions {
 }
 
 /**
- * Run the action of a pressed key. Ignore keys that are pressed with Ctrl, Alt or Meta. Return
- * whether an action did something.
+ * Run the action of a pressed key, unless Ctrl, Alt or Meta is pressed, too. Return false if the
+ * key has no action or its action returned false, otherwise true.
  */
 export function runKey(event: KeyboardEvent, actions: KeyActions): boolean {
   if (event.metaKey || event.ctrlKey || event.altKey) return false;

@@ -54,8 +54,8 @@ function Dropdown(props: {
     entries.at((focused + by) % entries.length)?.focus();
   };
   const closeAndMoveOn = (): boolean => {
-    // `close` moves the focus to the button. Return false, so that the browser also handles Tab,
-    // which moves the focus to the element after the button.
+    // `close` moves the focus to the button. The result false lets the browser handle Tab, too,
+    // which then moves the focus from the button to the next element.
     close();
     return false;
   };

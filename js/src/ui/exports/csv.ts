@@ -12,8 +12,7 @@ function cell(value: string | number | null): string {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
   // A leading apostrophe makes a spreadsheet read the cell as text, so that a token never runs as a
-  // formula. Tables also have the index of each token, from which a reader can find its original
-  // text.
+  // formula. The index of the token, in another column, identifies its original text.
   const text = BEGINS_FORMULA.test(value) ? `'${value}` : value;
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
@@ -37,11 +36,11 @@ export function roundedUp(error: number): number {
 }
 
 /**
- * Return the number of decimals with which a weight is written.
+ * Return the number of decimals with which a weight is written: two more than the position of the
+ * first non-zero decimal of its error, such as 6 for 0.0005. It is 4 for errors of 0.001 or more,
+ * and at most 15.
  *
- * @param error largest error of the weight. If it is 0.001 or larger, the result is 4. Otherwise,
- *   the result is the position of its first non-zero decimal plus 2, for example 6 for 0.0005, but
- *   at most 15.
+ * @param error upper bound of the error of the weight.
  */
 function decimalsOf(error: number): number {
   return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
@@ -74,8 +73,8 @@ export function shortest(value: number): number {
 }
 
 /**
- * Return the name of a column that contains the numbers of a stack. Examples are "weight", and
- * "strongest_weight" if `before` is "strongest".
+ * Return the name of a column with the numbers of a stack: `measure`, such as "weight" or
+ * "difference". A word `before` precedes it: "strongest_weight".
  */
 export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
   return `${before} ${measure}`.trim().replaceAll(" ", "_");

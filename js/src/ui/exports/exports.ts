@@ -1,6 +1,5 @@
 /**
- * Export menu of every view, and the functions with which scripts on the page export the same
- * files.
+ * Export menu of every view, and the functions with which scripts export the same files.
  *
  * In this file, "the page" is the web page in the browser. An HTML page that a view exports is one
  * file with the view and its data, which works without a kernel.
@@ -43,7 +42,8 @@ export type ViewFigure = Omit<FigureParts, "palette" | "captions"> & {
 };
 
 /**
- * Compose the figure of a view for export. Its title for screen readers consists of its captions.
+ * Compose the figure of a view for export. Screen readers read its title, which consists of the
+ * name of the model, the subtitle and the first caption.
  */
 export function viewFigure<S extends RecordState>(
   { record, palette, figure }: ViewContext<S>,
@@ -119,8 +119,8 @@ export function useExports<S extends RecordState>(
 }
 
 /**
- * Export a view as an HTML page. During the export, the frame shows the progress and a button that
- * cancels the export.
+ * Return an HTML page with the view and its data. While the kernel makes it, the frame shows the
+ * progress and a button that cancels the export.
  */
 async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<ExportedFile> {
   const { source, state, record, root, ended } = context;

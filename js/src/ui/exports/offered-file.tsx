@@ -1,5 +1,5 @@
 /**
- * Download of exported files. If the page is in an iframe that may block downloads, a box shows the
+ * Download of exported files. If an iframe around the page may block downloads, a box shows the
  * content of the file, and the reader copies or saves it from there.
  */
 
@@ -18,11 +18,10 @@ export interface OfferedFile {
 
 /**
  * Return whether the page may download files. The result is false if the sandbox of an iframe
- * around the page lacks `allow-downloads`, and null if this cannot be determined.
+ * around the page lacks `allow-downloads`, and null if the attributes of an iframe cannot be read,
+ * because its parent has another origin or its sandbox lacks `allow-same-origin`.
  *
- * A blocked download fires no event, so this function reads the attributes of all iframes around
- * the page. It cannot read those of an iframe whose parent has another origin. This is also the
- * case in a sandbox without `allow-same-origin`.
+ * These attributes are read because a blocked download fires no event.
  */
 function downloadsAllowed(): boolean | null {
   for (let view: Window = window; view !== view.parent; view = view.parent) {
@@ -49,8 +48,9 @@ function download(name: string, file: Blob): void {
 }
 
 /**
- * Return a data URL with the content of a file. Unlike a blob URL, it is valid outside a sandbox,
- * too.
+ * Return a data URL with the content of a picture. The box shows the picture, and the reader saves
+ * it with its context menu. The browser may then load the URL outside this iframe, where a blob URL
+ * from a sandbox is invalid.
  */
 function dataAddress(file: Blob): Promise<string> {
   return new Promise((resolve, reject) => {

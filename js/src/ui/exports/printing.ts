@@ -28,9 +28,9 @@ export function renderAtOnce(change: () => void): void {
  * While the page is printed, replace each canvas in `root` by a copy of its picture. Stop doing
  * this when `ended` is aborted.
  *
- * A canvas that was repainted for the theme of the paper is printed as a list of drawing commands.
- * The first command clears the canvas, and some PDF viewers also clear everything below the canvas.
- * The copy has only one command, which draws the picture.
+ * For print, views are drawn again in the light theme. The browser prints such a canvas as a list
+ * of drawing commands. The first command clears the canvas, and some PDF viewers then also clear
+ * everything below it. The copy has only one command, which draws the picture.
  */
 export function printCopies(root: HTMLElement, ended: AbortSignal): void {
   const undo: (() => void)[] = [];

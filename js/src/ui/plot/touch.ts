@@ -40,8 +40,8 @@ export function useFingers(options: {
   const onTouchStart = (event: TouchEvent): void => {
     apart.current = 0;
     several.current = event.targetTouches.length > 1;
-    // With two fingers, `onTouchMove` stores their distance, with which the next one is compared.
-    // It is not called for one finger, because it would prevent the click after a tap.
+    // With two fingers, `onTouchMove` stores their distance, to which the next one is compared. Do
+    // not call it for one finger, because it would prevent the click after a tap.
     if (several.current) onTouchMove(event);
   };
   return { several, onTouchStart, onTouchMove };

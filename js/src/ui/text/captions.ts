@@ -15,7 +15,10 @@ import { withoutNumber } from "../../client/record-number";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
-/** Describe the progress of the kernel with a reply: "strongest keys, 34%, about 40 s left". */
+/**
+ * Describe the task on which the kernel is working for a reply, with its progress and the remaining
+ * time: "strongest keys, 34%, about 40 s left".
+ */
 export function laterInWords({
   doing,
   progress,
@@ -68,7 +71,8 @@ interface StackTokens {
 }
 
 /**
- * Return functions that find the resting tokens of a stack, and words for these tokens.
+ * Return functions that say whether a query or a key is a resting token, and words for the resting
+ * keys.
  *
  * Resting tokens are those to which many heads attend when no other key fits: special tokens and,
  * if queries and keys are tokens of the same text, the first token.
@@ -80,7 +84,7 @@ export function restingTokens({ stack, queries, keys }: StackTokens) {
   return {
     isQuery: (query: number): boolean => from.has(query) || (oneText && query === 0),
     isKey: (key: number): boolean => to.has(key) || (oneText && key === 0),
-    /** Words for the resting keys: "special tokens", "the first token", or both. */
+    /** "special tokens", "the first token", or "the first token and special tokens". */
     words: !oneText || to.has(0) ? "special tokens" : named,
   };
 }
@@ -140,9 +144,9 @@ function signOf(value: number): string {
 }
 
 /**
- * Return the number of decimals with which the numbers of a signed quantity are written. It is
- * `decimals` if the maximum of the quantity is at least 0.1 and less than 10. It is smaller if the
- * maximum is larger, and larger if the maximum is smaller.
+ * Return the number of decimals for the numbers of a signed quantity: `decimals` if its maximum is
+ * at least 0.1 and less than 10, one less for each further power of ten (10, 100, …), and one more
+ * for each lower one (0.01, 0.001, …). It is at least 0 and at most 12.
  */
 function decimalsFor({ maximum }: Quantity, decimals: number): number {
   const power = maximum > 0 ? Math.floor(Math.log10(maximum)) : 0;
@@ -150,8 +154,9 @@ function decimalsFor({ maximum }: Quantity, decimals: number): number {
 }
 
 /**
- * Format a number of a quantity. A number that is not signed is formatted by `formatWeight`. A
- * signed number begins with its sign, and has the number of decimals of `decimalsFor`.
+ * Format a number of a quantity. Without signs, it has `decimals` decimals: "0.30". A signed number
+ * has a sign and as many decimals as the maximum of the quantity requires (see `decimalsFor`):
+ * "−0.30". Numbers that would be rounded to 0 become "<0.01" or "−<0.01".
  */
 export function written(quantity: Quantity, value: number, decimals = 2): string {
   if (!quantity.signed) return formatWeight(value, decimals);
@@ -167,8 +172,8 @@ export function isTiny(quantity: Quantity, value: number): boolean {
 }
 
 /**
- * Format a number of a quantity like `written`. If that text would contain "<", as in "<0.01",
- * write the number with two significant digits instead.
+ * Format a number of a quantity like `written`, but with two significant digits if it is smaller
+ * than one unit of the last decimal there: "0.0042" in place of "<0.01".
  */
 export function writtenSmall(quantity: Quantity, value: number): string {
   if (!quantity.signed) return formatSmall(value);
@@ -201,8 +206,8 @@ export function withWay({ name, signed }: Quantity, value: number, number: strin
  *
  * @param side whether `token` is a query or a key.
  * @param token text of the query or key, in quotation marks.
- * @param strongest text of the token at the other end of the strongest weight, and text of this
- *   weight. null if all weights are 0.
+ * @param strongest for a query, its key with the largest weight, and for a key, its query: the text
+ *   of this token and the text of the weight. null if all visible weights are 0.
  */
 export function strongestInWords(
   { name, signed }: Quantity,
@@ -247,8 +252,8 @@ export function aroundZero(end: string): [string, string, string] {
 }
 
 /**
- * Format a number with up to three significant digits and without an exponent: "0.0001", not
- * "1e-4".
+ * Format a number with up to three significant digits and without an exponent or commas: "0.0001"
+ * and not "1e-4".
  */
 export function plainNumber(value: number): string {
   const short = Number(value.toPrecision(3));
@@ -320,7 +325,8 @@ export function precision(
 }
 
 /**
- * Return sentences that say which weights an exported page contains, or null if it contains all.
+ * Return sentences about the weights that an exported page contains and their largest error, or
+ * null if it contains all weights.
  */
 export function embeddedInWords(
   embedded: EmbeddedShare,
@@ -363,27 +369,28 @@ const STACK_NAMES: Record<string, string> = {
 };
 
 /**
- * Return the name of a stack for readers, such as "self-attention" for "self". Texts that follow "
- * · " in `name` are kept. The number of the record is dropped.
+ * Return the name of a stack for readers, such as "self-attention" for "self". A text after " · "
+ * is kept. The number of the record, as in "self@1", is dropped (see `record-number.ts`).
  */
 export function stackName(name: string): string {
   const [of = "", ...more] = withoutNumber(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
 }
 
-/** Plurals of "query" and "key". */
 export const PLURALS = { query: "queries", key: "keys" };
 
-/** Describe the tokens in a range: "query 3", or "queries 8 to 15" for the range [8, 16). */
+/**
+ * Describe the tokens in a range: "query 3", or "queries 8 to 15" for the range [8, 16). `to` is
+ * the text between the two numbers.
+ */
 export function rangeInWords([start, stop]: Range, side: "query" | "key", to = " to "): string {
   return stop - start <= 1 ? `${side} ${start}` : `${PLURALS[side]} ${start}${to}${stop - 1}`;
 }
 
 /**
- * Describe a pinned token: "Query 3, “it”."
+ * Describe a pinned token: "Query 3, “it”." or "Query 3, “it”, predicting “street” (0.62)."
  *
- * @param predicting result of `predictingInWords`: "" or a text such as `, predicting “street”
- *   (0.62),`. Its last comma is dropped.
+ * @param predicting result of `predictingInWords`, which begins and ends with a comma, or "".
  */
 export function pinInWords(
   side: "Query" | "Key",

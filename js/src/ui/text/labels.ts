@@ -25,11 +25,11 @@ export interface Label {
 
 /** Return the characters of a text as readers see them (grapheme clusters). */
 export function graphemes(text: string): string[] {
-  // Firefox before version 125 has no Segmenter. There, keep a letter together with its accents,
-  // and characters together that U+200D joins.
+  // Firefox before version 125 has no Segmenter. There, do not separate a letter from its accents,
+  // and do not separate characters that U+200D joins, as in some emoji.
   if (!Intl.Segmenter) return text.match(/\P{M}(?:\p{M}|\u200d\P{M}?)*|\p{M}+/gsu) ?? [];
-  // A flag, or a letter with accents, consists of several code points, which the Segmenter keeps
-  // together.
+  // The Segmenter does not separate the code points of one visible character, such as a flag or a
+  // letter with accents.
   return Array.from(
     new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text),
     (part) => part.segment,

@@ -12,8 +12,8 @@ export interface RunningToken {
   text: string;
   special: boolean;
   /**
-   * Text of the token for labels. For an image patch, `text` is only a symbol, but `name` is its
-   * name.
+   * Text of the token for labels. It differs from `text` only for an image patch, which is shown as
+   * a symbol.
    */
   name: string;
   /** Whether a space is shown before the token. */
@@ -43,19 +43,21 @@ function cut(text: string): string {
 }
 
 /**
- * Return whether the tokens of a vocabulary mark the space before a word by a leading "·". In other
- * vocabularies, no token contains a space.
+ * Return whether a vocabulary marks the space before a word by a leading "·" in the token. In other
+ * vocabularies, tokens contain no spaces, and each token begins a word unless it starts with "##".
  */
 export function isDotted(vocabulary: readonly string[]): boolean {
   return vocabulary.some((entry) => entry.startsWith("·"));
 }
 
 /**
- * Return the tokens of a running text, with the spaces and line ends between them.
+ * Return the tokens of a running text, with the spaces, the line ends and the numbers of omitted
+ * tokens between them.
  *
- * @param tokens shown tokens in order. `name` is the text of the token in lists. `ends` is true if
- *   a line ends after the token.
- * @param dotted result of `isDotted` for the vocabulary.
+ * @param tokens shown tokens in order. `name` is the text of the token, or the name of an image
+ *   patch. `ends` is true if a line ends after the token. A line also ends after a `name` with "⏎"
+ *   at its end.
+ * @param dotted result of `isDotted` for the vocabulary. A leading "·" is then not shown.
  */
 export function runningText(
   tokens: readonly {

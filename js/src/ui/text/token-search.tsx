@@ -16,16 +16,16 @@ interface Matches {
 }
 
 /**
- * Characters at the start or end of a token that only say whether a word begins, continues or ends
- * there. A search for a whole token ignores them.
+ * Characters at the start or end of a token that only mark the start, inside or end of a word: "##"
+ * and spaces. A search for a whole token ignores them.
  */
 const JOINTS = /^(##| )+| +$/g;
 
 /**
  * Return a function that checks whether a token matches a search, or null if the search is empty.
  *
- * A token matches if it contains the search text. If the search text is in quotes, it must be the
- * whole token.
+ * A token matches if it contains the search text. If the search text is in double quotes, it must
+ * be the whole token. Upper and lower case are the same unless `matchCase`.
  */
 export function tokenMatcher(
   query: string,
@@ -126,7 +126,8 @@ export function TokenSearch(props: {
   search: Signal<string>;
   matches: Matches | null;
   /**
-   * Return the index of the first visible query or key. The search for the next match starts there.
+   * Return the index of the first visible query or key. The search for a match starts there, until
+   * a match has been shown.
    */
   from: (side: Side) => number;
   show: (side: Side, index: number) => void;
