@@ -115,6 +115,7 @@ def _check_cached(
     before = (row.stacks, row.way, row.notes)
     try:
         own, calls = _own(eager_copy(model), inputs, override)
+        own |= _linear(model, inputs)
         comparison, _ = _compared(row, model, inputs, (own, by_pattern(calls)), override)
         _demand(row, comparison, inputs)
     except _EndedError as end:
@@ -244,8 +245,7 @@ def _sharpened(
             sharpen(model, measured)
         row.peak = peak(measured()[""]) if measured()[""] else None
         own, calls = current()
-        linear = linear_matrices(model, inputs)
-        own |= {"linear matrices": linear} if linear else {}
+        own |= _linear(model, inputs)
     except Exception as error:
         raise _EndedError("no own weights", error) from error
     modules = by_pattern(calls)
@@ -253,6 +253,12 @@ def _sharpened(
         raise _EndedError("no own weights", "neither its output nor its modules give any")
     row.source = "output" if own.keys() - {"linear matrices"} else "modules"
     return own, modules
+
+
+def _linear(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
+    """Return the matrices of the linear layers in the form of the model's own weights."""
+    matrices = linear_matrices(model, inputs)
+    return {"linear matrices": matrices} if matrices else {}
 
 
 def _own(
