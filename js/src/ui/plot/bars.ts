@@ -113,7 +113,8 @@ export function barMarks(scale: BarScale, bar: Bar, palette: Palette): [RectMark
 }
 
 /**
- * Draw the axis of a scale with its labels: 0 if there is room, and the value of a full bar.
+ * Draw the axis of a scale with its labels: 0 if there is room, and the value of a full bar. If
+ * numbers can be negative, this value has the sign ±, or one label each for − and +.
  *
  * @param at y of the axis below lying bars, or x of the axis beside standing bars.
  */

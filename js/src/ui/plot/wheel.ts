@@ -9,7 +9,8 @@ import { useEffect } from "preact/hooks";
  * Call `zoom` for each wheel event with Ctrl or Meta over an element. Browsers report a pinch on a
  * touchpad as such an event, too.
  *
- * @param zoom its argument `by` is the movement in pixels. A negative value zooms in.
+ * @param zoom its argument `by` is the movement of the wheel in pixels: negative to zoom in,
+ *   positive to zoom out.
  * @param inputs values whose change may replace the element. After such a change, the listener is
  *   attached to the new element.
  */

@@ -184,8 +184,8 @@ export function writtenSmall(quantity: Quantity, value: number): string {
 }
 
 /**
- * Format the weight of one key among `numKeys` keys. With 1000 keys or more, nearly all weights are
- * less than 0.01, so `writtenSmall` is used instead of `written`.
+ * Format the number of a quantity for one of `numKeys` keys. With 1000 keys or more, nearly all
+ * weights are less than 0.01, so `writtenSmall` is used instead of `written`.
  */
 export function writtenAmong(numKeys: number, quantity: Quantity, value: number): string {
   return (numKeys < 1000 ? written : writtenSmall)(quantity, value);
@@ -310,7 +310,8 @@ function coverageInWords(
 }
 
 /**
- * Describe the precision of weights: "exact to 0.004", or "exact" if `error` is 0.
+ * Describe the precision of weights whose largest error is `error`: "exact to 0.004", or "exact" if
+ * it is 0.
  *
  * If an exported page contains only the strongest keys of each query, begin with the share of the
  * weights that these keys have: "98.1% of the weight, exact to 0.004".

@@ -112,8 +112,8 @@ export function windowOf(count: number, around: number, maxTokens = MAX_TOKENS):
 const MAX_SHADE = 0.4;
 
 /**
- * Return the opacity of the background of a token. It grows in proportion to the weight, and is
- * largest from the weight `end` on. It is 0 if the weight is not positive.
+ * Return the opacity of the background of a token. It is proportional to the weight, `MAX_SHADE`
+ * for the weight `end` and for larger ones, and 0 if the weight is not positive.
  */
 export function shadeOf(weight: number, end: number): number {
   if (!(weight > 0) || !(end > 0)) return 0;

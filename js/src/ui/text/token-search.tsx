@@ -61,6 +61,8 @@ function find({ text }: TokenList, query: string, [start, stop]: Range = [0, tex
 /**
  * Search among the queries and, if no query matches, among the keys. Return null for an empty
  * search.
+ *
+ * @param within ranges of tokens to search. By default, all tokens are searched.
  */
 export function findTokens(
   tokens: { queries: TokenList; keys: TokenList },
@@ -75,9 +77,10 @@ export function findTokens(
 }
 
 /**
- * Return the position in `indices` of the first match at or after the token `from`. If `by` is
- * negative, return the last match at or before this token instead. If there is none, continue at
- * the other end of `indices`. Return -1 if `indices` is empty.
+ * Return the position in `indices`, which is sorted, of the first match at or after the token
+ * `from`. If there is none, it is that of the first of all matches. If `by` is negative, it is the
+ * last match at or before the token `from` or, if there is none, the last of all. It is -1 if
+ * `indices` is empty.
  */
 export function nextMatch(indices: readonly number[], from: number, by: number): number {
   const after = indices.findIndex((index) => (by > 0 ? index >= from : index > from));
