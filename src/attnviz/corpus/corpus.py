@@ -406,7 +406,9 @@ class Corpus:
         return tuple(self._columns)
 
     def column(self, stack: str | None, name: str) -> Column:
-        """Return the values of a column at the points of a stack.
+        """Return the values of a column that was passed as `columns`, for the points of a stack.
+
+        A point is a sampled query or key. Queries and keys have separate arrays.
 
         Parameters
         ----------

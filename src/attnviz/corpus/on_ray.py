@@ -210,8 +210,9 @@ class _Actor:
     """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
 
     `reference` is a list with one item: a reference to the argument `make` of `actor_results` in
-    Ray's object store. If the reference itself were the argument, Ray would load `make` before
-    `__init__`. Because the reference is in a list, Ray does not load it, and the method `run` can.
+    Ray's object store. Ray loads a reference that is an argument before `__init__`, but not a
+    reference in a list. So the method `run` loads `make`, because an error there reaches the
+    process that waits for the results.
     """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:

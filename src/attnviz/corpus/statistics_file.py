@@ -74,8 +74,8 @@ class _StackHeader:
     scores: tuple[str, ...]
     # For each system of classes, the names of its classes.
     classes: dict[str, tuple[str, ...]]
-    # Distinct texts of the tokens near the kept edges: `KeptEdges.words[0]`. The other items of
-    # `KeptEdges.words` are the names in `classes`.
+    # Distinct texts of the tokens of the edges in the file, and of a few tokens before and after
+    # each: `KeptEdges.words[0]`. The other items of `KeptEdges.words` are the names in `classes`.
     words: tuple[str, ...]
 
 

@@ -33,7 +33,7 @@ from attnviz.record.attention import Columns, Heads, LayerAttention, Normalizers
 from attnviz.record.masks import BandMask, Rows
 from attnviz.record.softmax import count_rows, row_groups
 
-# Maximum number of successive tokens whose weights are computed together.
+# Maximum number of successive keys (columns) whose weights are computed together.
 _MAX_CHUNK = 64
 # Maximum number of entries of a temporary tensor (64 MiB of float32).
 _MAX_ENTRIES = 1 << 24

@@ -667,9 +667,11 @@ def derive_record(
     model: str | None = None,
     notes: Sequence[str] | None = None,
 ) -> AttentionRecord:
-    """Return a record of `stacks` with the images and mapped files of `record`.
+    """Return a record of `stacks` with the images of `record`.
 
-    If `model` or `notes` is None, the result has that of `record`.
+    The result also has the attribute `mapped_files` of `record`: the files from which its arrays
+    are memory-mapped. If `model` is None, it has the name of the model of `record`. If `notes` is
+    None, it has the notes of `record`.
     """
     derived = AttentionRecord(
         stacks,
@@ -684,7 +686,8 @@ def derive_record(
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
     """Load a saved record.
 
-    Queries, keys and weights are memory-mapped. They are read when they are used.
+    The arrays of a file or folder are memory-mapped: they are read from the disk when they are
+    used. A page is read into memory as a whole.
 
     Parameters
     ----------

@@ -453,7 +453,7 @@ def _call_of_sdpa(module: nn.Module, call: _Call) -> AttentionCall:
 def _call_of_multi_head(
     module: nn.Module, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AttentionCall:
-    """Run torch's multi-head attention again to get its weights. Return a call with the weights."""
+    """Run torch's multi-head attention again for its weights. Return an `AttentionCall` of them."""
     options = {**kwargs, "need_weights": True, "average_attn_weights": False}
     with torch.no_grad():
         _, weights = func(*args, **options)

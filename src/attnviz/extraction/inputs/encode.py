@@ -329,8 +329,9 @@ class Encoder:
         """Add the token sequence `name` (``"input"`` or ``"decoder"``) and its tokens to a batch.
 
         `argument` is the name of the caller's argument with the text, for errors. `encodings` has
-        the result of a fast tokenizer for each example, or is None. In models of audio codecs, a
-        token may have several ids. Then only a note is added.
+        the result of a fast tokenizer for each example, or is None. In models that read the codes
+        of an audio codec, a token may have one id for each codebook. Then the sequence is not
+        added, and a note says that tokens are shown by their position.
         """
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
