@@ -49,8 +49,9 @@ export interface HoveredPatch {
 interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
   /**
-   * Query and key that the view highlights or, if none is highlighted, that are pinned. Tokens at
-   * the pointer or cursor of the panel are not included.
+   * Query and key that the view highlights or, if none is highlighted, that are pinned. The panel
+   * ignores this signal while one of its own patches is highlighted, because the view then
+   * highlights the tokens of this patch.
    */
   focus: ReadonlySignal<Focus>;
   /**

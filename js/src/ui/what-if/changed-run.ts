@@ -387,8 +387,8 @@ export function createChangedRun(
      */
     current,
     /**
-     * Run whose weights are drawn. It is the trait `run`, but "before" while the weights of a
-     * changed run are not available.
+     * Weights that are drawn: "before", "after" or "difference". This is the value of the trait
+     * `run`. While the weights of a changed run are not available, it is "before".
      */
     shown,
     /** Whether the weights of a changed run are available. */
