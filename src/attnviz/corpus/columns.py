@@ -122,7 +122,8 @@ def checked_entry(
 
     `entry` is one value or a sequence of values. Raise TypeError unless all values are strings,
     numbers, booleans or missing. `counts` has the valid lengths of a sequence: the numbers of
-    tokens of the text. If a sequence has another length, raise ValueError. If `counts` is empty,
+    query tokens and of key tokens of the text, which can differ. If a sequence has another length,
+    raise ValueError. If `counts` is empty,
     any length is valid. Error messages contain `name`, the name of the column. The message of
     ValueError also contains `text`, the index of the text, if it is given.
     """

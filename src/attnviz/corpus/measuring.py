@@ -704,11 +704,11 @@ class _Group:
 
     @cached_property
     def looks_causal(self) -> bool:
-        """Whether the weights of all heads are 0 on all keys after the query.
+        """Whether all layers store weights, and these are 0 on all keys after the query.
 
-        Only weights that are stored in the record are read, because their mask is not known. False
-        if weights are computed from queries and keys. Also False if there is only one query, or if
-        the numbers of queries and keys differ.
+        Stored weights have no known mask, so only the weights can show that heads are causal. False
+        for all other layers, without computing their weights. Also False if there is only one
+        query, or if the numbers of queries and keys differ.
         """
         weights = [attention.stored_weights for attention, _ in self.members]
         return all(

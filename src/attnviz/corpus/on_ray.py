@@ -210,9 +210,9 @@ class _Actor:
     """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
 
     `reference` is a list with one item: a reference to the argument `make` of `actor_results` in
-    Ray's object store. Ray loads a reference that is an argument before `__init__`, but not a
-    reference in a list. So the method `run` loads `make`, because an error there reaches the
-    process that waits for the results.
+    Ray's object store. The method `run` loads `make`, because only an error in `run` reaches the
+    process that waits for the results. Ray would load a reference that is itself an argument before
+    `__init__`. It does not load a reference in a list.
     """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:

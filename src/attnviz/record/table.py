@@ -116,9 +116,10 @@ def _strongest(
     top_k: int | None,
     min_weight: float | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], _Columns]:
-    """Return the query and the key of each selected pair, and more columns of the table by name.
+    """Return the query and key of each pair that `top_k` and `min_weight` select.
 
-    These columns are "weight" and, with `top_k` or `min_weight`, "kept".
+    If both are None, all pairs that the mask allows are selected. The third result has further
+    columns of the table by name: "weight" and, with `top_k` or `min_weight`, "kept".
     """
     attention = stack.attention(layer)
     columns = attention.key_range(rows)

@@ -50,7 +50,7 @@ interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
   /**
    * Query and key that the view highlights or, if none is highlighted, that are pinned. The panel
-   * ignores this signal while one of its own patches is highlighted, because the view then
+   * ignores this signal while a patch of the panel is highlighted, because the view then
    * highlights the tokens of this patch.
    */
   focus: ReadonlySignal<Focus>;

@@ -1,4 +1,7 @@
-"""Conversion of the tokens that a caller passes: display texts or vocabulary entries."""
+"""Conversion of the tokens that a caller passes to `Tokens`.
+
+A caller passes display texts, or vocabulary entries such as ``Ġthe``, which are decoded.
+"""
 
 from __future__ import annotations
 

@@ -35,8 +35,9 @@ _DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 # fill the memory.
 _MAX_BYTES = 4_000_000_000
 _MAX_HEADER_BYTES = 100_000_000
-# Largest one-byte codes: of weights, and of signed numbers. Code c stands for the largest absolute
-# value of a layer times the square of c / (largest code), with the sign of c.
+# Largest one-byte codes: of weights, and of signed numbers. Code c stands for `maximum` times the
+# square of c / (largest code), with the sign of c. `maximum` is in the header of each layer: the
+# largest possible weight of its stack, or the largest possible absolute value.
 _TOP_CODE, _TOP_SIGNED_CODE = 255, 127
 
 _Json = Mapping[str, Any]
