@@ -13,7 +13,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -222,17 +222,10 @@ def linear_matrices(model: nn.Module, inputs: Mapping[str, Any]) -> list[torch.T
     A linear layer multiplies its values by a matrix. The layer's own rule returns the matrix if the
     values are one-hot vectors. The rules are global variables of the file that defines the layer.
     """
-    calls: list[tuple[Any, dict[str, Any]]] = []
-    with ExitStack() as stack:
-        for source in {type(module).__module__ for module in model.modules()}:
-            for name, values in _VALUES_OF_RULES.items():
-                rule = getattr(sys.modules[source], name, None)
-                if rule is not None:
-                    noted = _noting_calls(rule, values, calls)
-                    stack.enter_context(mock.patch.object(sys.modules[source], name, noted))
+    with noted_rules(model, _VALUES_OF_RULES) as calls:
         run(model, inputs)
     matrices: list[torch.Tensor | None] = []
-    for rule, arguments in calls:
+    for rule, arguments, _ in calls:
         values = next(name for name in _VALUES_OF_RULES.values() if name in arguments)
         examples, count, heads = arguments[values].shape[:3]
         one_hot = torch.eye(count, dtype=arguments[values].dtype)[:, None]
@@ -252,16 +245,35 @@ _VALUES_OF_RULES = {
 }
 
 
-def _noting_calls(rule: Any, values: str, calls: list[tuple[Any, dict[str, Any]]]) -> Any:
-    names = list(inspect.signature(rule).parameters)
-    assert values in names
+# The function, the arguments by name, and the output of a call of a rule.
+RuleCall = tuple[Any, dict[str, Any], torch.Tensor]
 
-    @functools.wraps(rule)
-    def noted(*args: Any, **options: Any) -> Any:
-        calls.append((rule, dict(zip(names, args, strict=False)) | options))
-        return rule(*args, **options)
 
-    return noted
+@contextmanager
+def noted_rules(model: nn.Module, names: Iterable[str]) -> Iterator[list[RuleCall]]:
+    """Within the context, add each call of the rules `names` to the yielded list."""
+    calls: list[RuleCall] = []
+
+    def noting(rule: Any) -> Any:
+        parameters = list(inspect.signature(rule).parameters)
+
+        @functools.wraps(rule)
+        def noted(*args: Any, **options: Any) -> Any:
+            result = rule(*args, **options)
+            output = result[0] if isinstance(result, tuple) else result
+            calls.append((rule, dict(zip(parameters, args, strict=False)) | options, output))
+            return result
+
+        return noted
+
+    with ExitStack() as stack:
+        for source in {type(module).__module__ for module in model.modules()}:
+            for name in names:
+                rule = getattr(sys.modules[source], name, None)
+                if rule is not None:
+                    patch = mock.patch.object(sys.modules[source], name, noting(rule))
+                    stack.enter_context(patch)
+        yield calls
 
 
 def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:

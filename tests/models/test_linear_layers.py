@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from attnviz.extraction.modules import attention_modules
 from attnviz.interventions.changes import Change
 from model_types.build import tiny_model
 from model_types.overrides import OVERRIDES
+from model_types.reference import noted_rules
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12] * 6])
 COUNT = IDS.shape[1]
@@ -47,39 +46,10 @@ def model_of(model_type: str) -> Any:
     return tiny_model(model_type, None, {})
 
 
-@contextmanager
-def watched(model: Any) -> Iterator[list[tuple[Any, dict[str, Any], torch.Tensor]]]:
-    """Yield a list that gets the function, arguments and output of each call of a rule."""
-    calls: list[tuple[Any, dict[str, Any], torch.Tensor]] = []
-    replaced: list[tuple[dict[str, Any], str, Any]] = []
-
-    def watching(rule: Any) -> Any:
-        names = rule.__wrapped__.__code__.co_varnames
-
-        def watch(*args: Any, **kwargs: Any) -> Any:
-            result = rule(*args, **kwargs)
-            output = result[0] if isinstance(result, tuple) else result
-            calls.append((rule, dict(zip(names, args, strict=False)) | kwargs, output))
-            return result
-
-        return watch
-
-    spaces = {id(space): space for space in map(globals_of, model.modules())}
-    for space in spaces.values():
-        for name in LINEAR_RULES.keys() & space.keys():
-            replaced.append((space, name, space[name]))
-            space[name] = watching(space[name])
-    try:
-        yield calls
-    finally:
-        for space, name, rule in replaced:
-            space[name] = rule
-
-
 @pytest.mark.parametrize("model_type", RULES)
 def test_weights_are_the_outputs_of_the_rule_for_one_hot_values(model_type: str) -> None:
     model = model_of(model_type)
-    with torch.no_grad(), watched(model) as calls:
+    with torch.no_grad(), noted_rules(model, LINEAR_RULES) as calls:
         model(IDS, use_cache=False)
     stack = av.extract(model, IDS).stacks["linear"]
     assert len(calls) == stack.num_layers
@@ -100,7 +70,7 @@ def test_weights_are_the_outputs_of_the_rule_for_one_hot_values(model_type: str)
 def test_weights_are_the_derivatives_of_the_outputs(model_type: str) -> None:
     model = model_of(model_type)
     ids = IDS[:, :9]
-    with torch.no_grad(), watched(model) as calls:
+    with torch.no_grad(), noted_rules(model, LINEAR_RULES) as calls:
         model(ids, use_cache=False)
     stack = av.extract(model, ids).stacks["linear"]
     rule, arguments, _ = calls[0]
@@ -141,7 +111,7 @@ def test_lightning_attention_is_read_from_the_code_of_its_module() -> None:
 @pytest.mark.parametrize("model_type", ["mamba", "falcon_mamba", "jamba"])
 def test_shares_of_mamba_follow_from_its_outputs_for_single_values(model_type: str) -> None:
     model = model_of(model_type)
-    with torch.no_grad(), watched(model) as calls:
+    with torch.no_grad(), noted_rules(model, LINEAR_RULES) as calls:
         model(IDS, use_cache=False)
     stack = av.extract(model, IDS).stacks["linear"]
     assert stack.heads_per_layer == (1,) * stack.num_layers
@@ -247,7 +217,7 @@ def test_changes_of_linear_layers() -> None:
     """A changed output is the product of the changed matrix and the values."""
     model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
     stack = av.extract(model, IDS).stacks["linear"]
-    with torch.no_grad(), watched(model) as calls:
+    with torch.no_grad(), noted_rules(model, LINEAR_RULES) as calls:
         model(IDS, use_cache=False)
     values = calls[1][1]["value"][0, :, 2].numpy()
     module = model.model.layers[1].linear_attn

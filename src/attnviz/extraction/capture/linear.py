@@ -66,6 +66,13 @@ class RuleCall(AttentionCall):
     arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def values(self) -> torch.Tensor:
+        """Values, with the axes of `output`."""
+        if self.value is None:
+            raise TypeError("a rule must have values")
+        return self.value.transpose(1, 2)
+
+    @property
     def num_examples(self) -> int:
         return len(self.output)
 
@@ -184,7 +191,6 @@ def rule_call(
 ) -> RuleCall:
     """Return the call of a rule from what `report_rules` has reported."""
     arguments = {**arguments.get("kwargs", {}), **arguments}
-    values = None
     match LINEAR_RULES[rule]:
         case "delta rule":
             values = arguments["value"]
@@ -192,14 +198,14 @@ def rule_call(
             values = arguments["hidden_states"]
         case "lightning":
             values = arguments["vectors"].chunk(3, dim=-1)[2]
-        case "Mamba-1":
+        case _:  # Mamba-1
             # Both tensors are (batch, channels, tokens).
             values = arguments["hidden_states"].transpose(1, 2)[:, :, None]
             output = output.transpose(1, 2)[:, :, None]
     return RuleCall(
         module,
         rule,
-        value=None if values is None else values.transpose(1, 2),
+        value=values.transpose(1, 2),
         output=output,
         multiplies_values=LINEAR_RULES[rule] != "Mamba-1",
         rule=rule,
@@ -257,7 +263,7 @@ def _delta_rule(call: RuleCall, part: _Part, name: str) -> LinearAttention:
         strengths,
         erases=True,
     )
-    return _checked(attention, part(call.arguments["value"]), part(call.output), call, name)
+    return _checked(attention, call, part, name)
 
 
 def _mamba2(call: RuleCall, part: _Part, name: str) -> LinearAttention:
@@ -272,7 +278,7 @@ def _mamba2(call: RuleCall, part: _Part, name: str) -> LinearAttention:
         steps,
         skips=None if skips is None else skips.float(),
     )
-    return _checked(attention, part(arguments["hidden_states"]), part(call.output), call, name)
+    return _checked(attention, call, part, name)
 
 
 def _mamba1(call: RuleCall, part: _Part, name: str) -> SelectiveAttention:
@@ -296,10 +302,7 @@ def _mamba1(call: RuleCall, part: _Part, name: str) -> SelectiveAttention:
         readout if gate is None else readout * functional.silu(of_head(gate)),
         torch.zeros_like(rates[..., 0]) if skips is None else skips.float()[None],
     )
-    # Check that each row sums to 1, or to 0 if the output is 0. With ones as values, M v has the
-    # sums of the rows.
-    sums = outputs.any(dim=-1, keepdim=True).float()
-    return _checked(attention, torch.ones_like(sums), sums, call, name)
+    return _checked(attention, call, part, name)
 
 
 def _steps(
@@ -311,11 +314,11 @@ def _steps(
 
 def _lightning(call: RuleCall, part: _Part, name: str) -> LinearAttention:
     """Read lightning attention. `_lightning_hooks` explains its argument "vectors"."""
-    queries, keys, values = part(call.arguments["vectors"]).chunk(3, dim=-1)
+    queries, keys, _ = part(call.arguments["vectors"]).chunk(3, dim=-1)
     strengths = torch.ones_like(queries[..., 0])
     decay = -call.arguments["rates"].float().view(-1, 1) * strengths
     attention = LinearAttention(queries, keys, decay[..., None], strengths)
-    return _checked(attention, values, part(call.output), call, name)
+    return _checked(attention, call, part, name)
 
 
 _READERS: dict[str, Callable[..., StateAttention]] = {
@@ -329,15 +332,18 @@ _READERS: dict[str, Callable[..., StateAttention]] = {
 _State = TypeVar("_State", bound=StateAttention)
 
 
-def _checked(
-    attention: _State, values: torch.Tensor, outputs: torch.Tensor, call: RuleCall, name: str
-) -> _State:
-    """Return `attention`, after the check that its weights times `values` give `outputs`.
+def _checked(attention: _State, call: RuleCall, part: _Part, name: str) -> _State:
+    """Return `attention`, after the check that its weights times the values give the outputs.
 
-    `values` and `outputs` are (heads, tokens, value_dim). At most `_ROWS` rows are compared. Raise
-    NotImplementedError if they differ, and ValueError if they have NaN or infinity. `name` is the
-    path of the module.
+    For Mamba-1, check instead that each row sums to 1, or to 0 if the output is 0. At most `_ROWS`
+    rows are compared. Raise NotImplementedError if they differ, and ValueError if they have NaN or
+    infinity. `name` is the path of the module.
     """
+    outputs, values = part(call.output), part(call.values)
+    if not call.multiplies_values:
+        # With ones as values, M v has the sums of the rows.
+        outputs = outputs.any(dim=-1, keepdim=True).float()
+        values = torch.ones_like(outputs)
     num_tokens = attention.num_keys
     rows = torch.linspace(0, max(0, num_tokens - 1), min(num_tokens, _ROWS)).long()
     weights = attention.block(range(attention.num_heads), rows)
