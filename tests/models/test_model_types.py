@@ -53,7 +53,7 @@ CHANGED = {
     },
     "granite_swa": {"self": ("exact", True)},
 }
-# Before transformers 5.16, the rules of linear layers are no functions that can be replaced.
+# Before transformers 5.16, linear layers compute their rules without replaceable functions.
 READS_LINEAR_LAYERS = hasattr(integrations, "use_kernel_func_from_hub_with_fallback")
 # Model types whose heads can be ablated, but whose weights cannot be changed, and the reason.
 ONLY_ABLATED = {"granite_swa": "a gate that depends on the sink"}

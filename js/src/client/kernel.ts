@@ -92,7 +92,7 @@ function isDetached(model: WidgetModel): boolean {
 type WidgetDescription = { record?: number };
 
 /**
- * Remove the description from the widget's state and return it, or return null if there is none.
+ * Remove the description from the widget's state and return it, or return null without one.
  * Otherwise the description would be in memory twice, and would be saved with the notebook.
  */
 function takeDescription(model: WidgetModel): WidgetDescription | null {

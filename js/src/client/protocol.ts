@@ -180,7 +180,7 @@ export interface CorpusPoints {
   caveats: CorpusCaveat[];
   /** Total number of images in the texts in `names`. */
   images: number;
-  /** Patches of the images in the texts that have points. Omitted if there are no images. */
+  /** Patches of the images in the texts that have points. Omitted without images. */
   grids?: CorpusGrid[];
 }
 
@@ -525,7 +525,7 @@ export interface TokenList {
   grids?: PatchGrid[];
   /**
    * Tokens that the model generated, or tokens of a target text that the user passed, in order.
-   * Each has the position of the query that predicted it. Omitted if there are none.
+   * Each has the position of the query that predicted it. Omitted without predictions.
    */
   predictions?: Prediction[];
 }

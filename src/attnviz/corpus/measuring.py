@@ -807,8 +807,8 @@ class _Block:
         # For each score, the number of queries that have at least one of its pairs, (texts,
         # scores).
         self.queries = np.count_nonzero(per_query, axis=2)
-        # Number of allowed keys of each query, (rows,), or 1 if there are none, to avoid division
-        # by 0.
+        # Number of allowed keys of each query, (rows,), or 1 without allowed keys, to avoid a
+        # division by 0.
         self.num_keys = np.maximum(allowed.sum(axis=1), 1)
         # For each score and query, the share of the allowed keys that form a pair of the score,
         # (texts, scores, rows).

@@ -42,7 +42,7 @@ class TokenList(TypedDict):
         numbers of rows and columns of patches. Omitted without images.
     predictions : list of Prediction
         Tokens that the model generated, or tokens of a target text that the user passed, in order.
-        Each has the position of the query that predicted it. Omitted if there are none.
+        Each has the position of the query that predicted it. Omitted without predictions.
     """
 
     text: list[str]

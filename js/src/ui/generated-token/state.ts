@@ -62,7 +62,7 @@ export function settled(
 }
 
 /**
- * Return the index of the first token of the answer. Return null if there is no answer, or if all
+ * Return the index of the first token of the answer. Return null without an answer, or if all
  * tokens before it are special tokens.
  */
 export function answerStart({ predictions = [], special }: TokenList): number | null {

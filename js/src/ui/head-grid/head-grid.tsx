@@ -108,7 +108,7 @@ export interface HeadGridProps {
    * here is used.
    */
   actions?: KeyActions;
-  /** Layer to whose row the grid scrolls if there is no current head. */
+  /** Layer to whose row the grid scrolls if no head is current. */
   layer?: number | undefined;
   /**
    * Text whose change repeats the scrolling to the current head, for example the layout as JSON

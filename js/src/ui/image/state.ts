@@ -92,7 +92,7 @@ export interface HeatSeries {
 type Side = "query" | "key";
 
 /**
- * Query and key that are highlighted or pinned, each null if there is none. The image panel shows
+ * Query and key that are highlighted or pinned, each null without one. The image panel shows
  * the weights of the query or, without a query, the weights on the key.
  */
 export type Focus = Record<Side, number | null>;
@@ -128,7 +128,7 @@ const MAX_HEAT_MAPS = 16;
 
 /**
  * Return the patch grid among the queries that has the same image, rows and columns as a patch grid
- * among the keys. Return null if there is none.
+ * among the keys. Return null without one.
  */
 export function queryGridOf(
   { queries }: Pick<Selection, "queries">,

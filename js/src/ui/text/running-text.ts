@@ -125,7 +125,7 @@ const MAX_TOP_DIFFERENCE = 6;
 
 /**
  * Return the index of the token that is horizontally nearest to the token `from` on the next line
- * (if `down`) or on the previous line. Return `from` if there is no such line.
+ * (if `down`) or on the previous line. Return `from` if this line does not exist.
  *
  * @param boxes positions of all tokens in the browser window, in pixels.
  */

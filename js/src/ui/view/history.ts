@@ -149,7 +149,7 @@ export function followReader(
   const onKey = (event: KeyboardEvent): void => {
     const command = historyKey(event);
     if (command && !isTextField(event.composedPath()[0])) {
-      // Prevent the default even if there is no step to undo. Otherwise, the notebook or browser
+      // Prevent the default even without a step to undo. Otherwise, the notebook or browser
       // would undo something else.
       event.preventDefault();
       event.stopPropagation();

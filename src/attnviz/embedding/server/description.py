@@ -155,7 +155,7 @@ class CorpusPoints(TypedDict):
     images : int
         Total number of images in the texts in `names`.
     grids : list of CorpusGrid
-        Patches of the images in the texts that have points. Omitted if there are no images.
+        Patches of the images in the texts that have points. Omitted without images.
     """
 
     num_queries: int
