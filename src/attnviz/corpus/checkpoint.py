@@ -1,8 +1,9 @@
 """Checkpoints of `head_statistics`: files from which a later call continues.
 
 A checkpoint has the statistics of the texts that were read so far, a hash of the model's weights,
-some arguments of the call, and fingerprints (checksums) of some texts. A later call raises an error
-if the model, one of these arguments, or the fingerprint of a text that was already read differs.
+the arguments that a later call must not change (such as `layers` and `seed`), and fingerprints
+(checksums) of up to 64 texts. A later call raises ValueError if the model, one of these arguments,
+or the fingerprint of a text that was already read differs.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class Checkpoint:
     path : path-like
         Path of the file. If the file exists and `resume` is False, FileExistsError is raised.
     arguments : mapping of str to str
-        Value of each argument that must be the same in a later call, as a string.
+        Arguments that a later call must not change: the name of each, and its value as a string.
+        The arguments in `Totals.settings`, such as `seed`, are compared without being passed here.
     inputs : callable
         Function that takes the index of a text and returns the inputs of this text: the text
         itself, its columns, its parse and its target. The keys are the names of the arguments of
@@ -136,9 +138,9 @@ class Checkpoint:
                 f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        # If Ray actors (worker processes) load the model, the hash of its weights is not known in
-        # this process yet, and `compared_arguments` leaves it out. In that case `Totals.plus`
-        # compares the hashes when the first result of an actor is added.
+        # The hash of the model's weights is compared only if this process has loaded the model. If
+        # Ray actors (worker processes) load it, their results have the hash, and `Totals.plus`
+        # compares it with the hash in the file.
         pairs = compared_arguments(totals, new)
         pairs |= {name: (call.get(name), value) for name, value in self._arguments.items()}
         for name, (saved, value) in pairs.items():
@@ -153,9 +155,11 @@ class Checkpoint:
     def _check_inputs(self, saved: Mapping[str, Mapping[str, int]], totals: Totals) -> None:
         """Raise ValueError if the inputs of a text have changed since the text was read.
 
-        The inputs of a text are the text itself and its columns, parse and target. `saved` maps the
-        indices of some texts, as strings, to the fingerprints of their inputs. The error is raised
-        only for texts in `saved` that `totals` already includes: any other text may have changed.
+        The inputs of a text are the text itself and its columns, parse and target. `saved` has up
+        to 64 texts. Its keys are the indices of these texts, as strings. Each value maps the names
+        of the inputs, such as "parse", to their fingerprints. Texts that are not in `totals` are
+        ignored, because they were not read yet. A text that this call does not have counts as
+        changed.
         """
         for index in map(int, saved):
             if not any(start <= index < stop for start, stop in totals.texts):
@@ -177,7 +181,7 @@ class Checkpoint:
             self.save(totals)
 
     def save(self, totals: Totals) -> None:
-        """Save `totals`, the arguments, and the fingerprints of evenly spaced texts."""
+        """Save `totals`, the arguments, and the fingerprints of up to 64 evenly spaced texts."""
         indices = np.unique(np.linspace(0, self._count - 1, _NUM_FINGERPRINTS).round().astype(int))
         inputs = {str(index): self._fingerprints(index) for index in indices.tolist()}
         write_totals(self._path, totals, {**self._arguments, "inputs": inputs})

@@ -16,7 +16,7 @@ from attnviz.utils.arguments import short_repr
 
 
 def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return one record, or several records, as a tuple.
+    """Return the argument `records`, which is one record or several, as a tuple.
 
     Raise ValueError if `records` is empty, and TypeError if an item is not a record.
     """

@@ -39,8 +39,9 @@ class Column:
         Name of the column.
     queries, keys : ndarray
         `queries` has one value for each point that is a query, and `keys` one value for each point
-        that is a key. The values of a numeric column are float64, and NaN if unknown. The values of
-        any other column are int32 indices into `categories`, and -1 if unknown.
+        that is a key, in the order of `attnviz.corpus.points.Points`. The values of a numeric
+        column are float64, and NaN if unknown. The values of any other column are int32 indices
+        into `categories`, and -1 if unknown.
     categories : tuple of str, or None
         Distinct values of the column, sorted. None for a numeric column.
     """
@@ -67,14 +68,15 @@ class GivenColumn:
     def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Return the values of the column for the given tokens.
+        """Return the value of the column for each of the given tokens.
 
-        The tokens are either all queries or all keys. `texts` has the index of each token's text,
-        and `positions` the position of each token in its text. `lengths` has, for each text of the
-        corpus, its number of queries if the tokens are queries, and otherwise its number of keys.
-        If a text has another number of values than that, the values of its tokens are unknown (NaN
-        or -1). For example, if a text in cross-attention has one value for each key, the values of
-        its queries are unknown.
+        `texts` has the index of each token's text, and `positions` its position in this text. The
+        tokens are either queries or keys. `lengths` has the total number of queries, or of keys, of
+        each text of the corpus.
+
+        If a text has several values, but not `lengths[text]`, the result for its tokens is unknown
+        (NaN or -1). This happens in cross-attention: values that the user passed for the keys do
+        not fit the queries.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -118,14 +120,14 @@ def is_missing(value: Any) -> bool:
 def checked_entry(
     name: str, entry: Any, counts: Collection[int] = (), text: int | None = None
 ) -> Any:
-    """Check the entry of a column for one text. Return it as a Python value, or as a list of them.
+    """Check the entry of a column for one text, and convert its values to Python values.
 
-    `entry` is one value or a sequence of values. Raise TypeError unless all values are strings,
-    numbers, booleans or missing. `counts` has the valid lengths of a sequence: the numbers of
-    query tokens and of key tokens of the text, which can differ. If a sequence has another length,
-    raise ValueError. If `counts` is empty,
-    any length is valid. Error messages contain `name`, the name of the column. The message of
-    ValueError also contains `text`, the index of the text, if it is given.
+    `entry` is one value, or a sequence with one value for each token. In the second case, the
+    result is a list. Raise TypeError unless all values are strings, numbers, booleans or missing.
+    `counts` has the valid lengths of a sequence: the numbers of query tokens and of key tokens of
+    the text, which can differ. Raise ValueError if a sequence has another length. If `counts` is
+    empty, any length is valid. The name of the column (`name`) and the index of the text (`text`)
+    are used only in error messages.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in (entry if several else (entry,))]
@@ -179,12 +181,12 @@ class TextColumns:
         }
 
     def check(self, text: int, record: AttentionRecord) -> None:
-        """Check the entry of each column for a text with `checked_entry`, given its record.
+        """Raise an error if an entry of the text with the index `text` does not fit its record.
 
-        `text` is the index of the text. Raise TypeError if a value has an invalid type. Raise
-        ValueError if an entry is a sequence and its length is neither the number of queries nor the
-        number of keys of a stack that has query and key vectors. If the record has no such stack,
-        any length is valid.
+        Raise TypeError if a value has an invalid type (`checked_entry`). Raise ValueError if an
+        entry is a sequence and its length is neither the number of queries nor the number of keys
+        of a stack that has query and key vectors. If the record has no such stack, any length is
+        valid.
         """
         counts = {
             len(side)
@@ -197,10 +199,10 @@ class TextColumns:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """Return the name of the class with the index `value`, or None if the index is invalid.
+    """Convert `value` to the name of a class if it is an index of a class.
 
-    `classes` has the names of all classes of the column. An invalid index is, for example, -1. If
-    `classes` is None, the values of the column are not indices, so return `value` unchanged.
+    `classes` has the names to which the indices refer. Return None for an index out of this range,
+    such as -1. If `classes` is None, the column has no indices, so return `value` unchanged.
     """
     if classes is None or value is None:
         return value
@@ -212,8 +214,8 @@ def read_columns(
 ) -> dict[str, GivenColumn]:
     """Check the argument `columns` of `Corpus`, and return its columns by name.
 
-    `lengths` has two items for each stack: the numbers of queries of all texts, and the numbers of
-    keys of all texts. An entry that is a sequence must have as many values as its text has queries
+    `lengths` has two items for each stack: the number of queries of each text, and the number of
+    keys of each text. An entry that is a sequence must have as many values as its text has queries
     or keys in one of the stacks. The result is empty if `columns` is None.
     """
     counts = [{of_side[text] for of_side in lengths.values()} for text in range(num_texts)]

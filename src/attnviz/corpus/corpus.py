@@ -45,10 +45,10 @@ class LayerVectors:
     heads : tuple of int
         Numbers of the heads in the model.
     queries : Tensor of float32, (heads, num_queries, head_dim)
-        Query vectors, on the CPU.
+        Query vectors of the points that are queries, in the order of `Points`, on the CPU.
     keys : Tensor of float32, (heads, num_keys, head_dim)
-        Key vectors, on the CPU. Heads that share a key head (grouped-query attention) have equal
-        keys.
+        Key vectors of the points that are keys, in the order of `Points`, on the CPU. Heads that
+        share a key head (grouped-query attention) have equal keys.
     """
 
     heads: tuple[int, ...]
@@ -139,7 +139,7 @@ class Corpus:
         left out. `extract_corpus` adds notes on texts that are left out.
     names : tuple of str
         Title of each text or image. The title of a text is its first words. The title of an image
-        is "image 3", and that of a text without words is "text 3", where 3 is its number in
+        is "image 3", and that of a text without words is "text 3", where 3 is its entry in
         `text_indices`.
     stack_names : tuple of str
         Names of the stacks that have queries and keys in all records.
@@ -457,8 +457,8 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # Unlike the number of texts, `total_points` counts only the texts in `records`: the number
-        # of tokens of a text without a record is not known.
+        # `total_points` counts the tokens of the texts in `records`. `total_texts` also counts
+        # texts without a record, whose numbers of tokens are not known.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "
@@ -484,7 +484,7 @@ _TITLE_LENGTH = 40
 
 
 def _title(record: AttentionRecord, number: int) -> str:
-    """Return a title for a record (`Corpus.names`). `number` is its entry in `text_indices`."""
+    """Return the title of a record in `Corpus.names`. `number` is its entry in `text_indices`."""
     tokens = record.stack().query_tokens
     if tokens.grids:
         return f"image {number}"
@@ -497,8 +497,8 @@ def _first_words(tokens: Tokens) -> str:
         for token, special in zip(tokens.text[:_TITLE_LENGTH], tokens.special, strict=False)
         if not special
     ]
-    # In some tokenizers, the text of a token includes the space before it, here shown as "·". Join
-    # such tokens without additional spaces.
+    # In some tokenizers, the text of a token includes the space before it. `Tokens.text` has "·"
+    # instead of this space. Join such tokens without additional spaces.
     between = "" if any("·" in token for token in shown) else " "
     text = between.join(shown).replace(" ##", "").replace("·", " ").replace("⏎", " ").strip()
     if len(text) > _TITLE_LENGTH or len(tokens) > _TITLE_LENGTH:

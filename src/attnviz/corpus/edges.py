@@ -4,7 +4,7 @@ An edge is a pair of a query and a key with their attention weight. For each hea
 of strongest edges and of randomly sampled edges is kept. The edges of both kinds are chosen by
 their rank (`EdgeColumns.order`): those with the largest rank are kept. The rank of a strongest edge
 increases with its weight, and the rank of a sampled edge is pseudorandom. A rank depends only on
-the edge and a seed. Therefore the same edges are kept if the texts are added in another sequence.
+the edge and a seed. Therefore the texts can be added in any order, and the same edges are kept.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers.
 
@@ -161,14 +161,14 @@ class EdgeColumns:
 
 
 def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: int) -> EdgeColumns:
-    """Return, of the edges of all `parts`, up to `max_edges` of each head with the largest ranks.
+    """Return up to `max_edges` edges of each head from all `parts`: those with the largest ranks.
 
     The rank is `EdgeColumns.order`. All indices of heads must be below `num_heads`. The result is
     sorted by head. The edges of a head are sorted by descending rank.
     """
     edges = EdgeColumns.joined(parts)
     # Edges of a head can have equal ranks, which is rare. Sort these edges by text, query and key,
-    # so that the result does not depend on the sequence of the parts.
+    # so that the result does not depend on the order of the parts.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))
@@ -210,7 +210,6 @@ class NearTokens:
         )
 
     def of_text(self, text: int) -> Self:
-        """Return the tokens of one text."""
         first, last = np.searchsorted(self.text, [text, text + 1])
         return self[first:last]
 
@@ -220,9 +219,10 @@ class NearTokens:
         Position i is `positions[i]` in the text with the index `texts[i]`.
         """
         distinct = np.unique(self.text)
-        # Combine text and position in one number for each token, so that one search finds the near
-        # tokens of all texts. The text is in the upper 32 bits, so the numbers of two tokens of
-        # different texts differ by more than `WINDOW`.
+        # One number combines the text (upper 32 bits) and the position of a token. Then one search
+        # finds the near tokens of all texts, because numbers of tokens of different texts differ by
+        # more than `WINDOW`. `own` has the numbers of all tokens, and `others` those of the given
+        # positions.
         own, others = (
             (np.searchsorted(distinct, text) << 32) + position
             for text, position in ((self.text, self.position), (texts, positions))
@@ -319,13 +319,14 @@ class KeptEdges:
     def joined(
         cls, parts: Sequence[KeptEdges], max_edges: int, class_names: Sequence[tuple[str, ...]]
     ) -> KeptEdges:
-        """Return the edges of each head with the largest `order`, and the tokens near them.
+        """Join the edges of all `parts`, and keep those of each head with the largest ranks.
 
         Different parts must have edges of different texts. The result has at most `max_edges`
-        strongest edges, and at most `max_edges` sampled edges, of each head. `class_names` has the
-        names of the classes of each system. The attribute `words` of the result has the texts of
-        the tokens near the edges, in the order of their first occurrence, followed by
-        `class_names`. A token whose class is not in `class_names` gets the code -1 (no class).
+        strongest edges, and at most `max_edges` sampled edges, of each head, with the tokens near
+        them. `class_names` has the names of the classes of each system. The attribute `words` of
+        the result has the texts of the tokens near the edges, in the order of their first
+        occurrence, followed by `class_names`. A token whose class is not in `class_names` gets the
+        code -1 (no class).
         """
         num_heads = parts[0].num_heads
         strongest = largest_per_head([part.strongest for part in parts], max_edges, num_heads)
@@ -362,11 +363,12 @@ class KeptEdges:
 
     @cached_property
     def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Smallest rank of a new edge that could be kept, for each head, as two arrays, (heads,).
+        """Smallest rank that a new edge of each head needs to be kept, as two arrays, (heads,).
 
         The first array is for strongest edges, the second for sampled edges. If a head already has
-        `max_edges` edges, the number is the smallest rank (`EdgeColumns.order`) among them.
-        Otherwise it is 0, because any new edge would be kept. `self` must be a result of `joined`.
+        `max_edges` edges of this kind, the number is the smallest of their ranks
+        (`EdgeColumns.order`). Otherwise it is 0, because any new edge would be kept. `self` must be
+        a result of `joined`.
         """
         by_kind = []
         for edges in (self.strongest, self.sampled):

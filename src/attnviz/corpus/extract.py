@@ -43,8 +43,8 @@ def extract_corpus(
     """Extract the attention of a model in a random sample of many texts.
 
     Texts are read in random order, several in one forward pass. Reading stops when the texts that
-    were read have about `max_points` queries and keys. Therefore only a few hundred of a million
-    texts are read, for example.
+    were read have about `max_points` queries and keys. For example, only a few hundred of a million
+    texts are read.
 
     Parameters
     ----------
@@ -182,8 +182,9 @@ class _Reading:
     chosen : ChosenTexts
         Count of the points of `records`: their queries and keys in the stack `stack`.
     expected : ChosenTexts or None
-        Copy of `chosen` to which `look_ahead` adds estimated points of texts that are about to be
-        read together. `take` resets it to None, because a record has the exact number of points.
+        Copy of `chosen` that also counts texts which are about to be read, with estimated numbers
+        of points (`look_ahead`). None if no text is about to be read: `take` sets it to None,
+        because the records that were read have exact numbers.
     records : dict of int to AttentionRecord
         Record of each chosen text, by the index of the text.
     skipped : Counter of str
@@ -203,7 +204,7 @@ class _Reading:
     stack: str = ""
 
     def look_ahead(self, num_tokens: int) -> bool:
-        """Count a text that is about to be read. Return whether to read a further text with it.
+        """Add a text to `expected`. Return whether to read a further text together with it.
 
         `num_tokens` is the number of input tokens of the text. Each token is expected to give a
         query and a key.
@@ -214,10 +215,10 @@ class _Reading:
         return not self.expected.enough
 
     def take(self, index: int, record: AttentionRecord) -> None:
-        """Keep the record of a text if it is the first, or if its points still fit.
+        """Keep the record of the text with the index `index` if it fits. Otherwise drop it.
 
-        Points fit if `records` then have at most `max_points` points. `index` is the index of the
-        text.
+        It fits if all kept records together then have at most `max_points` points. The first record
+        always fits.
         """
         self.expected = None
         stack = record.stacks.get(self.stack)
