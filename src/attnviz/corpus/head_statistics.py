@@ -350,10 +350,10 @@ class _Inputs:
     ) -> Iterator[int]:
         """Add the record of each text in `read` to the statistics.
 
-        Successive texts are measured together if possible, which is faster for short texts. A text
-        without a record (empty or too long) is only counted as skipped. Yield, after each addition
-        of one or several texts and after each skipped text, how many texts they were. `name` is the
-        name of the argument in error messages such as ``texts[3]: ...``: "texts" or "records".
+        Successive texts are measured together if possible, which is faster for short texts. Yield
+        the number of texts that were added in each step. A text without a record (empty or too
+        long) is only counted as skipped, and counts as one added text. `name` is the name of the
+        argument in error messages such as ``texts[3]: ...``: "texts" or "records".
         """
         group: list[RecordText] = []
         try:
@@ -381,14 +381,14 @@ class _Inputs:
 
 
 def _add_group(statistics: HeadStatistics, group: list[RecordText], name: str) -> int:
-    """Remove all texts from `group` and add them to the statistics. Return their number."""
+    """Add all texts of `group` to the statistics, and empty `group`. Return the number of texts."""
     texts = list(group)
     group.clear()
     try:
         statistics._add(texts)
     except (TypeError, ValueError):
-        # The error does not name the text that caused it. Add each text alone, so that the new
-        # error does.
+        # The error does not say which text of the group caused it. Add each text alone: this raises
+        # the error again, with the index of the text.
         for text in texts:
             with _named_errors(name, text.number):
                 statistics._add([text])
@@ -397,9 +397,10 @@ def _add_group(statistics: HeadStatistics, group: list[RecordText], name: str) -
 
 @contextmanager
 def _named_errors(name: str, index: int) -> Iterator[None]:
-    """Begin the message of a TypeError or ValueError with the text, such as ``texts[3]: ``.
+    """Context manager that names a text in TypeError and ValueError, as in ``texts[3]: ...``.
 
-    `name` is "texts" or "records", and `index` the index of the text.
+    The text is put before the message of the error. `name` is "texts" or "records", and `index` the
+    index of the text.
     """
     try:
         yield
@@ -429,8 +430,7 @@ class _Work:
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
         """Read the texts with the given indices and add them to the statistics.
 
-        Yield, after each addition of one or several texts, how many they were. A text that is
-        skipped (empty or too long) also counts as one.
+        Yield the number of texts that were added in each step (`_Inputs.add_texts`).
         """
         read = read_records(
             self.model,
@@ -458,12 +458,14 @@ class _RemoteModel:
 
 
 def _for_ray(work: _Work) -> Loaded:
-    """Return what the calling process needs of the model of `work`, for work on Ray.
+    """Return the model, tokenizer and processor for this process if Ray actors read the texts.
 
-    If a model in memory was passed, return the result of `load`. Raise ValueError if this model is
-    not on the CPU. If `work.model` is a hub id, a folder or a function, only the actors load the
-    model. In that case the result has a `_RemoteModel` in its place. If the tokenizer was passed as
-    a hub id or folder, the result has the loaded tokenizer, or None if it is not on this machine.
+    If `work.model` is a model in memory, this is the result of `load`. Raise ValueError if the
+    model is not on the CPU.
+
+    If `work.model` is a hub id, a folder or a function, only the actors load the model, and the
+    result has a `_RemoteModel` in its place. In this case, a tokenizer that was passed as a hub id
+    or folder is loaded. The result has None instead if it is not on this machine.
     """
     tokenizer, processor = work.options["tokenizer"], work.options["processor"]
     if not isinstance(work.model, str | os.PathLike) and not is_loader(work.model):
@@ -520,9 +522,10 @@ def _measure_in_actor(
 
 
 def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return one record, or several records, as a tuple.
+    """Return the argument `records`, which is one record or several, as a tuple.
 
-    Raise ValueError if `records` is empty, and TypeError if an item is not a record.
+    Raise ValueError if `records` is empty. Raise TypeError if it is not iterable, or if an item is
+    not a record.
     """
     if isinstance(records, AttentionRecord):
         return (records,)
@@ -544,10 +547,11 @@ def _selected(record: AttentionRecord, layers: Layers, name: str | None) -> Atte
 
 
 def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
-    """Return a list with the parse of each text, or None if `parse` is None.
+    """Return the parse of each text as a list, or None if `parse` is None.
 
-    If `parse` is a string, the parses are the values of this column of the dataset `texts`.
-    Otherwise `parse` has the parses. Raise TypeError or ValueError unless it has one for each text.
+    If `parse` is a string, it is the name of the column of the dataset `texts` that has the parses.
+    Otherwise it must be a sequence with an entry for each text. If not, raise TypeError or
+    ValueError.
     """
     if parse is None:
         return None
@@ -621,8 +625,9 @@ def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
 def _count_tokens_of_records(records: Sequence[AttentionRecord]) -> dict[int | str, int]:
     """Count how often each token occurs in up to `_MAX_COUNTED_TEXTS` evenly spaced records.
 
-    The keys of the result are token ids. Tokens without ids have their text as the key. Only tokens
-    of attention keys are counted. In self-attention, they are also the query tokens.
+    The result maps token ids to counts. If a record has no token ids, it maps the texts of its
+    tokens to counts. Only tokens to which the attention of a stack refers (its keys) are counted.
+    In self-attention, these are all tokens.
     """
     counted: Counter[int | str] = Counter()
     for index in _counted_indices(len(records)):

@@ -5,10 +5,11 @@ and a key. The mask of a head allows or forbids each pair. The offset of a pair 
 its key minus the position of its query. An edge is a pair with its weight.
 
 Most scores have a set of pairs, such as all pairs of a query and the previous token. The score of a
-head is its weight on the allowed pairs of this set, divided by the number of queries that have such
-a pair. Such a score has two baselines. The shuffled baseline is the expected score if the weights
-of each query are shuffled among its allowed keys. The baseline from position is the score if each
-pair of the set had the mean weight of the allowed pairs outside the set at the same offset.
+head is its weight on the allowed pairs of this set, divided by the number of queries that have an
+allowed pair in the set. Such a score has two baselines. The shuffled baseline is the expected score
+if the weights of each query are shuffled among its allowed keys. The baseline from position is the
+score if each pair of the set had the mean weight of the allowed pairs outside the set at the same
+offset.
 
 The weights are computed for a block at a time, which limits the memory for long texts. A block has
 some heads with the same mask, some queries (rows), and all keys. Let W be the weights of a block,
@@ -84,9 +85,9 @@ _POSITIONAL_SHARE = "positional share"
 
 
 def score_names() -> tuple[str, ...]:
-    """Return the names of all scores except those of the relations in a dependency parse.
+    """Return the names of all scores in the order in which views list them.
 
-    Views list scores in this order.
+    The scores of the relations in dependency parses are left out.
     """
     of_kind = {
         kind: [name for name, measure in MEASURES.items() if measure.kind == kind]
@@ -146,12 +147,12 @@ class StackText:
 
     @cached_property
     def shape(self) -> Hashable:
-        """Everything that must be equal in texts that are measured together, or None.
+        """Value that must be equal in texts that are measured together, or None.
 
-        These are the layers and heads of the stack, whether it has outputs of heads, whether
-        queries and keys are the same tokens, the formula of each group (`_Group.formula`), and the
-        names of relations and classes. None if a group has no formula. Then the text has to be
-        measured alone.
+        It has the layers and heads of the stack, whether it has outputs of heads, whether queries
+        and keys are the same tokens, the formula of each group (`_Group.formula`), and the names of
+        relations and classes. It is None if a group has no formula: the text must be measured
+        alone.
         """
         if any(group.formula is None for group in self.groups):
             return None
@@ -164,7 +165,7 @@ class StackText:
 
     @property
     def num_entries(self) -> int:
-        """Estimate of the number of entries of W and D (see the description of this module)."""
+        """Estimated number of entries of W and D (see the module) if the text is one block."""
         num_scores = len(MEASURES) + len(self.relations)
         num_rows = sum(self.stack.heads_per_layer) + num_scores
         return num_rows * len(self.queries) * len(self.keys)
@@ -190,12 +191,13 @@ class StackNumbers:
     Attributes
     ----------
     scores : dict of str to ndarray, (texts, 3, heads)
-        The rows of a text are the score, its shuffled baseline, and its baseline from position (see
+        The second axis has the score, its shuffled baseline, and its baseline from position (see
         the description of this module). A number is NaN if it is not defined. Scores without a set
         of pairs, such as entropy, have no baselines, except that "positional share" has the
         shuffled baseline. The baseline from position is not defined in cross-attention, nor for
-        scores whose pairs depend only on positions. A score with a set of pairs is left out if
-        this set has no allowed pair in any head and text.
+        scores whose pairs depend only on positions. A score with a set of pairs is left out if this
+        set has no allowed pair in any head and text. Scores of the outputs of heads are left out if
+        the record has no outputs.
     offsets : ndarray, (texts, heads, offsets)
         Sums of weights. The columns have the labels `OFFSET_LABELS`. The column "first" has the
         weights on the first key. The column of an offset has the weights on other keys at this
@@ -300,17 +302,18 @@ class _Measuring:
         # offset if the weights of each query are shuffled among its allowed keys.
         self._shuffled_means = np.zeros((*of_heads, num_offsets))
         self._shuffled_variances = np.zeros((*of_heads, num_offsets))
-        # Only scores whose pairs depend on the tokens, and not only on positions, have a baseline
-        # from position. For this baseline, a bin has the allowed pairs of one of these scores at
-        # one offset in one text. For each bin and head, `_on_pairs` has the sum of the weights on
-        # these pairs, and `_pair_counts` has their number.
+        # The baseline from position exists only for scores whose pairs depend on the tokens, and
+        # not only on positions. The allowed pairs of these scores are sorted into bins: one bin for
+        # each text, score and offset. For each bin and head, `_on_pairs` has the sum of the weights
+        # on the pairs in the bin, and `_pair_counts` has their number.
         self._max_offset = min(self._num_queries - 1, _MAX_PAIR_OFFSET)
         positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
             column for column, name in enumerate(self._names) if name not in positional
         ]
-        # Numbers of texts, of scores with this baseline, and of offsets, which are clipped to
-        # [-_max_offset, _max_offset]. Flattened, these three axes are the axis of bins.
+        # Shape of the bins: numbers of texts, of scores with this baseline, and of offsets. Offsets
+        # are clipped to [-_max_offset, _max_offset]. The arrays of bins have these three axes
+        # flattened to one.
         self._bins_shape = (len(texts), len(self._token_score_columns), 2 * self._max_offset + 1)
         num_bins = math.prod(self._bins_shape) if self._one_text else 0
         self._on_pairs = np.zeros((num_bins, self._num_heads))
@@ -485,7 +488,7 @@ class _Measuring:
                 of_bins[:, heads] += added
                 totals[block.bins] = of_bins
         # Subtract the weights on the first key from the sums by offset, because the first key has a
-        # separate sum ("first").
+        # separate sum ("first"). For the query at position i, the first key has the offset -i.
         columns_of_first_key = self._num_queries - 1 - np.arange(block.rows.start, block.rows.stop)
         diagonals[..., columns_of_first_key] -= weights[..., 0]
         counts[columns_of_first_key] -= is_first_allowed
@@ -505,10 +508,11 @@ class _Measuring:
             self._offset_counts[:, heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of the last axis of `_diagonals` (offsets) for the queries `rows`.
+        """Return the slice of the last axis of `_diagonals` with the offsets of the queries `rows`.
 
-        It has the offsets of all pairs of these queries with any key. The columns of
-        `_Block.by_offset` are the same offsets in the same order.
+        The last axis of `_diagonals` has the offsets of all pairs of the text. The slice has those
+        of the pairs of these queries with all keys. They are the columns of `_Block.by_offset`, in
+        the same order.
         """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
@@ -596,20 +600,20 @@ class _Measuring:
         return scores
 
     def _expected_from_position(self) -> Numbers:
-        """Return numerators of the baseline from position, (texts, heads, scores).
+        """Return the baseline from position before its division, (texts, heads, scores).
 
-        The denominator is the number of queries that have an allowed pair of the score. The
-        numerator is a sum over the allowed pairs of the score. Each of them contributes the mean
-        weight of the allowed pairs at the same offset that do not belong to the score. If all
-        allowed pairs at an offset belong to the score, their own mean weight is used. The result is
-        NaN for scores without allowed pairs, for scores whose pairs depend only on positions, and
-        for all scores in cross-attention.
+        The result is a sum. Divided by the number of queries that have an allowed pair of the
+        score, it is the baseline. Each allowed pair of the score contributes the mean weight of the
+        allowed pairs at the same offset that do not belong to the score. If all allowed pairs at an
+        offset belong to the score, their own mean weight is used.
+
+        The sum is NaN if a score has no allowed pairs, or if its pairs depend only on positions. In
+        cross-attention, it is NaN for all scores.
         """
         alone = np.full((*self._squares.shape, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        # A bin has the pairs of one score at one offset in one text (`_Block.sort_pairs`). Most
-        # bins have no pairs in any head, so leave these out to save time.
+        # Most bins (`_Block.sort_pairs`) have no pairs in any head. Leave them out to save time.
         filled = np.flatnonzero(self._pair_counts.any(axis=1))
         text, score, offset = np.unravel_index(filled, self._bins_shape)
         counts, on_pairs = self._pair_counts[filled], self._on_pairs[filled]
@@ -651,21 +655,21 @@ class _Measuring:
             for squares in (self._diagonals**2, expected)
         )
         # If all weights of a head are permuted at random, the mean of eta squared is (groups - 1) /
-        # (pairs - 1). The factor `freedom` converts eta squared to epsilon squared, whose mean is
-        # then 0.
+        # (pairs - 1). With the factor `freedom`, the mean of the score is then 0.
         freedom = (pairs - 1) / np.maximum(pairs - groups, 1)
         return 1 - freedom * (1 - eta), 1 - freedom * (1 - by_chance)
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Heads with the same mask, which can belong to several layers.
+    """Heads with the same mask, in one or several layers of a stack.
 
-    Each item of `members` has the attention of a layer, and the indices of the heads of this layer
-    that belong to the group. `heads` has the index of each head of the group among the heads of all
-    layers of the stack. `_joined_groups` can join the heads of several layers and texts to one
-    layer, which is then the only item of `members`. In that case `heads` has the heads of one text,
-    because the indices are the same in all texts.
+    `members` has one item for each layer: its attention, and the indices of its heads that belong
+    to the group. `heads` has the index of each head of the group among the heads of all layers.
+
+    In a joined group (`_joined_groups`), `members` has a single item: a layer that has the heads of
+    all layers of the first text, then those of the second text, and so on. `heads` then has the
+    indices for one text, because they are the same in all texts.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
@@ -747,11 +751,12 @@ class _Group:
 
 
 def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
-    """Yield groups of heads with the same mask. Each group has these heads in all texts.
+    """Yield the groups of heads with the same mask. Each group has the heads of all `texts`.
 
-    All layers of a group, in all texts, are joined to one layer, because one matrix product is
-    faster than many small ones. A group of a single text is not joined if it has only one layer, if
-    the text is long (`_MAX_JOINED_PAIRS`), or if the group has no `_Group.formula`.
+    The queries and keys of all layers and texts of a group are joined to one layer, because one
+    matrix product is faster than many small ones. If there is only one text, a group is not joined
+    if it has only one layer, if the text is long (`_MAX_JOINED_PAIRS`), or if the group has no
+    `_Group.formula`.
     """
     for groups in zip(*(text.groups for text in texts), strict=True):
         first = groups[0]
@@ -816,10 +821,11 @@ class _Block:
 
     @cached_property
     def by_offset(self) -> Numbers:
-        """Whether the mask allows each pair, as 1 or 0, with offsets as columns, (rows, offsets).
+        """Mask of the block with offsets instead of keys as columns, (rows, offsets).
 
-        Let n be the number of rows. The entry in row r and column c is 1 if row r may attend to the
-        key with the index r + c - (n - 1). It is 0 if not, or if this key does not exist.
+        With n rows, the entry in row r and column c is for the key with the index r + c - (n - 1).
+        It is 1 if the query of row r may attend to this key. It is 0 if not, or if the key does not
+        exist.
         """
         num_rows, num_keys = self.allowed.shape
         flags = np.zeros((num_rows, num_keys + num_rows - 1))
@@ -831,11 +837,11 @@ class _Block:
     def sort_pairs(self, pairs: Flags, max_offset: int) -> None:
         """Sort the pairs that are True in `pairs`, (texts, scores, rows, keys), into bins.
 
-        A bin has the pairs of one score at one offset in one text. Offsets are clipped to
-        [-max_offset, max_offset]. This method sets four attributes:
+        There is one bin for each text, score and offset. Offsets are clipped to [-max_offset,
+        max_offset]. This method sets four attributes:
 
-        - `flat_indices`: two arrays with an entry for each pair, sorted by bin: the index of its
-          text on the axis of texts, and its index in the flattened matrix (rows, keys)
+        - `flat_indices`: two arrays with an entry for each pair, sorted by bin. The first has the
+          index of its text in `pairs`, the second its index in the flattened matrix (rows, keys)
         - `bins`: for each bin that is not empty, its index in the flattened array (texts, scores,
           offsets)
         - `starts`: for each bin in `bins`, the index of its first pair in `flat_indices`
