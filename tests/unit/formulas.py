@@ -17,6 +17,7 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import (
     BandMask,
     Bias,
+    ChosenMask,
     DenseBias,
     DistanceBias,
     Mask,
@@ -43,6 +44,8 @@ def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
             flags &= np.unpackbits(bits.numpy(), axis=2, count=keys, bitorder="little") == 1
         case WindowMask(query_windows, key_windows):
             flags &= query_windows.numpy()[:, None] == key_windows.numpy()
+        case ChosenMask(chosen, base):
+            flags &= mask_of(chosen, heads, queries, keys) & mask_of(base, heads, queries, keys)
         case _:
             assert mask is None
     return flags

@@ -12,6 +12,7 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import (
     BandMask,
     Bias,
+    ChosenMask,
     DenseBias,
     DistanceBias,
     Mask,
@@ -40,8 +41,12 @@ def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 @st.composite
 def masks(draw: st.DrawFn, queries: int, keys: int) -> Mask | None:
-    """Draw None or a band, packed or window mask."""
-    kind = draw(st.sampled_from(["none", "band", "packed", "windows"]))
+    """Draw None, a band, packed or window mask, or a choice of keys."""
+    kind = draw(st.sampled_from(["none", "band", "packed", "windows", "chosen"]))
+    if kind == "chosen":
+        chosen = draw(masks(queries, keys).filter(lambda mask: mask is not None))
+        assert chosen is not None
+        return ChosenMask(chosen, draw(masks(queries, keys)))
     if kind == "band":
         limits = st.none() | st.integers(-3, 9)
         return BandMask(draw(limits), draw(limits), draw(st.integers(-3, keys)))

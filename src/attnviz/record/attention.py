@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from attnviz.record.masks import Bias, Mask, Rows
+from attnviz.record.masks import Bias, ChosenMask, LeftOutMask, Mask, Rows
 from attnviz.record.softmax import (
     count_rows,
     exp_in_place,
@@ -157,6 +157,17 @@ class LayerAttention(ABC):
         columns = columns or slice(0, self.num_keys)
         return torch.ones(1, count_rows(rows), columns.stop - columns.start, dtype=torch.bool)
 
+    def left_out(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
+        """Return whether the layer leaves out each pair, by default for all keys.
+
+        A pair is left out if the query could attend to the key, but the model has chosen other keys
+        before the softmax (see `attnviz.record.masks.ChosenMask`). The result has the form of
+        `allowed`, which is False for these pairs. Merged words have no such pairs.
+        """
+        del heads
+        columns = columns or slice(0, self.num_keys)
+        return torch.zeros(1, count_rows(rows), columns.stop - columns.start, dtype=torch.bool)
+
     def key_range(self, rows: Rows) -> slice:
         """Return a range of keys that contains all keys on which the queries `rows` have weight.
 
@@ -222,6 +233,9 @@ class ReweightedAttention(DerivedAttention):
 
     def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         return self.base.allowed(heads, rows, columns)
+
+    def left_out(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
+        return self.base.left_out(heads, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -554,6 +568,33 @@ class QueryKeyAttention(LayerAttention):
         masked = [0] if self.shares_mask else heads
         flags = [self.mask.allowed(head, rows, columns, torch.device("cpu")) for head in masked]
         return torch.stack(flags)
+
+    def left_out(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
+        if self.mask is None:
+            return super().left_out(heads, rows, columns)
+        columns = columns or slice(0, self.num_keys)
+        masked = [0] if self.shares_mask else heads
+        flags = [self.mask.left_out(head, rows, columns, torch.device("cpu")) for head in masked]
+        return torch.stack(flags)
+
+    def lost_weight(self, heads: Heads, rows: Rows) -> torch.Tensor:
+        """Return the weight that left-out keys would have if none were left out, (heads, rows).
+
+        It is the share of the softmax over all keys that the query could attend to, and over the
+        sink. It is exactly 0 for a query of which no key is left out.
+
+        >>> from attnviz.record.masks import BandMask, ChosenMask
+        >>> vectors = torch.zeros(1, 4, 2)
+        >>> window = ChosenMask(BandMask(0, 0), BandMask(None, 0))
+        >>> QueryKeyAttention(vectors, vectors, 0.5, window).lost_weight([0], slice(0, 4))
+        tensor([[0.0000, 0.5000, 0.6667, 0.7500]])
+        """
+        if not isinstance(self.mask, ChosenMask):
+            return torch.zeros(len(heads), count_rows(rows))
+        # The sum over the left-out keys is more precise than 1 minus the sum over the others.
+        left_out = replace(self, mask=LeftOutMask(self.mask), sinks=None).normalizers(heads, rows)
+        everything = replace(self, mask=self.mask.base).normalizers(heads, rows)
+        return torch.exp(left_out - everything)[0].nan_to_num()
 
     def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         count = count_rows(rows)

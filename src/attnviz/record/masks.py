@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -153,6 +154,18 @@ class Mask(_Part):
         """
         flags = self.all_allowed(len(order), len(order))
         return PackedMask.pack(flags[:, order][:, :, order])
+
+    def left_out(
+        self, head: int, rows: Rows, columns: slice, device: Device = None
+    ) -> torch.Tensor:
+        """Return whether the mask leaves out each pair, bool, (rows, columns).
+
+        A pair is left out if the query could attend to the key, but the model has chosen other keys
+        (see `ChosenMask`). Other masks leave out no pair.
+        """
+        del head
+        query, key = _positions(rows, columns, device)
+        return torch.zeros(len(query), key.shape[1], dtype=torch.bool, device=device)
 
     def all_allowed(self, num_queries: int, num_keys: int) -> torch.Tensor:
         """Return whether each query may attend to each key, bool, (heads or 1, queries, keys)."""
@@ -378,6 +391,14 @@ class CutMask(Mask):
             flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
         )
 
+    def left_out(
+        self, head: int, rows: Rows, columns: slice, device: Device = None
+    ) -> torch.Tensor:
+        if self.base is None:
+            return super().left_out(head, rows, columns, device)
+        is_cut = self.cut(head, rows, columns, device)
+        return self.base.left_out(head, rows, columns, device) & ~is_cut
+
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         if bool(self.queries[rows].any()) and bool(self.keys[columns].any()):
             return slice(columns.start, columns.start)
@@ -397,6 +418,95 @@ class CutMask(Mask):
             and (self.own_keys is None or _has_index_for_each(self.own_keys, num_queries))
             and (self.base is None or self.base.fits(num_heads, num_queries, num_keys))
         )
+
+
+@dataclass(frozen=True)
+class ChosenMask(Mask):
+    """Mask of a layer that attends only to some of the keys that it could attend to.
+
+    `base` has the keys that each query could attend to, for example all earlier tokens. None means
+    all keys. `chosen` has the keys that were chosen among these, for example by the indexer of a
+    model, or because the cache keeps no others. A pair is allowed if both masks allow it. It is
+    left out if only `base` allows it.
+
+    >>> chosen = ChosenMask(BandMask(0, None), BandMask(None, 0))
+    >>> chosen.allowed(0, slice(0, 2), slice(0, 2)).tolist()
+    [[True, False], [False, True]]
+    >>> chosen.left_out(0, slice(0, 2), slice(0, 2)).tolist()
+    [[False, False], [True, False]]
+    """
+
+    kind = "chosen"
+
+    chosen: Mask
+    base: Mask | None = None
+
+    @property
+    def num_heads(self) -> int:
+        return max(self.chosen.num_heads, 1 if self.base is None else self.base.num_heads)
+
+    @property
+    def offset(self) -> int:
+        return 0 if self.base is None else self.base.offset
+
+    @property
+    def causal(self) -> bool:
+        return self.chosen.causal or (self.base is not None and self.base.causal)
+
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        flags = self.chosen.allowed(head, rows, columns, device)
+        return (
+            flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
+        )
+
+    def left_out(
+        self, head: int, rows: Rows, columns: slice, device: Device = None
+    ) -> torch.Tensor:
+        flags = ~self.chosen.allowed(head, rows, columns, device)
+        return (
+            flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
+        )
+
+    def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
+        visible = columns if self.base is None else self.base.fully_visible_keys(rows, columns)
+        return self.chosen.fully_visible_keys(rows, visible)
+
+    def key_range(self, rows: Rows, num_keys: int) -> slice:
+        keys = self.chosen.key_range(rows, num_keys)
+        if self.base is None:
+            return keys
+        in_base = self.base.key_range(rows, num_keys)
+        start = max(keys.start, in_base.start)
+        return slice(start, max(start, min(keys.stop, in_base.stop)))
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether both masks fit."""
+        masks = (self.chosen,) if self.base is None else (self.chosen, self.base)
+        return all(mask.fits(num_heads, num_queries, num_keys) for mask in masks)
+
+
+@dataclass(frozen=True)
+class LeftOutMask(Mask):
+    """Mask that allows exactly the pairs that the mask `of` leaves out.
+
+    >>> mask = LeftOutMask(ChosenMask(BandMask(0, None), BandMask(None, 0)))
+    >>> mask.allowed(0, slice(0, 2), slice(0, 2)).tolist()
+    [[False, False], [True, False]]
+    """
+
+    kind = "left out"
+
+    of: Mask
+
+    @property
+    def num_heads(self) -> int:
+        return self.of.num_heads
+
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        return self.of.left_out(head, rows, columns, device)
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        return self.of.fits(num_heads, num_queries, num_keys)
 
 
 @dataclass(frozen=True)
@@ -508,7 +618,16 @@ class WindowBias(Bias):
 
 _KINDS: dict[str, type[Mask | Bias]] = {
     cls.kind: cls
-    for cls in (BandMask, PackedMask, WindowMask, CutMask, DistanceBias, DenseBias, WindowBias)
+    for cls in (
+        BandMask,
+        PackedMask,
+        WindowMask,
+        CutMask,
+        ChosenMask,
+        DistanceBias,
+        DenseBias,
+        WindowBias,
+    )
 }
 
 
@@ -521,12 +640,17 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
         raise ValueError(f"unknown kind of mask or bias: {numbers['kind']!r}")
     cls = _KINDS[numbers["kind"]]
     values = {name: number for name, number in numbers.items() if name != "kind"}
-    if values.get("base") is not None:
-        values["base"] = from_parts(values["base"], lambda name: tensor(f"base.{name}"))
-        if not isinstance(values["base"], Mask):
-            raise TypeError("the base of a mask must be a mask")
+    for field, value in values.items():
+        if isinstance(value, Mapping):
+            values[field] = from_parts(value, partial(_nested_tensor, tensor, field))
+            if not isinstance(values[field], Mask):
+                raise TypeError(f"{field} of a mask must be a mask")
     names = [field.name for field in fields(cls) if field.name not in values]  # type: ignore[arg-type]
     return cls(**values, **{name: tensor(name) for name in names})
+
+
+def _nested_tensor(tensor: Callable[[str], torch.Tensor], field: str, name: str) -> torch.Tensor:
+    return tensor(f"{field}.{name}")
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
 from attnviz.record.linear import StateAttention
+from attnviz.record.masks import ChosenMask
 from attnviz.record.softmax import row_tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
@@ -322,6 +323,89 @@ class AttentionStack:
             resolve_slice("columns", columns, attention.num_keys),
         )[0].numpy()
         return flags
+
+    def left_out(
+        self,
+        *,
+        layer: int,
+        head: int,
+        rows: slice | None = None,
+        columns: slice | None = None,
+    ) -> NDArray[np.bool_]:
+        """Return whether the model left out each pair of query and key before the softmax.
+
+        Some models (DeepSeek-V3.2) choose a few keys for each query, and compute weights only for
+        these. The query could attend to the other keys, but their weights are not known.
+
+        Parameters
+        ----------
+        layer, head : int
+            Layer number and head number, as in `weights`.
+        rows, columns : slice, optional
+            Positions of the queries and keys, without a step. The default is all.
+
+        Returns
+        -------
+        ndarray
+            bool, (rows, columns). False for keys that are masked, and for chosen keys.
+
+        Raises
+        ------
+        IndexError
+            If the layer or head does not exist.
+        TypeError, ValueError
+            If `rows` or `columns` is not a slice or has a step.
+        """
+        attention = self.attention(layer)
+        flags: NDArray[np.bool_] = attention.left_out(
+            [self.head_number(layer, head)],
+            resolve_slice("rows", rows, attention.num_queries),
+            resolve_slice("columns", columns, attention.num_keys),
+        )[0].numpy()
+        return flags
+
+    def lost_weight(self, layer: int) -> NDArray[np.float32] | None:
+        """Return the weight that left-out keys would have if the model left out none.
+
+        Parameters
+        ----------
+        layer : int
+            Layer number of the model. Negative numbers count from the last layer of the stack.
+
+        Returns
+        -------
+        ndarray or None
+            float32, (heads, queries), from 0 to 1: the share of the dense softmax that lies on keys
+            for which `left_out` is True. All 0 if the layer leaves out no key. None unless the
+            layer stores queries and keys.
+
+        Raises
+        ------
+        IndexError
+            If the layer does not exist.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> model, tokenizer = av.demos.load("decoder")
+        >>> record = av.extract(model, "A short text", tokenizer=tokenizer)
+        >>> float(record.stack().lost_weight(0).max())
+        0.0
+        """
+        attention = self.attention(layer).vectors
+        if attention is None:
+            return None
+        everything = range(attention.num_heads), slice(0, attention.num_queries)
+        lost: NDArray[np.float32] = attention.lost_weight(*everything).cpu().numpy()
+        return lost
+
+    @property
+    def chooses_keys(self) -> bool:
+        """Whether a layer leaves out keys before the softmax (see `left_out`)."""
+        return any(
+            layer.vectors is not None and isinstance(layer.vectors.mask, ChosenMask)
+            for layer in self._layers.values()
+        )
 
     def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
         """Count the stored weights of a head that are exactly 0.

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import attnviz.record.attention
 import attnviz.record.softmax
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.masks import BandMask
+from attnviz.record.masks import BandMask, ChosenMask
 from attnviz.record.softmax import weights_from_logits
 from rounding import logit_error, relative_error, weights_error
 from unit.formulas import allowed_pairs, logits_of, normalizers_of, weights_of
@@ -25,6 +25,7 @@ from unit.layers import (
     LAYER,
     error_of,
     heads_lists,
+    masks,
     numbers_of,
     ranges,
     softmaxes,
@@ -110,6 +111,25 @@ def test_logits_and_normalizers_of_any_rows_and_keys_equal_the_formulas(
         weights_of(attention)[heads][:, indices][..., columns],
         rtol=relative_error(attention),
     )
+
+
+@given(st.data(), st.integers(1, 12), st.integers(1, 12))
+def test_the_lost_weight_is_the_dense_weight_on_left_out_keys(
+    data: st.DataObject, queries: int, keys: int
+) -> None:
+    dense = data.draw(softmaxes(queries, keys))
+    chosen = data.draw(masks(queries, keys).filter(lambda mask: mask is not None))
+    assert chosen is not None
+    attention = replace(dense, mask=ChosenMask(chosen, dense.mask))
+    heads = data.draw(heads_lists)
+    rows = data.draw(some_rows(queries))
+    indices = rows if isinstance(rows, slice) else rows.numpy()
+    lost = attention.lost_weight(heads, rows)
+    expected = np.sum(weights_of(dense), axis=2, where=~allowed_pairs(attention))
+    assert_allclose(lost, expected[heads][:, indices], atol=weights_error(dense))
+    # Without left-out keys, nothing is lost, to the last bit.
+    is_complete = ~attention.left_out(heads, rows).any(dim=-1)
+    assert not lost[is_complete.expand(lost.shape)].any()
 
 
 @given(st.data())

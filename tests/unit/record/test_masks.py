@@ -15,6 +15,7 @@ from numpy.testing import assert_array_equal
 import attnviz.record.masks
 from attnviz.record.masks import (
     BandMask,
+    ChosenMask,
     CutMask,
     DenseBias,
     DistanceBias,
@@ -45,8 +46,13 @@ def test_blocks_of_any_mask_equal_the_formula(data: st.DataObject, queries: int,
     assert mask.fits(HEADS, queries, keys)
     flags = torch.from_numpy(mask_of(mask, HEADS, queries, keys))
     rows, columns = data.draw(blocks(queries, keys))
+    could_attend = flags
+    if isinstance(mask, ChosenMask):
+        could_attend = torch.from_numpy(mask_of(mask.base, HEADS, queries, keys))
     for head in range(mask.num_heads):
         assert torch.equal(mask.allowed(head, rows, columns), flags[head, rows, columns])
+        left_out = (could_attend & ~flags)[head, rows, columns]
+        assert torch.equal(mask.left_out(head, rows, columns), left_out)
     visible = mask.fully_visible_keys(rows, columns)
     assert columns.start <= visible.start <= visible.stop <= columns.stop
     assert flags[:, rows, visible].all()
@@ -136,7 +142,7 @@ def test_the_base_of_a_cut_is_a_mask() -> None:
     numbers, tensors = CutMask(flags[:1], flags, flags, BandMask(None, 0)).to_parts()
     bias, values = DenseBias(torch.zeros(1, 1, 3)).to_parts()
     arrays_by_name = tensors | {f"base.{name}": value for name, value in values.items()}
-    with pytest.raises(TypeError, match="the base of a mask must be a mask"):
+    with pytest.raises(TypeError, match="base of a mask must be a mask"):
         from_parts({**numbers, "base": bias}, arrays_by_name.__getitem__)
 
 
