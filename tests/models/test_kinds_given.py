@@ -79,17 +79,19 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
             extract(model, as_flags)
 
 
+@pytest.mark.parametrize("argument", ["past_key_values", "cache"])
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_cache_argument_is_refused(kind: str) -> None:
+def test_a_cache_argument_is_refused(kind: str, argument: str) -> None:
+    """Since transformers 5.24, this argument is called ``cache``."""
     model = make_model(kind)
     with torch.no_grad():
         cache = model(IDS[:1, :4], use_cache=True).past_key_values
-    arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
-    with pytest.raises(ValueError, match=r"inputs: past_key_values is a result .* pass th"):
+    arguments = {"input_ids": IDS[:1, 4:], argument: cache}
+    with pytest.raises(ValueError, match=rf"inputs: {argument} is a result .* pass th"):
         extract(model, arguments)
     assert cache.get_seq_length() == 4
     # None is no cache and is accepted.
-    extract(model, {"input_ids": IDS[:1], "past_key_values": None})
+    extract(model, {"input_ids": IDS[:1], argument: None})
 
 
 def test_encoder_outputs_as_input_are_refused() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -249,3 +250,25 @@ def test_a_model_is_inspected_again_after_modules_were_swapped() -> None:
     assert [entry.softmax for entry in attention_modules(model)] == [True, False]
     parts[0].last, parts[1].last = parts[1].last, parts[0].last
     assert [entry.softmax for entry in attention_modules(model)] == [False, True]
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
+class DecoratedAttention(OwnAttention):
+    """Module whose ``forward`` has two decorators, as most have since transformers 5.24."""
+
+    @decorated
+    @decorated
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(logits, dim=-1)
+
+
+def test_the_code_under_decorators_is_read() -> None:
+    model = DecoratedAttention(torch.nn.Identity())
+    assert [entry.softmax for entry in attention_modules(model)] == [True]

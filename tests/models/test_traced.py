@@ -18,8 +18,8 @@ from models.tiny import reference
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])
 CLASSES = {
     "bloom": "BloomForCausalLM",
-    "gptj": "GPTJForCausalLM",
-    "codegen": "CodeGenForCausalLM",
+    "openai-gpt": "OpenAIGPTModel",
+    "gpt_neox_japanese": "GPTNeoXJapaneseForCausalLM",
     "deberta": "DebertaModel",
     "deberta-v2": "DebertaV2Model",
     "xlnet": "XLNetModel",
@@ -85,7 +85,7 @@ class _Times(torch.nn.Module):
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("kind", ["bloom", "gptj", "codegen"])
+@pytest.mark.parametrize("kind", ["bloom", "openai-gpt", "gpt_neox_japanese"])
 def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_place: bool) -> None:
     def with_factor(factor: torch.Tensor) -> Any:
         model = model_of(kind)

@@ -31,7 +31,7 @@ IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
 #: Arguments with a mask of the feature vectors of sounds. The mask is 0 or False for padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 #: Arguments with results of an earlier forward for the same text, such as keys and values.
-CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
+CACHES = ("cache", "past_key_values", "cache_params", "mems", "past_buckets_states", "state")
 #: Names of entries in a tokenizer's output that are not passed to a model, even if it takes them.
 TOKENIZER_EXTRAS = {
     "labels",

@@ -11,6 +11,7 @@ The stack and layer number of a module are read from its path in the model.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -112,7 +113,8 @@ class _Known:
 
 def _code(modules: Iterable[nn.Module]) -> dict[type[nn.Module], object]:
     return {
-        kind: getattr(kind.forward, "__code__", None) for kind in {type(part) for part in modules}
+        kind: getattr(inspect.unwrap(kind.forward), "__code__", None)
+        for kind in {type(part) for part in modules}
     }
 
 
@@ -207,8 +209,7 @@ def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
         if base.__module__.startswith("torch.nn."):
             continue
         for attribute in vars(base).values():
-            function = getattr(attribute, "__wrapped__", attribute)
-            function = getattr(function, "__func__", function)
+            function = inspect.unwrap(getattr(attribute, "__func__", attribute))
             code = getattr(function, "__code__", None)
             if isinstance(code, CodeType):
                 names.update(_names_of(code))

@@ -30,6 +30,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
+from attnviz.extraction.families import CACHES
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import scan_modules
 from attnviz.utils.cleanup import Cleanup
@@ -94,8 +95,8 @@ class ChangedSteps:
         self._running.watch(self._receive, undo, edit=self._edit_weights)
 
     def _begin_step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
-        cache = kwargs.get("past_key_values")
-        self._offset = 0 if cache is None else int(cache.get_seq_length())
+        lengths = (getattr(kwargs.get(name), "get_seq_length", None) for name in CACHES)
+        self._offset = next((int(length()) for length in lengths if length is not None), 0)
         self._running.restart()
         self._changed.clear()
         # Start with an empty cache, because the masks of earlier steps do not occur again.
