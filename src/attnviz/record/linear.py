@@ -1,9 +1,10 @@
 """The attention of linear layers: how much each token contributes to the output of each token.
 
 A linear layer (linear attention or a state-space model) has no softmax. It reads the tokens one
-after the other. Each head keeps a matrix S, its state. A rule is the formula that updates S and
-computes the output o at each token. For a token with query q, key k, value v, log decay g,
-strength b and skip d, this module has two rules:
+after the other. Each head keeps a state, the matrix S (key_dim, value_dim). A rule is the formula
+that updates S and computes the output o at each token. Each token has a query q and a key k (of
+key_dim numbers), a value v (of value_dim numbers), and three numbers: the log decay g, the strength
+b and the skip d. This module has two rules:
 
     S = exp(g) S + b k v^T                      without erasing
     S = (1 - b k k^T) exp(g) S + b k v^T        with erasing
@@ -14,11 +15,12 @@ Erasing subtracts from S what an earlier token has stored for the key k.
 The first rule is that of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060, where q, k and b are called C,
 B and dt) and of lightning attention (Qin et al. 2024, arXiv 2401.04658). The second rule is the
 gated delta rule (Yang et al. 2024, arXiv 2412.06464). In Kimi delta attention (arXiv 2510.26692),
-g has one number for each dimension of the keys. Mamba-1 has other weights (`SelectiveAttention`).
+g has one number for each of the key_dim rows of S, and exp(g) is a diagonal matrix.
 
-The outputs are linear in the values: o = M v. The weight M[t, s] is the factor of the value of
-token s in the output of token t. It is 0 for later tokens. Weights may be negative, and the rows
-may have any sum.
+The outputs of all tokens are linear in their values: o = M v. The weight M[t, s] is the factor of
+the value of token s in the output of token t. It is 0 if s comes after t. Weights may be negative,
+and the rows of M may have any sum. In Mamba-1, each dimension of the values has another M. The
+class `SelectiveAttention` combines them into one weight.
 """
 
 from __future__ import annotations
@@ -33,15 +35,17 @@ from attnviz.record.attention import Columns, Heads, LayerAttention, Normalizers
 from attnviz.record.masks import BandMask, Rows
 from attnviz.record.softmax import count_rows, row_groups
 
-# Maximum number of successive keys (columns) whose weights are computed together.
+# Maximum number of successive tokens in a chunk. `StateAttention._fill` computes the weights of one
+# chunk of keys (columns) at a time.
 _MAX_CHUNK = 64
-# Maximum number of entries of a temporary tensor (64 MiB of float32).
+# Limit of the entries of each temporary tensor in `StateAttention.block` (64 MiB of float32). It
+# determines the numbers of tokens, heads and rows that are computed at once.
 _MAX_ENTRIES = 1 << 24
 _CAUSAL = BandMask(None, 0)
 
 
 class _Inputs(NamedTuple):
-    """Inputs of a rule, without the values, for some heads and tokens.
+    """Inputs of a rule for some heads and tokens, except the values, which weights do not need.
 
     The letters are those of the module docstring. `queries` (q) and `keys` (k) are (heads, tokens,
     key_dim). `log_decay` (g) is (heads, tokens, 1 or key_dim). `strengths` (b) and `skips` (d) are
@@ -57,7 +61,11 @@ class _Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class StateAttention(LayerAttention):
-    """Attention of a layer that keeps a state. Subclasses store the inputs of its rule."""
+    """Attention of a layer that follows one of the two rules of the module docstring.
+
+    Subclasses store the inputs of the rule, or tensors from which the method `inputs` computes
+    them.
+    """
 
     @property
     @abstractmethod
@@ -71,7 +79,7 @@ class StateAttention(LayerAttention):
     @property
     @abstractmethod
     def state_dims(self) -> tuple[int, int]:
-        """Sizes of the last axes of keys and log decays in `inputs`: key_dim, and 1 or key_dim."""
+        """Lengths of the last axes of `_Inputs.keys` (key_dim) and of `_Inputs.log_decay`."""
 
     @property
     def erases(self) -> bool:
@@ -80,7 +88,7 @@ class StateAttention(LayerAttention):
 
     @abstractmethod
     def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
-        """Return the inputs of the rule in float32, in the order of `heads` and `tokens`."""
+        """Return the inputs of the rule for `heads` and `tokens`, in this order, in float32."""
 
     def permute(self, order: torch.Tensor) -> StateAttention:
         """Raise NotImplementedError, because the rule depends on the order of the tokens."""
@@ -89,7 +97,7 @@ class StateAttention(LayerAttention):
 
     @property
     def parts(self) -> dict[str, torch.Tensor]:
-        """Attributes that are tensors, by name."""
+        """Tensors that the layer stores, by the name of their attribute."""
         return {
             field.name: value
             for field in fields(self)
@@ -151,14 +159,16 @@ class StateAttention(LayerAttention):
     ) -> None:
         """Write the weights of `heads` into `block`, (heads, rows, columns), which has zeros.
 
-        `positions` are the ascending positions of the rows, int64, (rows,).
+        `positions` are the ascending positions of the rows, int64, (rows,). `chunk_size` is the
+        number of tokens in a chunk.
 
-        Each row has a vector y, which starts as its query q at its own token. Then go back token by
-        token. At a token, the row has the weight w = b k^T y. For the token before, y is replaced
-        by exp(g) y, or by exp(g) (y - w k) if the rule erases. This is correct because the part of
-        the output that comes from this token and earlier ones is S^T y, where S is the state after
-        the token. The code computes a chunk of tokens at once. The skip d is added to the weight of
-        the row's own token.
+        The weights of a row are computed from its own token back to the first column. A vector y
+        is the query q of the row at its own token. At each token, with the k, b and g of this
+        token, the weight of the row is w = b k^T y. Then y becomes exp(g) y, or exp(g) (y - w k) if
+        the rule erases, for the token before. The reason: S^T y, with the state S after a token, is
+        the contribution of this token and all earlier ones to the output of the row. At the end,
+        the skip d is added to the weight of the row's own token. The code does these steps for
+        a chunk of tokens at once.
         """
         device = block.device
         inner = positions.to(device)
@@ -171,7 +181,8 @@ class StateAttention(LayerAttention):
             # Sums of g from the first token of the chunk. Double precision, because the difference
             # of two sums may be far smaller than the sums.
             decay = log_decay.double().cumsum(dim=1)
-            # Rows from `begin` to `after` are in the chunk. Rows from `after` follow the chunk.
+            # The rows from `begin` to `after` have their own token in the chunk. The rows from
+            # `after` on have it after the chunk. Earlier rows have no weight on the chunk.
             begin, after = (int(torch.searchsorted(positions, edge)) for edge in (start, stop))
             own = inner[begin:after] - start
             inside = _decayed_products(queries[:, begin:after], keys, decay[:, own], decay, own)
@@ -203,12 +214,13 @@ def _decayed_products(
     key_decay: torch.Tensor,
     last: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the products of queries and keys of a chunk after decay, (heads, rows, keys).
+    """Return the dot products of rows and keys of a chunk after decay, (heads, rows, keys).
 
-    A product is the sum over dimensions of ``q * k * exp(query_decay - key_decay)``. The decays are
-    the sums of g from the first token of the chunk to the query or key, (heads, rows or keys, 1 or
-    key_dim). `last`, (rows,), is the index in the chunk of the last key of each row. The products
-    of later keys are 0.
+    A product is the sum over key_dim of ``queries * keys * exp(query_decay - key_decay)``. The
+    `queries` are the vectors of the rows, (heads, rows, key_dim). The decays are sums of g from the
+    first token of the chunk to the token of the row or key, (heads, rows or keys, 1 or key_dim).
+    `last`, (rows,), is for each row the largest index of a key in the chunk, or -1. The products of
+    keys with a larger index are 0.
     """
     is_later = torch.arange(keys.shape[1], device=keys.device) > last[:, None]
     differences = (query_decay[:, :, None] - key_decay[:, None]).float()
@@ -220,15 +232,16 @@ def _decayed_products(
 
 @dataclass(frozen=True)
 class LinearAttention(StateAttention):
-    """Attention of a layer with one decay per head, or one per dimension of the keys.
+    """Attention of a linear layer whose decay may differ between heads and dimensions of the keys.
 
     Attributes
     ----------
     queries, keys : Tensor
         (key_heads, tokens, key_dim): q and k as the rule multiplies them, after normalization and
-        scaling. Head h reads the key head ``h // (heads // key_heads)``.
+        scaling. Several heads may share q and k: head h uses the index
+        ``h // (heads // key_heads)`` of the first axis.
     log_decay : Tensor
-        (heads, tokens, 1 or key_dim): g, normally at most 0.
+        (heads, tokens, 1 or key_dim): g. A positive number lets the state grow.
     strengths : Tensor
         (heads, tokens): b.
     erases : bool
@@ -287,11 +300,12 @@ class LinearAttention(StateAttention):
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute weights: the largest |q| times the largest |b k|, plus |d|.
+        """Upper bound of the absolute weights, or None if the rule may enlarge its state.
 
-        |q| and |b k| are lengths of vectors, and |d| is the largest absolute value. None if the
-        rule can amplify its state: if a g is positive, or if the rule erases and a b is negative or
-        a b k^T k is above 2.
+        The bound is max |q| * max |b k| + max |d| over all heads and tokens, with the lengths of
+        the vectors q and b k. It is valid because neither exp(g) nor 1 - b k k^T makes a vector
+        longer. It is None if a g is positive. It is also None if the rule erases and, for any
+        token, b < 0 or b |k|^2 > 2.
         """
         keys = self.keys.float().norm(dim=-1).repeat_interleave(self._heads_per_key, dim=0)
         stored = keys * self.strengths.float().abs()
@@ -308,7 +322,8 @@ class LinearAttention(StateAttention):
 
     def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
         key_heads, heads = [head // self._heads_per_key for head in heads], list(heads)
-        # Select tokens before heads: indexing with a list of heads copies, so copy few tokens.
+        # Indexing with a list of heads copies. Select the tokens first, so that only these are
+        # copied.
         strengths = self.strengths[:, tokens][heads].float()
         skips = torch.zeros_like(strengths)
         if self.skips is not None:
@@ -326,28 +341,29 @@ class LinearAttention(StateAttention):
 class SelectiveAttention(StateAttention):
     """Attention of a Mamba-1 layer, summed over its channels (Gu and Dao 2023, arXiv 2312.00752).
 
-    Each channel has its own decays, and so its own matrix M. A weight of this attention is the
-    share of token s in the output of token t: the product of the output with the part of it that
-    comes from s, divided by the squared length of the output,
+    A channel is a dimension of the values. Each channel has its own decays and therefore its own
+    matrix M of the module docstring. A weight of this attention is the share of token s in the
+    output of token t: the dot product of the output with the part of it that comes from s, divided
+    by the squared length of the output,
 
         weight[t, s] = sum over channels of o[t] M[t, s] v[s] / |o[t]|^2
 
-    If the rule multiplies its output by a gate, o and M include it. Each row sums to 1, or to 0 if
-    o is 0. Weights may be negative.
+    If the layer multiplies its output by a gate, o is the output after this product, and M contains
+    the gate as a factor. Each row sums to 1, or to 0 if o is 0. Weights may be negative.
 
     Attributes
     ----------
     queries, keys : Tensor
-        (heads, tokens, states): C and B in the paper, in this order.
+        (heads, tokens, states): C and B in the paper, in this order. The channels share them.
+        ``states`` is the length of the state of one channel.
     steps : Tensor
         (heads, tokens, channels): dt in the paper, which is positive.
     rates : Tensor
-        (heads, channels, states): A in the paper, which is negative. The log decay of a state is
-        A dt.
+        (heads, channels, states): A in the paper, which is negative. The log decay g is A dt.
     values : Tensor
         (heads, tokens, channels): v, the inputs of the rule.
     readout : Tensor
-        (heads, tokens, channels): o / |o|^2, multiplied by the gate if the rule has one.
+        (heads, tokens, channels): o / |o|^2, multiplied by the gate if the layer has one.
     skips : Tensor
         (heads, channels): D in the paper, the skip d of each channel.
     """
@@ -374,9 +390,10 @@ class SelectiveAttention(StateAttention):
         return dims, dims
 
     def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
-        """Return inputs of the first rule that give the weights of the class docstring.
+        """Return inputs with which the first rule computes the weights of the class docstring.
 
-        Their key_dim is channels times states: the axes of channels and states are flattened.
+        The axes of channels and states become one axis, key_dim. The queries contain `readout`, and
+        the keys contain `steps` and `values`. All strengths are 1.
         """
         heads = list(heads)
         queries, keys, steps, values, readout = (
@@ -394,7 +411,10 @@ class SelectiveAttention(StateAttention):
 
 
 def join_heads(first: Any, second: Any) -> Any:
-    """Return a `StateAttention` with the heads of `first`, followed by those of `second`."""
+    """Return a `StateAttention` with the heads of `first`, followed by those of `second`.
+
+    Both are of the same subclass and have the same tokens.
+    """
     return replace(
         first,
         **{name: torch.cat([part, second.parts[name]]) for name, part in first.parts.items()},
