@@ -163,6 +163,10 @@ def actor_results(
     Exception
         Any error that occurs in an actor. Ray raises it as a subclass of the class of the original
         error.
+    ImportError
+        If Ray is not installed.
+    ValueError
+        If the cluster has too few CPUs or GPUs for one actor.
     """
     size = engine.texts_per_batch
     batches = [items[start : start + size] for start in range(0, len(items), size)]
@@ -185,10 +189,10 @@ def actor_results(
 
 
 def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
-    """Return the number of actors for which the cluster has enough CPUs and GPUs.
+    """Return how many actors the cluster can run, up to `engine.num_actors`.
 
-    CPUs and GPUs that are in use count, too. The result is at most `engine.num_actors`. Raise
-    ValueError if it would be 0.
+    The limit is the number of CPUs and GPUs of the whole cluster, including those that are in use.
+    Raise ValueError if the cluster is too small for one actor.
     """
     resources = ray.cluster_resources()
     required = {"CPU": engine.num_cpus, "GPU": engine.num_gpus}
@@ -209,10 +213,9 @@ def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
 class _Actor:
     """Class of the actors. Ray creates an instance in each process and calls `run` with batches.
 
-    `reference` is a list with one item: a reference to the argument `make` of `actor_results` in
-    Ray's object store. The method `run` loads `make`, because only an error in `run` reaches the
-    process that waits for the results. Ray would load a reference that is itself an argument before
-    `__init__`. It does not load a reference in a list.
+    `reference` is a list with one item: a reference to the function `make` of `actor_results`,
+    which is in Ray's object store. The reference is in a list, because Ray would otherwise load
+    `make` before `__init__`. An error would then not reach the process that waits for the results.
     """
 
     def __init__(self, reference: list[Any], num_cpus: float) -> None:
@@ -222,8 +225,8 @@ class _Actor:
         self._process: Callable[[list[int]], Any] | None = None
 
     def run(self, batch: list[int]) -> Any:
-        # Load and call `make` in the first call of `run` and not in `__init__`, because an error in
-        # `__init__` would not reach the process that waits for the results.
+        # Load and call `make` here and not in `__init__`: only an error in `run` reaches the
+        # process that waits for the results.
         if self._process is None:
             make = importlib.import_module("ray").get(self._reference[0])
             self._process = make()
@@ -232,10 +235,10 @@ class _Actor:
 
 @contextmanager
 def running_ray() -> Iterator[Any]:
-    """Return a context manager that provides the module `ray`.
+    """Context manager that provides the module `ray` with a connection to Ray.
 
-    If this process has no connection to Ray, call ``ray.init`` first and ``ray.shutdown`` at the
-    end. Raise ImportError if Ray is not installed.
+    If this process has no connection yet, call ``ray.init`` first and ``ray.shutdown`` at the end.
+    Raise ImportError if Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         raise ImportError(

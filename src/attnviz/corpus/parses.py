@@ -24,7 +24,7 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# The root has no head. A parse has this number, or None, instead of the index of its head. The
+# Instead of a head's index, a parse has this number or None for the root, which has no head. The
 # number is not 0, because the first word has the index 0.
 _ROOT = -1
 
@@ -32,11 +32,12 @@ _ROOT = -1
 def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
     """Return, for each relation of a parse, the query and key positions of its query-key pairs.
 
-    `parse` has one of the forms in `_FORMS`. The result has two entries for each relation. One has
-    a name such as "syntactic: nsubj". Its queries are tokens of the dependent word, and its keys
-    are tokens of the head. The other has a name such as "syntactic: nsubj (reversed)", and its
-    queries and keys are swapped. The relation of the root is ignored, because the root depends on
-    no word. Raise TypeError or ValueError if `parse` is invalid or its words do not match `tokens`.
+    `parse` is ``(heads, relations)`` or ``(words, heads, relations)``, or a mapping with these
+    keys. The result has two entries for each relation. One has a name such as "syntactic: nsubj".
+    Its queries are tokens of the dependent word, and its keys are tokens of the head. The other has
+    a name such as "syntactic: nsubj (reversed)", and its queries and keys are swapped. The relation
+    of the root is ignored, because the root depends on no word. Raise TypeError or ValueError if
+    `parse` is invalid or its words do not match `tokens`.
 
     >>> tokens = Tokens.of(["the", " cat", " sat"])
     >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)
@@ -97,10 +98,10 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
 def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
     """Return, for each word of a parse, the positions of its tokens in the text.
 
-    `count` is the number of words of the parse. If `words` is None, use the words of `tokens`,
-    which usually come from the tokenizer, and raise ValueError unless their number is `count`.
-    Otherwise, find the characters of `words` in the tokens, and raise ValueError unless the words
-    and the tokens have the same characters in the same order.
+    `words` has the words of the parse, or is None if the parse has none. In that case, use the
+    words that `words_of` finds in `tokens`, and raise ValueError unless their number is `count`,
+    the number of words of the parse. Otherwise find the words by their characters
+    (`_by_characters`).
     """
     if words is not None:
         return _by_characters(words, tokens)
@@ -145,9 +146,10 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
 
 
 def _normalize(text: str) -> str:
-    """Convert `text` to lower case, and remove spaces and accents.
+    """Convert `text` to lower case, and remove spaces, accents and the character "·".
 
-    Then words match the tokens of a tokenizer that changes case, spaces or accents.
+    Then words match the tokens of a tokenizer that changes case, spaces or accents. The character
+    "·" stands for a space in the text of a token.
 
     The character "·" is also removed, because it stands for a space in the text of a token.
     """

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-# Number of successive texts that did not fit, after which `ChosenTexts.enough` is True: further
-# texts will probably not fit either.
+# `ChosenTexts.enough` is True after this number of successive texts that did not fit, because
+# further texts will probably not fit either.
 _MAX_MISFITS = 3
 #: Smallest allowed value of `max_points`: one query and one key.
 MIN_POINTS = 2
@@ -133,7 +133,11 @@ class ChosenTexts:
 
     @property
     def enough(self) -> bool:
-        """Whether a further text would probably not fit."""
+        """Whether a further text would probably not fit.
+
+        True if a text as small as the smallest so far would not fit, or if the last `_MAX_MISFITS`
+        texts did not fit.
+        """
         return self.num_points + self.smallest > self.max_points or self.misfits >= _MAX_MISFITS
 
 

@@ -46,23 +46,22 @@ from attnviz.utils.arguments import whole_number
 
 BatchSize = int | Literal["auto"]
 
-# Names of arguments of `read_records` that apply to all texts. If an error message begins with one
-# of these names, the index of a text is not added to the message. The exception is `target`: if it
-# is not None, it has one entry for each text, so the index is added.
+# Names of arguments of `read_records` that apply to all texts. The index of a text is not added to
+# an error message that begins with one of these names. The exception is `target`, if it was passed:
+# it has an entry for each text, so the error is about one text.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
-# Maximum number of tokens of a batch, including padding, if batch_size is "auto". The first number
-# is for a CPU, where larger batches are not faster, because they exceed the processor's caches. The
-# second number is for a GPU.
+# Maximum number of tokens of a batch, including padding, if batch_size is "auto": on a CPU and on a
+# GPU. On a CPU, larger batches are not faster, because they exceed the processor's caches.
 _MAX_TOKENS_CPU = 1_024
 _MAX_TOKENS_GPU = 16_384
 # Maximum share of padding among the tokens of a batch, if batch_size is "auto".
 _MAX_PADDING = 0.2
-# Maximum number of tokens of a batch to which `_MAX_PADDING` does not apply. A forward pass of so
-# few tokens takes about the same time for any number of tokens.
+# Up to this number of tokens, a batch can have any share of padding. The forward pass of such a
+# batch takes about the same time for any number of tokens.
 _MAX_TOKENS_ANY_PADDING = 128
 # Approximate number of batches of a window. A larger window has more texts of similar length, so
-# its batches have less padding. But if records are yielded in the order of the texts, all records
-# of a window can be in memory at the same time.
+# its batches have less padding. However, if records are yielded in the order of the texts, all
+# records of a window can be in memory at the same time.
 _BATCHES_PER_WINDOW = 32
 # Maximum share of the free memory that a forward pass of several texts may need, if batch_size is
 # "auto".
@@ -136,11 +135,12 @@ def read_records(
         Whether records are yielded in the order of `indices`, which delays some records. If False,
         the records of a batch are yielded directly after its forward pass.
     ahead : callable, optional
-        Function that is called after a text was added to a window, with the text's number of input
-        tokens. It returns whether to add a further text to this window. If not, the window is read
-        before further texts are encoded. The function is not called for a text that is empty or too
-        long, or if the window ends after this text anyway. When it is called, all texts of earlier
-        windows have been yielded.
+        Function that returns whether to add a further text to the current window (see the
+        description of this module). If not, the window is read before further texts are encoded.
+        The function is called after each text that was added to the window, with the number of
+        input tokens of this text. It is not called for a text that is left out, or if the window
+        ends after the text anyway. When it is called, all texts of earlier windows have been
+        yielded.
     done : callable, optional
         Function that is called after the forward pass of each batch, before its records are
         yielded, with the number of input tokens of the batch, without padding. Inputs without token
@@ -207,13 +207,25 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 class _Entry:
     """Text of a window, with its encoded input, and its result or error.
 
-    `index` is the index of the text in the corpus. `batch` is the encoded input of this text alone.
-    It is None if the text is empty, too long or could not be encoded, or if the option `generate`
-    was passed, because `extract` then encodes the text. Texts with the same `kind` can be read in
-    one forward pass. `kind` is None if the text must be read alone. `result` is set when the text
-    is read, or already when the window is encoded if the text is empty or too long. It is None
-    before, and again after `take` has yielded it. `error` is the error that occurred when the text
-    was encoded or read, or None.
+    Attributes
+    ----------
+    index : int
+        Index of the text in the corpus.
+    text : object
+        The text.
+    target : str or None
+        Output that the model is made to produce.
+    batch : Batch or None
+        Encoded input of this text alone. None if the text could not be encoded, is empty or too
+        long, or was read already. Also None with the option `generate`, because `extract` then
+        encodes the text.
+    kind : tuple of str or None
+        Texts of the same kind can be read in one forward pass. None if the text must be read alone.
+    result : ReadText or None
+        Result of the text. None until it is read, and again after `take` has yielded it. An empty
+        or too long text gets its result when the window is encoded.
+    error : Exception or None
+        Error that occurred when the text was encoded or read.
     """
 
     index: int
@@ -311,9 +323,10 @@ class _Reader:
             entry = self._make_entry(index)
             window.append(entry)
             num_tokens += entry.length
-            # If texts are read one by one (`_can_batch` is False), a window has only one text. Also
-            # end the window after a text with an unknown number of tokens, because it is not known
-            # how much memory its record needs. Texts that are empty or too long have no record.
+            # End the window here if texts are read one by one (`_can_batch` is False). Also end it
+            # after a text with an unknown number of tokens, because the memory that its record
+            # needs is not known. An empty or too long text already has a result and needs no
+            # record.
             has_length = self._can_batch and (entry.num_tokens or entry.result)
             if entry.error or alone or not has_length:
                 break
@@ -379,7 +392,8 @@ class _Reader:
             self._read(batch)
             if done is not None:
                 done(count)
-            # If a text of this batch has an error, `first_failed` can become smaller.
+            # Reading the batch can have stored errors. Only results of texts before the first text
+            # with an error are yielded.
             first_failed = _first_failed(window)
             if not ordered:
                 yield from chain.from_iterable(entry.take() for entry in batch)
@@ -420,11 +434,12 @@ class _Reader:
             yield batch
 
     def _fits(self, count: int, longest: int, num_tokens: int, room: float) -> bool:
-        """Whether `count` texts may form a batch.
+        """Whether a batch may have `count` texts.
 
-        `num_tokens` is the total number of tokens of these texts, without padding. `longest` is the
-        number of tokens of the longest text. `room` is the memory that the batch may need, in
-        bytes. If batch_size is a number, it is the only limit.
+        If batch_size is a number, it is the only limit. If it is "auto", the number of tokens with
+        padding, the share of padding and the memory of the forward pass are limited. `longest` is
+        the number of tokens of the longest text, `num_tokens` the total number of tokens without
+        padding, and `room` the maximum memory in bytes.
         """
         if count > self._max_texts:
             return False
@@ -465,9 +480,8 @@ class _Reader:
             pass
         for entry in batch:
             self._read_alone(entry)
-        # If a text also causes an error when it is read alone, other texts can still be read
-        # together. Otherwise the model cannot read several texts together, so read all further
-        # texts alone.
+        # If no text causes an error when it is read alone, the model cannot read several texts
+        # together. In that case, read all further texts alone.
         self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
@@ -539,10 +553,10 @@ class _Reader:
     def _with_text_number(self, index: int, error: Exception) -> Exception:
         """Return an error like `error` whose message begins with the text, such as ``texts[3]: ``.
 
-        The result has the first built-in class in `kinds` of which `error` is an instance. If there
-        is none, or if `error` is a torch.OutOfMemoryError, return `error` with a note that names
-        the text. If the message is about an argument for all texts, or already names the text,
-        return `error` unchanged.
+        The result is a TypeError, ValueError, MemoryError, NotImplementedError or RuntimeError: the
+        first of these classes of which `error` is an instance. If there is none, or if `error` is a
+        torch.OutOfMemoryError, return `error` with a note that names the text. If the message is
+        about an argument for all texts, or already names the text, return `error` unchanged.
         """
         words = str(error)
         argument = re.split(r"\W", words, maxsplit=1)[0]

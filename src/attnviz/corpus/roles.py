@@ -49,6 +49,9 @@ _MAX_EXACT_FREEDOM = 200
 class Role:
     """Result of the test of one role for one head.
 
+    If the role has two baselines, `low`, `high`, `baseline`, `difference` and `p_value` belong to
+    the baseline whose test has the larger p value.
+
     `low`, `high` and `p_value` are NaN if the score is defined in fewer than five texts, because
     its standard error is then not reliable. They are also NaN if the baseline is not defined in any
     text.
@@ -66,8 +69,7 @@ class Role:
         Bounds of the confidence interval of `difference`, with confidence ``1 - level``. `level` is
         the argument of `StackStatistics.roles`.
     baseline : float
-        Mean of the baseline over texts. If the role has two baselines, `low`, `high`, `baseline`,
-        `difference` and `p_value` are those of the baseline whose test has the larger p value.
+        Mean of the baseline over texts.
     difference : float
         Mean over texts of the score minus the baseline.
     p_value : float

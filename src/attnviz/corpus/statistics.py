@@ -102,9 +102,9 @@ class HeadStatistics:
         Names of additional systems of classes of tokens, such as ``"pos"`` for parts of speech.
     frequencies : mapping of int or str to int, optional
         Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
-        tokens if the ids are not known. A token that is not a key has the number 0. The score
-        "rarest token" is the weight on the token of the text with the smallest number. If several
-        tokens have it, as without `frequencies`, occurrences in the text are compared
+        tokens if the ids are not known. A token that is not in the mapping has the number 0. The
+        score "rarest token" is the weight on the tokens of the text with the smallest number. If
+        many tokens have it, as without `frequencies`, those that are rarest in the text are used
         (`TokenFacts.rarest`).
 
     Examples
@@ -327,9 +327,9 @@ class HeadStatistics:
             min_orders = self._totals.min_orders(name, num_heads)
             numbers = measure_stacks(of_stack, seed=self.seed, min_orders=min_orders)
             stacks[name] = totals_of_texts(numbers, of_stack)
-        # Keep only those notes of the records that are about missing layers, because they are the
-        # same for every text. Other notes are about single texts, for example that a text was
-        # truncated.
+        # Keep only the notes on layers or outputs that are missing in the records. They contain
+        # "not shown", and are usually the same for all texts. Other notes are about single texts,
+        # for example that a text was truncated.
         remarks = [note for text in texts for note in text.record.notes if "not shown" in note]
         remarks += [
             f"Stack {quote(name)} is not measured, because its layers have no softmax."
@@ -512,8 +512,8 @@ class RecordText:
     number : int
         Index of the text.
     num_tokens : int
-        Number of tokens of the stacks in `stacks`. A token sequence that several of them have, such
-        as that of an encoder, is counted once.
+        Number of tokens of the text. If `stacks` have several token sequences, such as those of an
+        encoder and a decoder, it is the sum of their lengths.
     stacks : dict of str to StackText
         The stacks that are measured, by name. Stacks of layers without a softmax are left out.
     """
@@ -982,10 +982,10 @@ class StackStatistics:
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _numbers_by_layer(self, score: str) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
-        """Yield, for each layer, its number and an iterator with a tuple for each of its heads.
+        """Yield the number of each layer, with an iterator over numbers of its heads.
 
-        The tuple has the mean, the standard error and the baseline of the score, and the number of
-        texts in which it is defined.
+        The iterator yields a tuple for each head: the mean, the standard error and the baseline of
+        the score, and the number of texts in which it is defined.
         """
         means = self.mean(score)
         baselines = self.baseline(score) or [np.full(len(mean), np.nan) for mean in means]
@@ -1018,14 +1018,15 @@ def _divide(sums: Numbers, counts: Numbers) -> Numbers:
 def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple[Numbers, Numbers]:
     """Return the means over texts of several quantities, and the standard errors of these means.
 
-    The arrays have one entry for each quantity, such as the score of a head: the number of texts,
-    the sum of the quantity over these texts, and the sum of its squares.
+    A quantity is, for example, the score of one head. For each quantity, `counts` has the number of
+    texts, `sums` the sum of its values in these texts, and `squares` the sum of their squares. The
+    arrays have the same shape.
     """
     means = _divide(sums, counts)
     deviations = squares - counts * means**2
-    # If a quantity is equal in all texts, its sum of squared deviations from the mean should be 0,
-    # but rounding can make it larger. Set it to 0 if it is at most the largest rounding error of
-    # `squares`, a sum of `counts` terms: ``eps * counts * squares``.
+    # For a quantity that is equal in all texts, `deviations` should be 0 but can be positive
+    # because of rounding. Set it to 0 if it is at most ``eps * counts * squares``, the largest
+    # rounding error of a sum of `counts` squares.
     deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
     return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
 

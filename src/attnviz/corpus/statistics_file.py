@@ -39,8 +39,8 @@ _EDGE_DTYPES = {
     column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
 
-# Attributes of `Totals` and of `StackTotals` that the header of the file stores under the same
-# names.
+# Attributes that the header of the file stores under the same names: those of `Totals`, and those
+# of the `StackTotals` of each stack.
 _OF_TOTALS = ("model", "weights", "texts", "tokens", "empty", "too_long", "remarks")
 _OF_STACKS = ("layers", "heads_per_layer", "causal", "one_text")
 
@@ -74,8 +74,8 @@ class _StackHeader:
     scores: tuple[str, ...]
     # For each system of classes, the names of its classes.
     classes: dict[str, tuple[str, ...]]
-    # Distinct texts of the tokens of the edges in the file, and of a few tokens before and after
-    # each: `KeptEdges.words[0]`. The other items of `KeptEdges.words` are the names in `classes`.
+    # First item of `KeptEdges.words`: distinct texts of the tokens near the edges. The other items
+    # are the names in `classes`.
     words: tuple[str, ...]
 
 
@@ -186,7 +186,8 @@ def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | 
 def _totals(header: _Header, arrays: Mapping[str, torch.Tensor]) -> Totals:
     saved = header.settings
     settings = Settings(saved.edges, saved.seed, saved.columns, dict(saved.frequencies))
-    join_ranges(header.texts, [])  # Raises ValueError if a text occurs twice.
+    # Raise ValueError if a text occurs twice.
+    join_ranges(header.texts, [])
     # `settled` sets the attribute `KeptEdges.max_edges`, which is not in the file. It also sorts
     # the edges, which could have another order in the file.
     stacks = {stack.name: _stack(stack, arrays).settled(settings.edges) for stack in header.stacks}

@@ -66,11 +66,11 @@ class Texts:
         return text
 
     def values(self, name: str) -> tuple[Any, list[str] | None]:
-        """Return the values of a column of the dataset or table, and its class names or None.
+        """Return the values of the column `name`, and the names of its classes or None.
 
-        The class names are None unless the values are class indices of a dataset
-        (``datasets.ClassLabel``). Raise ValueError if the column does not exist, or if the texts
-        are a list.
+        The second item is None unless the column is a ``datasets.ClassLabel`` of a dataset, whose
+        values are indices of classes. Raise ValueError if the column does not exist, or if the
+        texts are a list and not a dataset or table.
         """
         if self._names is None:
             raise ValueError(

@@ -31,11 +31,11 @@ Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, whose classes are kinds of tokens such as punctuation.
 KIND = "kind"
-# Joining is slow. Therefore `StackTotals.plus` only appends the edges of new texts to the tuple
-# `StackTotals.edges`, and joins them if the tuple has more than this number of items.
+# Joining edges is slow. Therefore `StackTotals.plus` only appends those of new texts to the tuple
+# `StackTotals.edges`. It joins all items when the tuple has more than this number of them.
 _MAX_PARTS = 64
-# `StackTotals.plus` also joins if the number of edges that were added since the last join exceeds
-# this number plus twice the number of edges that the last join kept.
+# `StackTotals.plus` also joins when many edges were added since the last join: more than this
+# number plus twice the number of edges that the last join kept.
 _MAX_EDGES = 1 << 14
 
 
@@ -116,11 +116,11 @@ class StackTotals:
     one_text : bool
         Whether queries and keys are the same tokens.
     scores : mapping of str to ndarray, (3, 4, heads)
-        For each score, sums over texts. Let s be the score in a text. The first axis has three
-        baselines b: 0, the shuffled baseline, and the baseline from position
-        (`StackNumbers.scores`). The second axis has four sums over the texts in which s and b are
-        defined: of 1 (the number of these texts), of b, of s - b, and of (s - b)**2. With b = 0,
-        the last two are the sums of the score and of its square.
+        Four sums over texts for each score s and each baseline b. The first axis has the baselines:
+        0 (no baseline), the shuffled baseline, and the baseline from position
+        (`StackNumbers.scores`). The second axis has the sums over the texts in which s and b are
+        defined: the number of these texts, and the sums of b, of s - b, and of (s - b)**2. For the
+        baseline 0, the last two are the sums of s and of its square.
     offsets : ndarray, (2, heads, offsets)
         By offset, sums of weights (first item), and the numbers by which they are divided to get
         means (second item). See `offsets` and `offset_counts` of `StackNumbers`.
@@ -288,13 +288,14 @@ class Totals:
     def min_orders(
         self, name: str, num_heads: int
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return, for each head of a stack, the smallest rank of a new edge that could be kept.
+        """Return the smallest rank that a new edge of each head of a stack needs to be kept.
 
         The first array, (heads,), is for strongest edges, and the second for sampled edges. Edges
-        with a smaller rank (`EdgeColumns.order`) can be ignored. If these totals do not have the
-        stack `name` with `num_heads` heads, the arrays have the value 0: no edge can be ignored. If
-        the settings allow no edges, they have the largest uint64. An edge with exactly this rank is
-        dropped by the next join.
+        with a smaller rank (`EdgeColumns.order`) can be ignored.
+
+        The rank is 0 if these totals do not have the stack `name` with `num_heads` heads: any edge
+        could be kept. The rank is the largest uint64 if `settings.edges` is 0. The next join then
+        drops the few edges that are not ignored.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
@@ -318,9 +319,9 @@ class Totals:
     def plus(self, other: Totals) -> Totals:
         """Return the totals of the texts of `self` and `other`, with the settings of `self`.
 
-        Raise ValueError if the two totals have a common text, or differ in the layers or numbers of
-        heads of a stack, in a setting except `frequencies`, or in the model or the hash of its
-        weights, if both are known.
+        Raise ValueError if both have the same text, if a stack has different layers or numbers of
+        heads, or if one of the `compared_arguments` differs: the settings except `frequencies`, the
+        name of the model, and the hash of its weights.
         """
         for name, (first, second) in compared_arguments(self, other).items():
             if first != second:
