@@ -65,9 +65,8 @@ _MAX_COUNTED_TEXTS = 2_000
 # list of records.
 _ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
 # Arguments of `head_statistics` that must be the same in a call that continues from a checkpoint.
-# The file stores their values for this comparison. `Checkpoint` also compares `edges`, `seed`, the
-# names of columns and the model, which are part of the totals. For some texts, it compares a
-# fingerprint (checksum) of the text and of its column values, parse and target.
+# The file stores their values for this comparison. `Checkpoint` also compares other arguments, such
+# as `seed`, which are part of the statistics in the file.
 _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
@@ -350,9 +349,9 @@ class _Inputs:
     ) -> Iterator[int]:
         """Add the record of each text in `read` to the statistics.
 
-        Successive texts are measured together if possible, which is faster for short texts. Yield
-        the number of texts that were added in each step. A text without a record (empty or too
-        long) is only counted as skipped, and counts as one added text. `name` is the name of the
+        Successive texts are measured together if possible, which is faster for short texts. After
+        each step, yield the number of texts that it added. A text without a record (empty or too
+        long) is a step with one text, which is only counted as skipped. `name` is the name of the
         argument in error messages such as ``texts[3]: ...``: "texts" or "records".
         """
         group: list[RecordText] = []
@@ -430,7 +429,7 @@ class _Work:
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
         """Read the texts with the given indices and add them to the statistics.
 
-        Yield the number of texts that were added in each step (`_Inputs.add_texts`).
+        After each step, yield the number of texts that it added or skipped (`_Inputs.add_texts`).
         """
         read = read_records(
             self.model,
@@ -626,8 +625,8 @@ def _count_tokens_of_records(records: Sequence[AttentionRecord]) -> dict[int | s
     """Count how often each token occurs in up to `_MAX_COUNTED_TEXTS` evenly spaced records.
 
     The result maps token ids to counts. If a record has no token ids, it maps the texts of its
-    tokens to counts. Only tokens to which the attention of a stack refers (its keys) are counted.
-    In self-attention, these are all tokens.
+    tokens to counts. Only tokens that are attention keys in a stack are counted. In self-attention,
+    these are all tokens.
     """
     counted: Counter[int | str] = Counter()
     for index in _counted_indices(len(records)):

@@ -74,9 +74,9 @@ _MAX_STRONGEST_PER_TEXT = 4
 # The baseline from position needs the mean weight of the pairs at each offset. For these means,
 # offsets are clipped to plus or minus this value, which limits the number of means.
 _MAX_PAIR_OFFSET = 1024
-# The score "positional share" is undefined if the weights of a head hardly differ: if the sum of
-# their squared deviations from their mean is at most this share of the sum of their squares. A sum
-# this small can be a rounding error.
+# The score "positional share" is undefined if the weights of a head hardly differ: if their
+# variance is at most this share of the mean of their squares. A variance this small can be a
+# rounding error.
 _NO_VARIANCE = 1e-9
 # Name of a score that is not in `MEASURES`, because it has none of the kinds of measures: it is
 # neither a weight on a set of pairs, nor a mean over queries, nor computed from outputs of heads.
@@ -125,8 +125,8 @@ class StackText:
     stack : AttentionStack
         The stack in the record of the text.
     queries, keys : TokenFacts
-        Query tokens and key tokens of the stack, with their classes and their counts in the corpus.
-        The same object if queries and keys are the same tokens.
+        Query tokens and key tokens of the stack, with their classes and their frequencies in the
+        corpus. The same object if queries and keys are the same tokens.
     text : int
         Index of the text in the corpus. It is part of the seed of the sampled edges, so texts with
         equal tokens get different samples.
@@ -311,9 +311,9 @@ class _Measuring:
         self._token_score_columns = [
             column for column, name in enumerate(self._names) if name not in positional
         ]
-        # Shape of the bins: numbers of texts, of scores with this baseline, and of offsets. Offsets
-        # are clipped to [-_max_offset, _max_offset]. The arrays of bins have these three axes
-        # flattened to one.
+        # Shape of the bins: numbers of texts, of scores with a baseline from position, and of
+        # offsets. Offsets are clipped to [-_max_offset, _max_offset]. The arrays of bins have these
+        # three axes flattened to one.
         self._bins_shape = (len(texts), len(self._token_score_columns), 2 * self._max_offset + 1)
         num_bins = math.prod(self._bins_shape) if self._one_text else 0
         self._on_pairs = np.zeros((num_bins, self._num_heads))
@@ -365,7 +365,7 @@ class _Measuring:
         return replace(edges, head=edges.head % self._num_heads)
 
     def _measure(self, group: _Group) -> None:
-        """Add the measurements of the heads of a group, one block at a time."""
+        """Add the measurements of the heads of a group to the attributes, one block at a time."""
         num_texts, scores = len(self._texts), len(self._names)
         heads_per_step = max(
             1,
@@ -415,9 +415,11 @@ class _Measuring:
         return pairs
 
     def _add_weights(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
-        """Add the measurements of `weights`, (texts, heads, rows, keys), which are one block.
+        """Add the measurements of one block to the attributes.
 
-        `heads` has the indices of these heads among the heads of all layers, in ascending order.
+        `weights` is (texts, heads, rows, keys). `heads` has the indices of its heads among the
+        heads of all layers, in ascending order. `block` has the queries of these weights, and which
+        pairs are allowed.
         """
         # Adding to consecutive heads is faster with a slice than with an array.
         are_consecutive = heads[-1] - heads[0] == len(heads) - 1
@@ -524,7 +526,8 @@ class _Measuring:
         sums: NDArray[np.float32],
         block: _Block,
     ) -> None:
-        # Flatten the axes of texts and heads, so that each head of each text is one row.
+        # Join the axes of texts and heads to one axis, because edges are selected for each head of
+        # each text.
         weights = weights.reshape(-1, *weights.shape[2:])
         sums = sums.reshape(len(weights), -1)
         num_texts = len(self._texts)
@@ -602,13 +605,13 @@ class _Measuring:
     def _expected_from_position(self) -> Numbers:
         """Return the baseline from position before its division, (texts, heads, scores).
 
-        The result is a sum. Divided by the number of queries that have an allowed pair of the
-        score, it is the baseline. Each allowed pair of the score contributes the mean weight of the
-        allowed pairs at the same offset that do not belong to the score. If all allowed pairs at an
-        offset belong to the score, their own mean weight is used.
+        The baseline is the result divided by the number of queries that have an allowed pair of the
+        score. The result is a sum over the allowed pairs of the score. Each of them contributes the
+        mean weight of the allowed pairs at the same offset that do not belong to the score. If all
+        allowed pairs at an offset belong to the score, their own mean weight is used.
 
-        The sum is NaN if a score has no allowed pairs, or if its pairs depend only on positions. In
-        cross-attention, it is NaN for all scores.
+        The result is NaN if a score has no allowed pairs, or if its pairs depend only on positions.
+        In cross-attention, it is NaN for all scores.
         """
         alone = np.full((*self._squares.shape, len(self._names)), np.nan)
         if not self._one_text:

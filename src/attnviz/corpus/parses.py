@@ -150,8 +150,6 @@ def _normalize(text: str) -> str:
 
     Then words match the tokens of a tokenizer that changes case, spaces or accents. The character
     "·" stands for a space in the text of a token.
-
-    The character "·" is also removed, because it stands for a space in the text of a token.
     """
     decomposed = unicodedata.normalize("NFD", text.replace("·", "").lower())
     return "".join(

@@ -82,11 +82,11 @@ class Points:
         return tuple(np.union1d(self.query_text, self.key_text).tolist())
 
     def queries_of(self, text: int) -> slice:
-        """Return the slice of the queries of `text` in `query_text`, which can be empty."""
+        """Return the slice of `query_text` for the text with the index `text`. It can be empty."""
         return _slice_of(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
-        """Return the slice of the keys of `text` in `key_text`, which can be empty."""
+        """Return the slice of `key_text` for the text with the index `text`. It can be empty."""
         return _slice_of(self.key_text, text)
 
 

@@ -220,7 +220,8 @@ class _Entry:
         long, or was read already. Also None with the option `generate`, because `extract` then
         encodes the text.
     kind : tuple of str or None
-        Texts of the same kind can be read in one forward pass. None if the text must be read alone.
+        Names and dtypes of the model's arguments for the text. Texts of the same kind can be read
+        in one forward pass. None if the text must be read alone.
     result : ReadText or None
         Result of the text. None until it is read, and again after `take` has yielded it. An empty
         or too long text gets its result when the window is encoded.
@@ -597,8 +598,8 @@ def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -
     worst = 0.0
     for name, stack in first_record.stacks.items():
         alone = second_record.stacks[name]
-        # Compare the last queries: padding follows directly after them, and in a causal model they
-        # attend to the most keys.
+        # Compare the last queries, where errors are most likely: padding follows directly after
+        # them, and in a causal model they attend to the most keys.
         count = len(stack.query_tokens)
         rows = slice(max(0, count - _NUM_COMPARED_QUERIES), count)
         for layer in stack.layers:
