@@ -2,16 +2,16 @@
 
 An edge is a pair of a query and a key with their attention weight. For each head, a limited number
 of strongest edges and of randomly sampled edges is kept. The edges of both kinds are chosen by
-their rank (`EdgeColumns.order`): those with the largest rank are kept. The rank of a strongest edge
-increases with its weight, and the rank of a sampled edge is pseudorandom. A rank depends only on
-the edge and a seed. Therefore the texts can be added in any order, and the same edges are kept.
+their rank (`EdgeColumns.order`): those with the largest ranks are kept. The rank of a strongest
+edge increases with its weight, and the rank of a sampled edge is pseudorandom. A rank depends only
+on the edge and a seed. Therefore the texts can be added in any order, and the same edges are kept.
 
 A stack is the attention of one kind, such as "self" or "cross", in all layers.
 
 A token is near an edge if it is the query or the key, or at most `WINDOW` tokens before or after
 one of them. A system of classes, such as parts of speech, assigns at most one class to each token.
-The text of a token and its classes are stored as codes: integers that are indices into the distinct
-strings of all texts (`KeptEdges.words`). Views and exported pages use the same codes.
+The text of a token and the names of its classes are stored as codes: integers that are indices into
+`KeptEdges.words`, which has each distinct string once. Views and exported pages use the same codes.
 """
 
 from __future__ import annotations

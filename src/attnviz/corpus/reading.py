@@ -217,8 +217,8 @@ class _Entry:
         Output that the model is made to produce.
     batch : Batch or None
         Encoded input of this text alone. None if the text could not be encoded, is empty or too
-        long, or was read already. Also None with the option `generate`, because `extract` then
-        encodes the text.
+        long, or if the input is no longer needed. Also None with the option `generate`, because
+        `extract` then encodes the text.
     kind : tuple of str or None
         Names and dtypes of the model's arguments for the text. Texts of the same kind can be read
         in one forward pass. None if the text must be read alone.

@@ -82,8 +82,8 @@ class HeadStatistics:
     Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
     sum (``+``) of two objects is the statistics of the texts of both. Both objects must have the
     same model, and the same arguments except `frequencies`. If `frequencies` are equal, the objects
-    belong to one corpus and must have different texts. If `frequencies` differ, the objects belong
-    to two corpora. In that case the texts of the second object get new indices after those of the
+    belong to one corpus, and no text may be in both. If `frequencies` differ, the objects belong to
+    two corpora. In that case the texts of the second object get new indices after those of the
     first, and the score "rarest token" of a text uses the frequencies of the text's corpus.
 
     Parameters

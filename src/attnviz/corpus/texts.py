@@ -17,7 +17,8 @@ class Texts:
     """Sequence of texts, pairs of texts, or images. An item is loaded when it is accessed.
 
     In a dataset or table, `column` is the name of the column with the texts. In a list, an item can
-    be a dict, in which `column` is the key of the text.
+    be a dict, in which `column` is the key of the text. A dict without this key is returned
+    unchanged.
 
     Examples
     --------

@@ -5,9 +5,9 @@ stack: the attention of one kind, such as "self" or "cross", in all layers. All 
 integers. The totals of two parts of a corpus can be added, which gives the totals of both parts.
 
 Totals also have edges. An edge is a pair of a query and a key with its weight. For each head, a
-limited number of strongest edges and of randomly sampled edges is kept: those with the largest rank
-(`EdgeColumns.order`). To join edges means to collect those of several texts in one `KeptEdges`, and
-to drop those with a smaller rank.
+limited number of strongest edges and of randomly sampled edges is kept: those with the largest
+ranks (`EdgeColumns.order`). To join edges means to collect those of several texts in one
+`KeptEdges`, and to keep only this number for each head.
 
 A system of classes, such as parts of speech, assigns at most one class to each token. The offset of
 a pair is the position of its key minus the position of its query.
