@@ -89,6 +89,9 @@ LINEAR_RULES = {
 }
 #: Attribute of modules with lightning attention: the decay rates of the heads.
 LIGHTNING_RATES = "slope_rate"
+#: Attribute of attention modules that choose keys before the softmax: the module that scores the
+#: keys, or None if the layer uses the choice of an earlier layer, or does not choose.
+INDEXER = "indexer"
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
 #: Name of the submodule that is the language model, in a model with several kinds of input.
 LANGUAGE_MODEL = "language_model"

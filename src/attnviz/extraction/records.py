@@ -24,6 +24,7 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.labels import RecordTokens
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import ChosenMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.spool import Spool
@@ -118,6 +119,14 @@ def records_of_forward(
         )
     for name, layers in stacks.items():
         notes += _linear_notes(loaded.model, name, layers)
+        if any(
+            isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)
+            for layer in layers.examples[0].values()
+        ):
+            notes.append(
+                f"Layers of stack {quote(name)} choose keys for each query before the softmax. "
+                "Keys that were not chosen have no weight."
+            )
     if outputs is not None:
         for name, layers in stacks.items():
             unknown = _add_outputs(layers, outputs)

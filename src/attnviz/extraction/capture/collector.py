@@ -36,7 +36,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.linear import read_linear, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
-from attnviz.extraction.families import LANGUAGE_MODEL, SOUNDS
+from attnviz.extraction.families import INDEXER, LANGUAGE_MODEL, SOUNDS
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
@@ -49,7 +49,15 @@ from attnviz.extraction.modules import (
 from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.linear import join_heads
-from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
+from attnviz.record.masks import (
+    BandMask,
+    Bias,
+    ChosenMask,
+    Mask,
+    PackedMask,
+    WindowBias,
+    WindowMask,
+)
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
 
@@ -102,6 +110,9 @@ class Run:
     positions : sequence of Positions or None
         Queries and keys of each example that are not padding. None if the run made no call or
         several calls, or if its call has windows.
+    mask : Tensor or None
+        For a module that chooses keys (`INDEXER`): its mask argument, (batch, 1, queries, keys),
+        which does not have the choice. None if the module got no such mask.
     """
 
     name: str
@@ -118,6 +129,7 @@ class Run:
     num_heads: int = 0
     rule: str | None = None
     positions: Sequence[Positions] | None = None
+    mask: torch.Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -263,7 +275,15 @@ class Collector:
         first = next(
             (argument for argument in arguments if isinstance(argument, torch.Tensor)), None
         )
-        self._new_run(module_run, self._lengths(first))
+        run = self._new_run(module_run, self._lengths(first))
+        run.mask = next(
+            (
+                argument
+                for argument in arguments
+                if isinstance(argument, torch.Tensor) and argument.dim() == 4
+            ),
+            None,
+        )
 
     def _new_run(self, module_run: ModuleRun, num_tokens: frozenset[int] = frozenset()) -> Run:
         name, turn = module_run
@@ -312,9 +332,7 @@ class Collector:
         # and keys, but other values. Only the first call is captured.
         same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
-        read = cache(
-            partial(read_attention, call, unpadded, self._masks, self.check, name=run.name)
-        )
+        read = cache(partial(self._read, call, unpadded, run))
         if same_weights:
             run.positions = None
         else:
@@ -322,6 +340,19 @@ class Collector:
         # Change the output only now, because `read_attention` compares the model's own output.
         self._change_output(call, unpadded, run, read)
         return run
+
+    def _read(
+        self, call: AttentionCall, unpadded: Sequence[Positions], run: Run
+    ) -> Sequence[Captured]:
+        attentions = read_attention(call, unpadded, self._masks, self.check, name=run.name)
+        if not hasattr(call.module, INDEXER):
+            return attentions
+        # The mask of the call has the choice of keys, and the mask of the module does not. Modules
+        # without such a mask are causal.
+        bases: list[Mask | None] = [BandMask(None, 0)] * len(attentions)
+        if run.mask is not None:
+            bases = [mask for mask, _ in self._masks.read(replace(call, mask=run.mask), unpadded)]
+        return list(map(_with_choice, attentions, bases))
 
     def _receive_rule(
         self, rule: str, arguments: dict[str, Any], output: torch.Tensor
@@ -599,6 +630,15 @@ def _window_indices(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]
     """
     windows = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     return windows, torch.cat([torch.arange(length) for length in lengths])
+
+
+def _with_choice(attention: Captured, base: Mask | None) -> Captured:
+    """Return `attention` with a mask that distinguishes left-out keys from masked ones."""
+    if not isinstance(attention, QueryKeyAttention) or attention.mask is None:
+        return attention
+    if base is not None and attention.mask.equals(base):
+        return attention
+    return replace(attention, mask=ChosenMask(attention.mask, base))
 
 
 def _joined_mask(parts: Sequence[QueryKeyAttention], windows: WindowMask) -> Mask:
