@@ -35,13 +35,13 @@ from attnviz.record.softmax import (
 Heads = Sequence[int]
 #: Keys of a block: a slice with start and stop, or None for all keys.
 Columns = slice | None
-#: Result of the method `LayerAttention.normalizers`, or None if the caller has not computed it.
+#: Result of the method `LayerAttention.normalizers`. If it is None, `LayerAttention.block` computes
+#: what it needs itself.
 Normalizers = torch.Tensor | None
 
-# Number of rows with which a matrix product of queries and keys is efficient.
-# `QueryKeyAttention.normalizers` computes at most this many rows at once, counted over all heads.
-# `QueryKeyAttention.block` computes several heads at once only if a tile has room for this many
-# rows of each head, or for all rows.
+# Number of rows with which a matrix product of queries and keys is efficient. For normalizers, it
+# is the maximum number of rows of all heads together in one product. For a block, it is the number
+# of rows that every head must have in a product of several heads, unless the block has fewer rows.
 _ROWS_PER_PRODUCT = 256
 
 
@@ -75,15 +75,19 @@ class LayerAttention(ABC):
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute values of weights, or None if no bound is known.
+        """Upper bound of the absolute values of the weights, found without computing weights.
 
-        The bound is known without computing or reading the weights.
+        None if this is not possible.
         """
         return None
 
     @property
     def original(self) -> LayerAttention:
-        """The attention from which the layer was derived, or the layer itself."""
+        """The attention at the beginning of a chain of `DerivedAttention`, or the layer itself.
+
+        For example, this is the attention between tokens if the layer is an edited copy of
+        attention between words.
+        """
         return self
 
     @property
@@ -98,7 +102,7 @@ class LayerAttention(ABC):
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Queries and keys that the layer stores, or the weights that it stores.
+        """Tensors from which the weights are computed, such as queries and keys, or stored weights.
 
         Empty if the layer is computed from other layers.
         """
@@ -115,13 +119,14 @@ class LayerAttention(ABC):
     def block(
         self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
-        """Return the weights of `heads` for the queries `rows`, by default on all keys.
+        """Return the weights of `heads` for the queries `rows` on the keys `columns`.
 
-        A softmax needs the logits of complete rows, even if only a few columns are returned. To
-        compute only the returned weights, pass `normalizers`: the result of the method
-        `normalizers` for the same heads and rows. Layers without normalizers ignore the argument.
-        The result is float32, (heads, rows, columns), on the device of the layer's tensors or on
-        the CPU. Do not change it, because it can be a part of stored weights.
+        By default, `columns` are all keys. A softmax needs the logits of complete rows, even if
+        only a few columns are returned. To compute only the logits of the returned columns, pass
+        the result of the method `normalizers` for the same heads and rows. Layers whose
+        `num_softmaxes` is 0 ignore it. The result is float32, (heads, rows, columns), on the device
+        of the layer's tensors or on the CPU. Do not change it, because it can be a part of stored
+        weights.
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> layer.block([0], slice(1, 2))
@@ -130,10 +135,11 @@ class LayerAttention(ABC):
 
     @property
     def num_softmaxes(self) -> int:
-        """Number of softmaxes per head whose normalizers the method `normalizers` returns.
+        """Number of normalizers that `block` needs for each row of a head.
 
-        It is 1 for a layer of queries and keys, and 2 for the difference of two such layers. It is
-        0 if a block cannot be computed from normalizers, for example because weights are stored.
+        It is 1 for a layer of queries and keys, and 2 for the difference of two such layers, which
+        has two softmaxes. It is 0 if normalizers do not help to compute a block, for example
+        because weights are stored.
         """
         return 0
 
@@ -141,8 +147,9 @@ class LayerAttention(ABC):
         """Return the softmax normalizers of the queries `rows`, which can be passed to `block`.
 
         The normalizer of a query is the logarithm of its softmax denominator: the log-sum-exp of
-        its logits and the sink. It is minus infinity if the query has neither an allowed key nor a
-        sink. The result is float32, (`num_softmaxes`, heads, rows).
+        the sink and of its logits for the allowed keys. It is minus infinity if the query has
+        neither an allowed key nor a sink. The result is float32, (`num_softmaxes`, heads, rows).
+        It is empty if `num_softmaxes` is 0.
         """
         return torch.empty(0, len(heads), count_rows(rows))
 
@@ -158,11 +165,12 @@ class LayerAttention(ABC):
         return torch.ones(1, count_rows(rows), columns.stop - columns.start, dtype=torch.bool)
 
     def left_out(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
-        """Return whether the layer leaves out each pair, by default for all keys.
+        """Return whether each query-key pair is left out, by default for all keys.
 
         A pair is left out if the query could attend to the key, but the model has chosen other keys
-        before the softmax (see `attnviz.record.masks.ChosenMask`). The result has the form of
-        `allowed`, which is False for these pairs. Merged words have no such pairs.
+        before the softmax (see `attnviz.record.masks.ChosenMask`). The result has the shape, dtype
+        and device of `allowed`, which is False for these pairs. Layers of merged words never
+        have such pairs.
         """
         del heads
         columns = columns or slice(0, self.num_keys)
@@ -178,10 +186,10 @@ class LayerAttention(ABC):
         return slice(0, self.num_keys)
 
     def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        """Return whether each query may attend to at least one key.
+        """Return whether each query may attend to at least one key, bool, (heads or 1, rows).
 
-        The result is bool, (heads, rows), on the CPU. As in `allowed`, the first axis may have
-        length 1.
+        The result is on the CPU. As in `allowed`, its first axis may have length 1 if all heads
+        have the same mask.
         """
         groups = row_groups(rows, tile_rows(len(heads) * self.num_keys))
         flags = [self.allowed(heads, group).any(dim=-1) for _, group in groups]
@@ -190,9 +198,9 @@ class LayerAttention(ABC):
 
 @dataclass(frozen=True)
 class DerivedAttention(LayerAttention):
-    """Attention that is computed from the attention `base`, with the same number of heads.
+    """Attention of a layer that is computed from another attention, `base`, when it is needed.
 
-    Rows, columns or weights may differ from those of `base`.
+    The number of heads is that of `base`. Rows, columns or weights may differ.
     """
 
     base: LayerAttention
@@ -207,17 +215,20 @@ class DerivedAttention(LayerAttention):
 
     @property
     def bound(self) -> float | None:
-        """Bound of `base`, or None if `base` has no known bound.
+        """Bound of `base`, which may be None. Subclasses whose weights can be larger override it.
 
-        Some subclasses add several weights of a row, such as those of the tokens of a word. If
-        `base` has softmax weights or their differences, the bound is also valid for these sums.
+        The bound of softmax weights, or of their differences, is also valid for the sum of several
+        weights of a row, such as those of the tokens of a word.
         """
         return self.base.bound
 
 
 @dataclass(frozen=True)
 class ReweightedAttention(DerivedAttention):
-    """Attention with the rows and columns of `base`, and by default its mask, but other weights."""
+    """Attention with the rows and columns of `base`, but other weights.
+
+    The mask is also that of `base`, unless a subclass overrides `allowed`.
+    """
 
     @property
     def num_queries(self) -> int:
@@ -244,9 +255,9 @@ class ScaledAttention(ReweightedAttention):
 
     @abstractmethod
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        """Return `weights` multiplied by their factors.
+        """Return `weights` multiplied by the factors of the subclass, (rows, columns).
 
-        `weights` are those of `head` in `base`. They and the result are (rows, columns).
+        `weights` are those of `head` in `base` for these rows and columns.
         """
 
     @property
@@ -339,7 +350,7 @@ class QueryKeyAttention(LayerAttention):
 
     @property
     def bound(self) -> float:
-        """1, because the weights are the result of a softmax."""
+        """1, the largest possible weight of a softmax."""
         return 1.0
 
     @property
@@ -348,7 +359,11 @@ class QueryKeyAttention(LayerAttention):
 
     @property
     def offset(self) -> int:
-        """Position of query 0 among the keys, or 0 if the mask does not define it."""
+        """Index of the key that is the same token as query 0.
+
+        For example, it is not 0 if keys of earlier tokens come from a cache. It is 0 if the mask
+        does not define it.
+        """
         return 0 if self.mask is None else self.mask.offset
 
     def key_head(self, head: int) -> int:
@@ -380,8 +395,9 @@ class QueryKeyAttention(LayerAttention):
         queries = _of_heads(self.queries, heads, rows)
         shared = self.num_heads // self.num_key_heads
         key_heads = [head // shared for head in heads]
-        # If each key head is read by equally many, consecutive `heads`, multiply its keys only
-        # once, with the queries of all `heads` that read it.
+        # In grouped-query attention, several of `heads` may share keys. Multiply the keys of each
+        # group once, with the queries of all of its heads. This needs groups of equal size, whose
+        # heads are consecutive in `heads`. Otherwise, multiply them once for each head.
         distinct = list(dict.fromkeys(key_heads))
         if key_heads == [head for head in distinct for _ in range(len(heads) // len(distinct))]:
             key_heads = distinct
@@ -402,9 +418,10 @@ class QueryKeyAttention(LayerAttention):
     ) -> torch.Tensor:
         """Apply the soft cap, bias and mask to dot products in place. Return `products`.
 
-        `products` are scaled dot products of queries and keys, (..., heads, rows, columns). Axes
-        before the heads are examples that share the mask and bias. `rows` may also be positions
-        that differ between heads, int64, (heads or 1, rows).
+        `products` are scaled dot products of queries and keys, (..., heads, rows, columns), and
+        become the logits. An axis before the heads has several examples, for which the bias and
+        mask are the same. `rows` may also be an int64 tensor with two axes, (heads or 1, rows), if
+        the heads have different query positions.
 
         >>> from attnviz.record.masks import BandMask
         >>> vectors = torch.zeros(1, 3, 4)
@@ -451,9 +468,9 @@ class QueryKeyAttention(LayerAttention):
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the softmax normalizers of the queries `rows`, (1, heads, rows).
 
-        Logits are computed for one range of keys after another. Their exponentials are summed
-        relative to the largest logit so far (online softmax, Milakov and Gimelshein 2018, arXiv
-        1805.02867). Long rows of logits are therefore never completely in memory.
+        Logits are computed for one range of keys after another, so that long rows of logits are
+        never completely in memory. Before their exponentials are summed, the largest logit of the
+        row so far is subtracted (online softmax, Milakov and Gimelshein 2018, arXiv 1805.02867).
 
         >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
         >>> attention.normalizers([0], slice(0, 2)).exp().round()
@@ -467,11 +484,12 @@ class QueryKeyAttention(LayerAttention):
         return normalizers
 
     def _row_groups(self, rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
-        """Split `rows` like the function `row_groups`, but into smaller groups for sampled queries.
+        """Split `rows` into groups of at most `max_rows`, with the results of `softmax.row_groups`.
 
-        In causal attention, all queries of a group are multiplied with the keys up to the last
-        query of the group. If `rows` are spread over the text, the early queries of a large group
-        would be multiplied with many keys to which they may not attend.
+        Groups are smaller if `rows` are single positions far from each other, such as sampled
+        queries, and attention is causal. All queries of a group are multiplied with the same keys,
+        up to the last query of the group. The early queries of a large group would therefore be
+        multiplied with many keys to which they may not attend.
         """
         if isinstance(rows, torch.Tensor) and self.causal and len(rows):
             is_spread = int(rows[-1] - rows[0]) > self.num_keys // 8
@@ -503,9 +521,10 @@ class QueryKeyAttention(LayerAttention):
         width, count = columns.stop - columns.start, count_rows(rows)
         block = torch.zeros(len(heads), count, width, device=self.queries.device)
         num_computed = self.num_keys if normalizers is None else width
-        # A tile is a block of logits of limited size. Compute as many heads at once as fit into a
-        # tile with all `rows`, or with `_ROWS_PER_PRODUCT` of them if there are more `rows`. If
-        # more heads shared a tile, each matrix product would have fewer rows, which is slow.
+        # All logits that are computed at once must fit into a tile (`softmax.tile_rows`). With more
+        # heads, fewer rows of each head fit, and products with few rows are slow. Compute only as
+        # many heads at once as fit with `_ROWS_PER_PRODUCT` rows each, or with all `rows` if these
+        # are fewer.
         together = tile_rows(min(count, _ROWS_PER_PRODUCT) * num_computed)
         for start in range(0, len(heads), together):
             heads_part = slice(start, start + together)
@@ -524,7 +543,8 @@ class QueryKeyAttention(LayerAttention):
         """Write the weights of `heads` into `block`, (heads, rows, columns).
 
         `block` contains zeros when the method is called, and keeps them for keys that are not
-        allowed. `normalizers` is None or (heads, rows).
+        allowed. `normalizers` are those of the same heads and rows, (heads, rows). If they are
+        None, logits of complete rows are computed.
         """
         num_computed = self.num_keys if normalizers is None else columns.stop - columns.start
         with torch.no_grad():
@@ -545,7 +565,10 @@ class QueryKeyAttention(LayerAttention):
                 block[:, part, shown.start - columns.start : shown.stop - columns.start] = weights
 
     def _softmax(self, heads: Heads, logits: torch.Tensor) -> torch.Tensor:
-        """Compute the weights of complete rows from their logits, (heads, rows, keys)."""
+        """Return the weights of complete rows, (heads, rows, keys), without the sink's share.
+
+        `logits` have the same shape, and include all keys that the rows may attend to.
+        """
         if self.sinks is not None:
             sinks = self.sinks[list(heads)].float().to(logits.device)[:, None, None]
             with_sinks = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
@@ -578,10 +601,10 @@ class QueryKeyAttention(LayerAttention):
         return torch.stack(flags)
 
     def lost_weight(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        """Return the weight that left-out keys would have if none were left out, (heads, rows).
+        """Return the total weight that the left-out keys of each query would have, (heads, rows).
 
-        It is the share of the softmax over all keys that the query could attend to, and over the
-        sink. It is exactly 0 for a query of which no key is left out.
+        These are the weights of a softmax over the sink and all keys that the query could attend
+        to, chosen or left out. The total is exactly 0 for a query without left-out keys.
 
         >>> from attnviz.record.masks import BandMask, ChosenMask
         >>> vectors = torch.zeros(1, 4, 2)
@@ -602,8 +625,8 @@ class QueryKeyAttention(LayerAttention):
             visible = self.mask.fully_visible_keys(rows, slice(0, self.num_keys))
             if visible.start == visible.stop:
                 return super().has_allowed_key(heads, rows)
-        # The block has no queries or no mask, or all of its queries may attend to the keys
-        # `visible`, such as the first token of a causal text.
+        # Either `rows` is empty, there is no mask, or at least one key is visible to all `rows`,
+        # such as the first token of a causal text.
         return torch.ones(1, count, dtype=torch.bool)
 
 
@@ -640,7 +663,7 @@ class StoredWeights(LayerAttention):
 
     @property
     def shares_mask(self) -> bool:
-        """True, because no mask is known."""
+        """True, because no mask is known, and `allowed` is True for all pairs of all heads."""
         return True
 
     def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
@@ -648,7 +671,10 @@ class StoredWeights(LayerAttention):
         return torch.ones(1, count_rows(rows), dtype=torch.bool)
 
     def permute(self, order: torch.Tensor) -> StoredWeights:
-        """Return these weights for the same tokens in another order, as in `QueryKeyAttention`."""
+        """Return these weights for the same tokens in another order.
+
+        Queries and keys must be the same tokens. `order` is as in `QueryKeyAttention.permute`.
+        """
         return StoredWeights(self.values[:, order][:, :, order])
 
 
@@ -662,12 +688,13 @@ def _of_heads(values: torch.Tensor, heads: Heads, rows: Rows) -> torch.Tensor:
 
 
 def _by_head(part: Mask | Bias, heads: Heads, rows: Rows) -> Iterator[tuple[slice, int, Rows]]:
-    """Split `heads` into groups for which the same entries of the mask or bias `part` are valid.
+    """Split `heads` into groups that have the same entries of the mask or bias `part`.
 
-    If `part` has the same entries for all heads, there is one group with all `heads`. Otherwise,
-    each group has one head. Yield for each group: the slice of its indices in `heads`, the head of
-    `part` whose entries are valid, and the query positions. These positions are `rows`. If `rows`
-    has the shape (heads or 1, rows), they are the rows of the group's heads, flattened.
+    If `part` has the same entries for all heads, all `heads` are one group. Otherwise, each head is
+    a group. Yield three items for each group: the slice of its indices in `heads`, the number of
+    the head with which to read `part`, and the query positions of the group. The positions are
+    `rows`, or, if `rows` has two axes (heads or 1, rows), the rows of the group's heads,
+    flattened.
     """
     shared = part.num_heads == 1
     groups = [slice(None)] if shared else [slice(n, n + 1) for n in range(len(heads))]

@@ -1,10 +1,10 @@
 """The record: the attention of one example, such as a text, which views and analyses read.
 
 A record consists of stacks. A stack contains the layers whose attention has the same query tokens
-and the same key tokens, for example all layers of an encoder. A layer of a model usually stores
-queries and keys, from which the weights of selected heads, queries and keys are computed on demand.
-Other layers store weights, or compute them from stored layers, for example as the difference of two
-models.
+and the same key tokens, for example all layers of an encoder. A layer usually stores queries and
+keys, from which the weights of selected heads, queries and keys are computed on demand. Other
+layers store weights, or compute them from other layers. For example, a layer of a comparison
+computes the difference of two layers.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class AttentionRecord:
     notes : sequence of str
         Sentences that views display, for example about how the weights were computed.
     images : sequence of ndarray
-        Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
-        tokens are patches of which image.
+        Images that the model received, uint8, (height, width, 3). The attribute `grids` of the
+        stacks' tokens states which tokens are patches of which image.
 
     Raises
     ------
@@ -140,7 +140,7 @@ class AttentionRecord:
             Tokens of the keys, if they differ from the tokens of the queries. Pass `ProjectedKeys`
             if the keys are projected or pooled tokens, as in Linformer.
         sentence_b_start : int, optional
-            Position at which the second text of a pair begins.
+            Position of the first token of the second text, if the tokens are a pair of texts.
         encoder_attentions, decoder_attentions, cross_attentions : like `attentions`, optional
             Weights of an encoder-decoder model. Pass at least one of these arguments instead of
             `attentions`.
@@ -152,19 +152,20 @@ class AttentionRecord:
         model : str
             Name of the model, used as the title of views.
         images : sequence of ndarray
-            Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
-            tokens are patches of which image.
+            Images that the model received, uint8, (height, width, 3). The attribute `grids` of
+            `tokens` states which tokens are patches of which image.
         normalized : bool, optional
-            Whether each row must sum to 1, or to 0 if all keys are masked. If False, rows may have
-            any sum. The default is True, or False if `signed` is True.
+            Whether each row sums to 1, or to 0 if all keys are masked. If True, this is checked
+            with a tolerance of 0.005. If False, rows may have any sum. Values are never rescaled.
+            The default is True, or False if `signed` is True.
         signed : bool, default False
             Whether the values are differences, effects or attributions, with any size and sign.
             Views draw them in two colours around zero. If False, values must be 0 or larger.
         measure : str, default "weight"
             Short name of the values for legends, captions and tables, such as ``"difference"``.
         stack : str, default "self"
-            Name of the stack of `attentions`. Views replace known names by a description, for
-            example ``"cross"`` by cross-attention, and show other names unchanged.
+            Name of the stack of `attentions`. In views, the names of the stacks of models, such as
+            ``"cross"``, become descriptions, such as cross-attention. Other names are not changed.
 
         Returns
         -------
@@ -176,13 +177,14 @@ class AttentionRecord:
         Raises
         ------
         TypeError
-            If a required argument is missing, an argument has the wrong type, or an argument does
-            not apply to the passed weights.
+            If a required argument is missing or an argument has the wrong type. Also if `tokens`,
+            `key_tokens`, `sentence_b_start` or `stack` is passed for an encoder-decoder model, or
+            `encoder_tokens` or `decoder_tokens` with `attentions`.
         ValueError
-            If a shape does not fit. If a weight is NaN, infinite, or negative (unless `signed`), or
-            a row sums to neither 1 nor 0 (unless `normalized` is False). The message contains the
-            layer, head and row. Also if `normalized` and `signed` are both True, or `measure` is
-            invalid.
+            If a shape does not fit, or `normalized` and `signed` are both True. If a weight is NaN,
+            infinite, or negative (unless `signed` is True), or a row sums to neither 1 nor 0
+            (unless `normalized` is False). The message then contains the layer, head and query.
+            Also if `measure` is empty, longer than 40 characters or not printable.
 
         Examples
         --------
@@ -243,7 +245,7 @@ class AttentionRecord:
 
         The record stores the queries and keys, and computes weights on demand. Long texts are
         therefore possible, for example of 131,072 tokens. The weights are softmax(cap(scale * q
-        k^T) + bias) over the allowed keys and the sink, as defined in `attnviz.record.attention`.
+        k^T) + bias) over the allowed keys and the sink. The arguments below define cap and sink.
 
         Parameters
         ----------
@@ -260,13 +262,13 @@ class AttentionRecord:
         key_tokens : sequence of str, Tokens or ProjectedKeys, optional
             Tokens of the keys, if they differ from the tokens of the queries.
         sentence_b_start : int, optional
-            Position at which the second text of a pair begins.
+            Position of the first token of the second text, if the tokens are a pair of texts.
         scale : float or list of float, optional
             Factor of the dot products of queries and keys: one number for all layers, or a list
             with one number per layer. The default is 1 / sqrt(head_dim).
         causal : bool, default False
             Whether no query may attend to a later key. If there are fewer queries than keys, the
-            queries are the last positions.
+            last query has the position of the last key.
         window : int or list of int, optional
             Size of a sliding window. A query may attend to a key if the distance of their positions
             is less than `window`. In causal attention, these are `window` keys including the
@@ -276,16 +278,18 @@ class AttentionRecord:
             array per layer (None for a layer without a mask). A bool array is True if the query may
             attend to the key, as in `torch.nn.functional.scaled_dot_product_attention`. The masks
             of `torch.nn.MultiheadAttention` have the opposite meaning. A floating-point array is
-            added to the logits. Minus infinity, or about the lowest number of the dtype, forbids
-            the pair. With `causal` or `window`, a pair must satisfy all of these conditions.
+            added to the logits. A pair is forbidden if its number is minus infinity or close to the
+            lowest number of the dtype (at most half of it). If `causal` or `window` is also passed,
+            a pair is allowed only if all of them allow it.
         bias : array or list of arrays, optional
             Values added to the logits after the soft cap: (heads, queries, keys), (queries, keys),
             or (heads, 1, keys) if they are the same for every query.
         softcap : float or list of float, optional
             Limit c of the soft cap, cap(x) = c tanh(x / c). By default, logits are not capped.
         sinks : array or list of arrays, optional
-            Learned logit of each head that takes a share of each row, (heads,). If layers differ,
-            pass (layers, heads) or a list with one array per layer.
+            One learned logit per head, (heads,). It is one more entry of each softmax of the head,
+            so that the weights of a row sum to less than 1. If layers differ, pass (layers, heads)
+            or a list with one array per layer.
         layers : sequence of int, optional
             Number of each layer in the model, by default 0, 1, 2, ...
         model : str
@@ -359,13 +363,14 @@ class AttentionRecord:
 
     @property
     def tokens(self) -> Tokens:
-        """Tokens of the record, if the queries and keys of all stacks are the same tokens.
+        """Tokens of the record. This requires that the tokens of all rows and columns are the same.
 
         Raises
         ------
         ValueError
-            If the token lists of the stacks differ. The message lists attributes with different
-            tokens, such as ``record.stacks["cross"].key_tokens``.
+            If the queries and keys of the stacks have different tokens, as in an encoder-decoder
+            model. The message lists the attributes to use instead, such as
+            ``record.stacks["cross"].key_tokens``.
         """
         distinct: dict[Tokens, str] = {}
         for stack in self.stacks.values():
@@ -384,8 +389,8 @@ class AttentionRecord:
         ----------
         layers : int or iterable of int
             Layer numbers of the model. Each stack keeps the selected layers that it has. The result
-            omits stacks without selected layers. Negative numbers count from the last layer of each
-            stack.
+            omits stacks without selected layers. Negative numbers count from the end of each stack:
+            -1 selects the last layer of every stack.
 
         Returns
         -------
@@ -396,7 +401,7 @@ class AttentionRecord:
         TypeError
             If `layers` are not integers.
         IndexError
-            If a layer does not exist in any stack, or `layers` is empty.
+            If no stack has one of the layers, or `layers` is empty.
         """
         requested = whole_numbers("layers", as_list(layers))
         existing = sorted({number for stack in self.stacks.values() for number in stack.layers})
@@ -433,8 +438,9 @@ class AttentionRecord:
         Raises
         ------
         ValueError
-            If the words of a stack's tokens are unknown. Also if a row or column of a stack already
-            combines several tokens, and merging words would combine it with others.
+            If the words of a stack's tokens are unknown: `Tokens.words` is None and the display
+            texts do not mark words. Also if a row or column of a stack already combines several
+            tokens, and at least two of its rows or columns belong to the same word.
 
         Examples
         --------
@@ -503,10 +509,11 @@ class AttentionRecord:
             Tidy table: one row for each head and each query-key pair that the mask allows, unless
             `top_k` or `min_weight` excludes the pair. The columns are ``stack``, ``layer``,
             ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and ``weight`` (float32).
-            If all stacks have the same measure, the name of this measure replaces ``weight``,
-            unless another column has the name. Columns of text are categorical. With `top_k` or
-            `min_weight`, the table also has the column ``kept``. This is the share of the query's
-            weight (or of its absolute values, if signed) that the table contains, from 0 to 1.
+            If the values of all stacks have the same name (`AttentionStack.measure`, such as
+            ``"difference"``), this name replaces ``weight``, unless another column has it. Columns
+            of text are categorical. With `top_k` or `min_weight`, the table also has the column
+            ``kept``: the sum of this query's weights in the table as a share of the sum of all its
+            weights, from 0 to 1. For signed values, these are sums of absolute values.
 
         Raises
         ------
@@ -564,22 +571,24 @@ class AttentionRecord:
         return create_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
-        """Return the weights of the query that predicted a token, averaged over heads.
+        """Return the mean attention of all heads at the query that predicted a token.
 
-        The result contains, for each key, the mean of this query's weights over all heads of all
-        layers of a stack. It also contains the mean for uniform attention, in which each head has
-        the same weight on all keys that its mask allows.
+        The query is usually the token before the predicted one. The result contains the mean of its
+        weights on each key over all heads of all layers of a stack. As a baseline, it also contains
+        this mean for uniform attention, in which each head has the same weight on all keys that its
+        mask allows.
 
         Parameters
         ----------
         token : int or str, default -1
-            Produced token: its position among all tokens, or its text if it was produced once.
-            Negative numbers count from the end of the produced tokens. If the model produced no
-            tokens, the stack must be causal. Any token except the first is then valid, and negative
-            numbers count from the end of all tokens.
+            Predicted token: its position among all tokens, or its text if only one predicted token
+            has this text. In a record of a generation or of a target text, the tokens of the answer
+            are valid (`Tokens.predictions`), and negative numbers count from the end of the answer.
+            In other records, the stack must be causal. All tokens except the first are then valid,
+            and negative numbers count from the end of all tokens.
         stack : str, optional
-            Name of the stack. The default is the first stack with produced tokens, or the first
-            stack if none has produced tokens.
+            Name of the stack. The default is the first stack whose query tokens have predictions,
+            or the first stack if none has.
 
         Returns
         -------
@@ -592,8 +601,9 @@ class AttentionRecord:
         IndexError, KeyError
             If the record does not have the token or stack.
         TypeError, ValueError
-            If no produced token has the text or several have it, no query predicts the token, the
-            stack is signed, or a weight is NaN or infinite.
+            If no predicted token has the text or several have it, or no query predicted the token,
+            such as the first token of a text. Also if the stack is signed, or a weight of the query
+            is NaN or infinite.
 
         Notes
         -----
@@ -617,7 +627,7 @@ class AttentionRecord:
         return find_sources(self.stack(stack or next(predicted, None)), token)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the record to one safetensors file, a few MB at a time.
+        """Write the record to one safetensors file.
 
         Parameters
         ----------
@@ -636,9 +646,10 @@ class AttentionRecord:
             If the file cannot be written, or a file from which the record was loaded has been
             truncated.
         TypeError, ValueError
-            If `path` is not a valid path. Also if the record contains layers that can be saved only
-            as computed weights, such as replaced weights, and these layers have more than 134
-            million weights in total.
+            If `path` is not a valid path. Also if the weights that must be computed for the file
+            are more than 134 million. These are the weights of layers that store neither weights
+            nor queries and keys, such as layers with replaced weights. Linear layers, and merged
+            words and differences of stored layers, need no computed weights.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays
@@ -648,7 +659,7 @@ class AttentionRecord:
         return write_arrays(path, header, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Store a dict, because a MappingProxyType can be neither copied nor pickled. `__setstate__`
+        # A MappingProxyType can be neither copied nor pickled, so store a dict. `__setstate__`
         # restores the MappingProxyType.
         return vars(self) | {"stacks": dict(self.stacks), "computed": {}}
 
@@ -669,9 +680,9 @@ def derive_record(
 ) -> AttentionRecord:
     """Return a record of `stacks` with the images of `record`.
 
-    The result also has the attribute `mapped_files` of `record`: the files from which its arrays
-    are memory-mapped. If `model` is None, it has the name of the model of `record`. If `notes` is
-    None, it has the notes of `record`.
+    If `model` or `notes` is None, the result has that of `record`. It also has the `mapped_files`
+    of `record`, because the layers of `stacks` may use arrays that are memory-mapped from these
+    files.
     """
     derived = AttentionRecord(
         stacks,
@@ -687,22 +698,22 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     """Load a saved record.
 
     The arrays of a file or folder are memory-mapped: they are read from the disk when they are
-    used. A page is read into memory as a whole.
+    used. An exported page is read into memory as a whole.
 
     Parameters
     ----------
     path : path-like
         File that `AttentionRecord.save` wrote, folder that ``attnviz.extract(..., spool=folder)``
-        created, or page that the method `save` of a view wrote, such as ``"x.html"``. A page can be
-        loaded if it contains queries and keys (pages of neuron views, and some pages with
-        ``precision="exact"``), or all weights. A page stores each weight in one byte, and queries
-        and keys of long texts in float16. If weights are not exact because of this rounding, a note
-        of the record states the largest error. A page with only the strongest keys of each query
-        cannot be loaded.
+        created, or exported page that the method `save` of a view wrote, such as ``"x.html"``. A
+        page can be loaded if it contains queries and keys, as pages of neuron views do, or all
+        weights. It cannot be loaded if it contains only the strongest keys of each query, as pages
+        of long texts do. Save a view with ``precision="exact"`` to be able to load its page. In a
+        page, all weights are rounded to one byte, and queries and keys of long texts may be rounded
+        to float16. A note of the record then states the largest error of the weights.
     verify : bool, default False
-        Whether to read all arrays and compare them with their checksum. If False, arrays are
-        compared only if they have at most 16 MB in total. The header, which contains the tokens, is
-        always compared with a checksum. A page is always checked completely.
+        Whether to read all arrays and compare them with the checksum in the file. If False, this is
+        done only if the arrays have at most 16 MB in total. The header, which contains the tokens,
+        is always compared. A page is always checked completely.
 
     Returns
     -------
@@ -716,8 +727,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     TypeError
         If `path` is not a path.
     ValueError
-        If the file is damaged, truncated, not a record, or of another format version. Also if it
-        belongs to a folder and contains a single layer of a record.
+        If the file is damaged, truncated, not a record, or of another format version. Also if it is
+        one of the files with layers in a folder of ``spool=``. Pass the folder instead.
 
     Examples
     --------

@@ -26,8 +26,8 @@ from attnviz.utils.arguments import (
 )
 from attnviz.utils.progress import Pace
 
-# `AttentionStack.maximum` reads at most this many weights if an upper bound is known. A core reads
-# or computes them in about a second. If the stack has more weights, the bound is returned.
+# If the stack has more weights, `AttentionStack.maximum` does not read them, but is an upper bound
+# if all layers have one. A core reads or computes this many weights in about a second.
 _MAX_WEIGHTS_READ = 1 << 26
 # Maximum number of characters of `AttentionStack.measure`, which must fit into a legend.
 _MAX_MEASURE_LENGTH = 40
@@ -49,15 +49,16 @@ class AttentionStack:
     key_tokens : Tokens, optional
         Tokens of the columns, by default the tokens of the rows.
     normalized : bool, optional
-        Whether each row sums to 1 (less with sinks, 0 if all keys are masked). The default is True,
-        or False if `signed` is True.
+        Whether each row sums to 1 (less with sinks, 0 if all keys are masked). This is not checked.
+        The default is True, or False if `signed` is True.
     signed : bool, default False
         Whether values may be negative, such as differences and effects. Rows of such values may
         have any sum.
     measure : str, default "weight"
-        Short name of the values for legends, captions and tables.
+        Short name of the values for legends, captions and tables, such as ``"difference"``.
     outputs : mapping of int to Tensor, optional
-        Outputs of the heads of some layers (see the method `outputs`).
+        Results of the method `outputs` for some or all layers, by layer number: (heads, queries,
+        axes).
 
     Attributes
     ----------
@@ -72,7 +73,7 @@ class AttentionStack:
         If `measure` is not a string.
     ValueError
         If `layers` is empty, a layer's shape does not fit the tokens, or both `normalized` and
-        `signed` are True. Also if `measure` is empty, longer than 40 letters or not printable.
+        `signed` are True. Also if `measure` is empty, longer than 40 characters or not printable.
 
     Examples
     --------
@@ -164,15 +165,16 @@ class AttentionStack:
     def maximum(self) -> float:
         """Largest weight, or largest absolute value if the stack is signed.
 
-        It is 1 if `normalized` is True. Otherwise, all weights are read to find the largest. If
-        reading would take longer than about a second and an upper bound is known, the result is
-        this bound. For example, the bound is 1 for the difference of two softmax attentions.
+        It is 1 if `normalized` is True, although all weights may be smaller. Otherwise, all weights
+        are read to find the largest. One exception saves time: if the stack has more than 67
+        million weights, and an upper bound is known for all layers, the result is this bound. For
+        example, the bound is 1 for the difference of two softmax attentions.
         """
         return find_maximum(self)
 
     @property
     def causal(self) -> bool:
-        """Whether the masks of all layers are known to forbid attention to later keys."""
+        """Whether all layers are known to forbid attention to later keys."""
         return all(attention.causal for attention in self._layers.values())
 
     @property
@@ -182,9 +184,9 @@ class AttentionStack:
 
     @property
     def linear(self) -> bool:
-        """Whether the layers are linear: linear attention or state-space models, without a softmax.
+        """Whether all layers are linear attention or state-space models, without a softmax.
 
-        Weights of linear layers are signed, but unlike differences, they are those of the model.
+        Such a stack is signed, although its values are weights of the model and not differences.
         """
         return all(isinstance(layer.original, StateAttention) for layer in self._layers.values())
 
@@ -334,8 +336,8 @@ class AttentionStack:
     ) -> NDArray[np.bool_]:
         """Return whether the model left out each pair of query and key before the softmax.
 
-        Some models (DeepSeek-V3.2) choose a few keys for each query, and compute weights only for
-        these. The query could attend to the other keys, but their weights are not known.
+        Some models (DeepSeek-V3.2) choose a few keys for each query among those that the mask
+        allows, and compute weights only for these. The other allowed keys are left out.
 
         Parameters
         ----------
@@ -347,7 +349,8 @@ class AttentionStack:
         Returns
         -------
         ndarray
-            bool, (rows, columns). False for keys that are masked, and for chosen keys.
+            bool, (rows, columns). True for pairs that were left out. False for masked pairs and for
+            chosen ones.
 
         Raises
         ------
@@ -365,7 +368,7 @@ class AttentionStack:
         return flags
 
     def lost_weight(self, layer: int) -> NDArray[np.float32] | None:
-        """Return the weight that left-out keys would have if the model left out none.
+        """Return the total weight that the left-out keys of each query would have.
 
         Parameters
         ----------
@@ -375,9 +378,10 @@ class AttentionStack:
         Returns
         -------
         ndarray or None
-            float32, (heads, queries), from 0 to 1: the share of the dense softmax that lies on keys
-            for which `left_out` is True. All 0 if the layer leaves out no key. None unless the
-            layer stores queries and keys.
+            float32, (heads, queries), from 0 to 1: the sum of a query's weights on its left-out
+            keys (see `left_out`) in a softmax over all keys that the mask allows, chosen or left
+            out. All 0 if the layer leaves out no key. None unless the layer stores queries and
+            keys.
 
         Raises
         ------
@@ -401,7 +405,7 @@ class AttentionStack:
 
     @property
     def chooses_keys(self) -> bool:
-        """Whether a layer leaves out keys before the softmax (see `left_out`)."""
+        """Whether at least one layer leaves out keys before the softmax (see `left_out`)."""
         return any(
             layer.vectors is not None and isinstance(layer.vectors.mask, ChosenMask)
             for layer in self._layers.values()
@@ -410,8 +414,8 @@ class AttentionStack:
     def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
         """Count the stored weights of a head that are exactly 0.
 
-        Sparse attention (sparsemax, entmax) gives a key that it excludes the weight 0. Zeros that
-        may be the result of a mask are not counted (see `attnviz.record.sparsity.count_zeros`).
+        Sparse attention (sparsemax, entmax) excludes keys: their weight is exactly 0. Zeros that a
+        mask may have caused are not counted (see `attnviz.record.sparsity.count_zeros`).
 
         Parameters
         ----------
@@ -421,8 +425,9 @@ class AttentionStack:
         Returns
         -------
         ZeroCount or None
-            Number of zeros, and number of weights among which they were counted. None if the layer
-            does not store weights, or if values are signed.
+            ``counted`` is the number of query-key pairs that no mask seems to forbid, and ``zeros``
+            is the number of these pairs with weight 0. None if the layer does not store weights,
+            or if the stack is signed.
 
         Raises
         ------
@@ -439,7 +444,7 @@ class AttentionStack:
         """
         layer, head = self.layer_number(layer), self.head_number(layer, head)
         if self._zeros is None:
-            # Signed values are not counted, because sparse attention does not cause their zeros.
+            # Zeros of signed values, such as differences, are not a sign of sparse attention.
             self._zeros = {} if self.signed else count_zeros(self._layers)
         zeros = self._zeros
         return zeros[layer][head] if layer in zeros else None
@@ -488,7 +493,10 @@ class AttentionStack:
         return vectors
 
     def outputs(self, layer: int) -> NDArray[np.float32] | None:
-        """Return the vectors that the heads of a layer add to the residual stream of each query.
+        """Return the vector that each head of a layer adds to the residual stream of each query.
+
+        The vectors have other coordinates than the residual stream (see Returns), which keep the
+        norms of a head's vectors and the inner products between them.
 
         Parameters
         ----------
@@ -498,12 +506,13 @@ class AttentionStack:
         Returns
         -------
         ndarray or None
-            float32, (heads, queries, axes). With the head's weights A, its values V and its rows W
-            of the output projection, the vector of query i is row i of A V W. The axes are an
-            orthonormal basis of the space that the rows of W span. Therefore norms and inner
-            products of the vectors of one head are those of the rows of A V W. The bias of the
-            projection is left out. None unless the record was made with ``attnviz.extract(...,
-            outputs=True)`` and the projection is known. `AttentionRecord.save` omits outputs.
+            float32, (heads, queries, axes). A head with weights A (queries, keys), values V (keys,
+            head_dim) and its rows W (head_dim, hidden size) of the output projection adds row i of
+            A V W to query i. This row is a combination of the rows of W. The result contains its
+            coordinates in an orthonormal basis of the space that the rows of W span. Each head has
+            another basis. The bias of the projection is left out. None unless the record was made
+            with ``attnviz.extract(..., outputs=True)`` and the projection is known.
+            `AttentionRecord.save` omits outputs.
 
         Raises
         ------
@@ -550,8 +559,9 @@ class AttentionStack:
         Raises
         ------
         ValueError
-            If the words of the tokens are unknown. Also if a row or column already combines several
-            tokens, and merging words would combine it with others.
+            If the words of the tokens are unknown: `Tokens.words` is None and the texts do not mark
+            words. Also if a row or column already combines several tokens, and at least two of the
+            rows or columns belong to the same word.
 
         See Also
         --------
@@ -585,15 +595,16 @@ class AttentionStack:
         name: str | None = None,
         normalized: bool | None = None,
     ) -> AttentionStack:
-        """Return a stack with other layers, and the other attributes of this stack.
+        """Return a stack with other layers, and the `signed` and `measure` of this stack.
 
         Parameters
         ----------
         layers : mapping of int to LayerAttention
             Layers of the new stack.
         query_tokens, key_tokens : Tokens, optional
-            Tokens of the rows and columns. If `query_tokens` is None, both are those of this stack.
-            If only `key_tokens` is None, the rows and columns have the same tokens.
+            Tokens of the rows and columns of the new stack. If `query_tokens` is None, the rows and
+            columns keep the tokens of this stack. If only `key_tokens` is None, the columns have
+            the tokens `query_tokens`, like the rows.
         name : str, optional
             Name of the new stack, by default the name of this stack.
         normalized : bool, optional
@@ -672,7 +683,7 @@ class AttentionStack:
 
 
 def resolve_normalized(*, normalized: bool | None, signed: bool) -> bool:
-    """Return `normalized`, or its default, which is True unless values are signed.
+    """Return `normalized`, or its default if it is None: True unless values are signed.
 
     Raise ValueError if both arguments are True.
     """
@@ -697,7 +708,7 @@ def _checked_measure(measure: str) -> str:
 
 
 def find_maximum(stack: AttentionStack) -> float:
-    """Compute `AttentionStack.maximum`."""
+    """Return the value of the property `AttentionStack.maximum`. Store it in the stack."""
     if stack.normalized:
         return 1.0
     if stack._maximum is None:
@@ -724,7 +735,10 @@ def find_maximum(stack: AttentionStack) -> float:
 
 
 def check_weights(stack: AttentionStack, what: str) -> None:
-    """Raise ValueError if the stack is signed. `what` names the analysis in the message."""
+    """Raise ValueError if the stack is signed.
+
+    `what` names the numbers that need weights in the message, such as "sources of a token".
+    """
     if stack.signed:
         raise ValueError(
             f"{what} are defined for attention weights, but stack {stack.name!r} has signed values "
