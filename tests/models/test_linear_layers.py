@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, Qwen3NextConfig
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -21,6 +22,7 @@ from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.families import LINEAR_RULES, linear_size
 from attnviz.extraction.modules import attention_modules
 from attnviz.interventions.changes import Change
+from attnviz.record.record import derive_record
 from model_types.build import tiny_model
 from model_types.overrides import OVERRIDES
 from model_types.reference import noted_rules
@@ -126,6 +128,83 @@ def test_shares_of_mamba_follow_from_its_outputs_for_single_values(model_type: s
         share = (part * output).sum(dim=1) / output.square().sum(dim=1)
         assert_allclose(weights[:, token], share[0].detach(), atol=limit)
     assert_allclose(weights.sum(axis=1), 1.0, atol=limit * COUNT)
+
+
+def float64_shares(stack: Any, layer: int) -> NDArray[np.float64]:
+    """Return the shares of the absolute weights of a layer, (heads, queries, keys)."""
+    sizes = np.abs(stack.weights(layer).astype(np.float64))
+    sums = sizes.sum(axis=-1, keepdims=True)
+    shares: NDArray[np.float64] = np.where(sums > 0, sizes / np.where(sums > 0, sums, 1), 0)
+    return shares
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_next", "bamba", "mamba"])
+def test_scores_are_those_of_the_shares_of_absolute_weights(model_type: str) -> None:
+    stack = av.extract(model_of(model_type), IDS).stacks["linear"]
+    assert (stack.weights(stack.layers[0]) < 0).any()
+    entropies = av.analysis.head_scores(stack, "entropy")
+    scores = av.analysis.head_scores(stack, "same token")
+    even = av.analysis.uniform_scores(stack, "same token")
+    ids = IDS[0].numpy()
+    earlier = (ids[:, None] == ids) & np.tri(COUNT, k=-1, dtype=bool)
+    rows = earlier.any(axis=1)
+    for index, layer in enumerate(stack.layers):
+        expected = float64_shares(stack, layer)
+        logarithms = np.log(np.where(expected > 0, expected, 1))
+        assert_allclose(entropies[index], -(expected * logarithms).sum(-1).mean(-1), rtol=1e-5)
+        on_pairs = (expected * earlier).sum(axis=-1)[:, rows].mean(axis=-1)
+        assert_allclose(scores[index], on_pairs, rtol=1e-5)
+        assert_allclose(even[index], (earlier.sum(1) / np.arange(1, COUNT + 1))[rows].mean())
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_next", "bamba", "mamba"])
+def test_statistics_are_those_of_the_shares_of_absolute_weights(model_type: str) -> None:
+    model = model_of(model_type)
+    records = [av.extract(model, IDS[:, start : start + 24]) for start in range(5)]
+    stacks = [record.stacks["linear"] for record in records]
+    layers = stacks[0].layers
+    given = [
+        av.AttentionRecord.from_weights(
+            [float64_shares(stack, layer).astype(np.float32) for layer in layers],
+            stack.query_tokens,
+            stack="linear",
+            layers=layers,
+        )
+        for stack in stacks
+    ]
+    statistics = av.head_statistics(records, edges=8, progress=False).stack("linear")
+    expected = av.head_statistics(given, edges=8, progress=False).stack()
+    assert statistics.linear
+    assert statistics.causal
+    for score in statistics.score_names:
+        assert_allclose(statistics.mean(score), expected.mean(score), rtol=1e-4, atol=1e-6)
+        baselines = statistics.baseline(score), expected.baseline(score)
+        for layer, other in zip(*(baseline or [] for baseline in baselines), strict=True):
+            assert_allclose(layer, other, rtol=1e-4, atol=1e-6)
+    for layer in layers:
+        assert_allclose(statistics.offsets(layer), expected.offsets(layer), rtol=1e-4, atol=1e-6)
+        for edge in statistics.strongest(layer, 0):
+            of_text = float64_shares(stacks[edge.text], layer)[0]
+            assert_allclose(edge.weight, of_text[edge.query, edge.key], rtol=1e-5)
+
+
+def test_linear_layers_do_not_change_the_statistics_of_other_layers() -> None:
+    model = model_of("falcon_h1")
+    # Texts of the same length are measured together.
+    records = [av.extract(model, IDS[:, :length]) for length in (12, 12, 30, 30, 30, 12)]
+    softmax = [derive_record(record, {"self": record.stacks["self"]}) for record in records]
+    one, other = (
+        av.head_statistics(texts, edges=8, progress=False).stack("self")
+        for texts in (records, softmax)
+    )
+    assert one.score_names == other.score_names
+    for score in one.score_names:
+        assert_array_equal(one.mean(score), other.mean(score))
+        assert_array_equal(one.standard_error(score), other.standard_error(score))
+    for layer in one.layers:
+        assert_array_equal(one.offsets(layer), other.offsets(layer))
+        assert one.sampled(layer, 0) == other.sampled(layer, 0)
+        assert one.strongest(layer, 0) == other.strongest(layer, 0)
 
 
 @pytest.mark.parametrize("model_type", ["qwen3_next", "bamba", "mamba"])
@@ -329,12 +408,17 @@ def test_a_comparison_of_linear_layers() -> None:
         av.compare(one, two).distance("linear", measure="Jensen-Shannon")
 
 
-def test_statistics_leave_linear_layers_out() -> None:
+def test_statistics_have_the_layers_of_both_kinds(tmp_path: Path) -> None:
     statistics = av.head_statistics(model_of("qwen3_next"), [IDS[0].tolist()], progress=False)
-    assert statistics.stack_names == ("self",)
-    assert any("“linear” is not measured" in note for note in statistics.notes)
-    with pytest.raises(ValueError, match=r"linear.*signed"):
-        av.head_statistics(model_of("mamba"), [IDS[0].tolist()], progress=False)
+    assert statistics.tokens == COUNT
+    loaded = av.HeadStatistics.load(statistics.save(tmp_path / "statistics"))
+    for read in (statistics, loaded):
+        stacks = [read.stack(name) for name in read.stack_names]
+        assert [(stack.name, stack.linear, stack.layers) for stack in stacks] == [
+            ("self", False, (2, 3)),
+            ("linear", True, (0, 1)),
+        ]
+        assert any("“linear” are shares of the absolute weights" in note for note in read.notes)
 
 
 @pytest.mark.parametrize("model_type", [*RULES, "minimax", "mamba"])

@@ -5,6 +5,10 @@ has one of three kinds: "pairs" (the score is the share of the weight on a set o
 "rows" (the mean of a number that is computed from the weights of each query) or "heads" (a number
 that is computed from the outputs of a head).
 
+Weights of linear layers can be negative, and their rows have any sum. Their scores are computed
+from the shares of the absolute weights of each row (`attnviz.record.linear.AbsoluteShares`). Do not
+compare them with scores of softmax layers.
+
 Weights are computed on demand, for a block of some queries (rows) and all keys (columns) at a time.
 A long text therefore needs hardly more memory than a short text. The scores of a thousand heads
 with 32,768 tokens take hours. ``max_queries=64`` estimates them from 64 queries of each head.
@@ -31,7 +35,7 @@ from attnviz.analysis.measures import (
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
-from attnviz.record.stack import AttentionStack, check_weights
+from attnviz.record.stack import AttentionStack, as_shares, check_weights
 from attnviz.utils.progress import Pace
 
 Scores = NDArray[np.float64]
@@ -71,7 +75,7 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
         - measures that are computed from outputs of heads, such as ``"output norm"``, unless the
           record was made with ``attnviz.extract(..., outputs=True)``.
 
-        The result is empty for signed values, such as differences.
+        The result is empty for signed values, such as differences, but not for linear layers.
 
     Raises
     ------
@@ -127,14 +131,14 @@ def head_scores(
     -------
     list of ndarray of float64
         One array per layer, in the order of ``stack.layers``, each (heads,). For a set of pairs,
-        such as ``"previous token"``, a score is the share of a query's weight on these pairs, from
-        0 to 1. It is averaged over the queries for which the mask allows at least one of the pairs.
-        For ``"entropy"``, it is the mean over queries, in nats: 0 if every query attends to a
-        single key, and log(number of keys) for uniform attention to all keys. For ``"output
-        norm"``, it is the mean norm of the head's outputs, divided by the mean of this number over
-        the heads of the layer. The score of a head is NaN if it is not defined for any query, for
-        example because no token repeats, the mask forbids all of the pairs, the text has a single
-        token, or the layer has no outputs.
+        such as ``"previous token"``, a score is the share of a query's weight (in linear layers, of
+        its absolute weights) on these pairs, from 0 to 1. It is averaged over the queries for which
+        the mask allows at least one of the pairs. For ``"entropy"``, it is the mean over queries,
+        in nats: 0 if every query attends to a single key, and log(number of keys) for uniform
+        attention to all keys. For ``"output norm"``, it is the mean norm of the head's outputs,
+        divided by the mean of this number over the heads of the layer. The score of a head is NaN
+        if it is not defined for any query, for example because no token repeats, the mask forbids
+        all of the pairs, the text has a single token, or the layer has no outputs.
 
     Raises
     ------
@@ -143,8 +147,8 @@ def head_scores(
     ValueError
         If `measure` is unknown, if it compares positions in one text but the queries and keys of
         `stack` are different tokens, or if it needs outputs of heads, which `stack` does not have.
-        Also if `max_queries` is not positive, or if `stack` has signed values, which are not shares
-        of a query's weight.
+        Also if `max_queries` is not positive, or if `stack` has signed values other than those of
+        linear layers, which are not shares of a query's weight.
 
     See Also
     --------
@@ -265,7 +269,8 @@ class Scoring:
 
     The scores are computed from all queries if `max_queries` is None. Otherwise they are estimated
     from at most this many queries. `names` are the names of the measures. Raise ValueError if a
-    measure does not exist or does not fit the stack, or if the stack has signed values.
+    measure does not exist or does not fit the stack, or if the stack has signed values. Pass a
+    stack of linear layers as shares (`stack_of`).
 
     Attributes
     ----------
@@ -450,12 +455,13 @@ class PairIndices:
 def stack_of(value: object) -> AttentionStack:
     """Return `value` if it is a stack, or its first stack if it is a record.
 
-    Raise TypeError for other values.
+    A stack of linear layers is returned with the shares of its absolute weights. Raise TypeError
+    for other values.
     """
-    if isinstance(value, AttentionStack):
-        return value
     if isinstance(value, AttentionRecord):
-        return value.stack()
+        value = value.stack()
+    if isinstance(value, AttentionStack):
+        return as_shares(value)
     raise TypeError(
         "stack must be one record, such as attnviz.extract(model, text) returns, or one of its "
         f'stacks, record.stacks["self"]; got {type(value).__name__}. Arrays of weights are '

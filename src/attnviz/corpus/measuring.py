@@ -41,6 +41,7 @@ from attnviz.analysis.measures import MEASURES, Measure, TokenFacts, pairs_of, v
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.linear import AbsoluteShares, StateAttention, join_heads
 from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 
@@ -685,21 +686,11 @@ class _Group:
     def formula(self) -> Hashable:
         """Everything that determines how weights are computed from queries and keys, or None.
 
-        The value has the shapes of queries and keys, the dtype of queries, the scale, the soft cap,
-        the mask and the number of layers. If it is equal for several texts, the weights of all
-        layers and texts can be computed in one matrix product. None if the layers differ in
-        shapes, dtype, scale or soft cap, if heads of a layer have different masks, if a layer has a
-        bias or sinks, or if weights are not computed from queries and keys.
+        The value has the formulas of the layers (`_formula_of`), the mask and the number of layers.
+        If it is equal for several texts, the weights of all layers and texts can be computed at
+        once. None if the layers have different formulas, or if a layer has none.
         """
-        formulas = {
-            (layer.queries.shape, layer.keys.shape, layer.queries.dtype, layer.scale, layer.softcap)
-            if isinstance(layer, QueryKeyAttention)
-            and layer.shares_mask
-            and layer.bias is None
-            and layer.sinks is None
-            else None
-            for layer, _ in self.members
-        }
+        formulas = {_formula_of(layer) for layer, _ in self.members}
         vectors = self.members[0][0].vectors
         # Masks other than a `BandMask` (causal or sliding window) contain tensors, so compare them
         # by identity.
@@ -753,6 +744,40 @@ class _Group:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+def _formula_of(layer: LayerAttention) -> Hashable:
+    """Return everything that determines how the weights of a layer are computed, or None.
+
+    For queries and keys, these are their shapes, the dtype of queries, the scale and the soft cap.
+    For the shares of a linear layer, these are its rule, and the shapes and dtypes of its inputs.
+    None if heads have different masks, if the layer has a bias or sinks, or if its weights are
+    computed in another way.
+    """
+    if isinstance(layer, AbsoluteShares) and isinstance(layer.base, StateAttention):
+        parts = layer.base.parts.items()
+        inputs = tuple((name, part.shape, part.dtype) for name, part in parts)
+        return type(layer.base), layer.base.erases, inputs
+    if (
+        not isinstance(layer, QueryKeyAttention)
+        or not layer.shares_mask
+        or layer.bias is not None
+        or layer.sinks is not None
+    ):
+        return None
+    return layer.queries.shape, layer.keys.shape, layer.queries.dtype, layer.scale, layer.softcap
+
+
+def _joined(layers: Sequence[Any]) -> LayerAttention:
+    """Return one layer with the heads of all `layers`, which have the same `_formula_of`."""
+    if isinstance(layers[0], AbsoluteShares):
+        return AbsoluteShares(join_heads(*(layer.base for layer in layers)))
+    joined: LayerAttention = replace(
+        layers[0],
+        queries=torch.cat([layer.queries for layer in layers]),
+        keys=torch.cat([layer.keys for layer in layers]),
+    )
+    return joined
+
+
 def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
     """Yield the groups of heads with the same mask. Each group has the heads of all `texts`.
 
@@ -763,21 +788,12 @@ def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
     """
     for groups in zip(*(text.groups for text in texts), strict=True):
         first = groups[0]
-        layers = [
-            layer
-            for group in groups
-            for layer, _ in group.members
-            if isinstance(layer, QueryKeyAttention)
-        ]
+        layers = [layer for group in groups for layer, _ in group.members]
         is_long = len(texts[0].queries) * len(texts[0].keys) > _MAX_JOINED_PAIRS
         if len(texts) == 1 and (first.formula is None or len(layers) == 1 or is_long):
             yield first
             continue
-        joined = replace(
-            layers[0],
-            queries=torch.cat([layer.queries for layer in layers]),
-            keys=torch.cat([layer.keys for layer in layers]),
-        )
+        joined = _joined(layers)
         yield _Group(((joined, tuple(range(joined.num_heads))),), first.heads)
 
 

@@ -52,7 +52,7 @@ from attnviz.corpus.totals import (
     totals_of_texts,
 )
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack, check_weights
+from attnviz.record.stack import AttentionStack, as_shares, check_weights
 from attnviz.record.table import require_pandas
 from attnviz.record.token_kinds import KINDS
 from attnviz.record.tokens import Tokens, quote
@@ -274,9 +274,9 @@ class HeadStatistics:
             If an argument has a wrong type.
         ValueError
             If the text was added before. If the record has another model, other layers or other
-            numbers of heads. If it has signed numbers instead of weights, such as differences, or
-            only layers without a softmax. If `columns` or `parse` does not fit the tokens. After an
-            error the statistics are unchanged.
+            numbers of heads. If it has signed numbers instead of weights, such as differences. If
+            `columns` or `parse` does not fit the tokens. After an error the statistics are
+            unchanged.
         """
         self._add([self._text_of_record(record, text, columns, parse)])
 
@@ -300,10 +300,7 @@ class HeadStatistics:
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
                 f"{short_repr(list(known))}. Pass all names to HeadStatistics(columns=...)."
             )
-        # The statistics are defined for the weights of a softmax, so leave out stacks of linear
-        # attention. If the record has no other stack, `_stack_text` raises an error.
-        measured = {name: stack for name, stack in record.stacks.items() if not stack.linear}
-        measured = measured or dict(record.stacks)
+        measured = {name: as_shares(stack) for name, stack in record.stacks.items()}
         sides = {
             id(tokens): tokens
             for stack in measured.values()
@@ -332,8 +329,9 @@ class HeadStatistics:
         # for example that a text was truncated.
         remarks = [note for text in texts for note in text.record.notes if "not shown" in note]
         remarks += [
-            f"Stack {quote(name)} is not measured, because its layers have no softmax."
-            for name, stack in record.stacks.items()
+            f"The numbers of stack {quote(name)} are shares of the absolute weights of a query, "
+            "because its layers are linear. Do not compare them with those of softmax layers."
+            for name, stack in stacks.items()
             if stack.linear
         ]
         added = Totals(
@@ -515,7 +513,7 @@ class RecordText:
         Number of tokens of the text. If `stacks` have several token sequences, such as those of an
         encoder and a decoder, it is the sum of their lengths.
     stacks : dict of str to StackText
-        The stacks that are measured, by name. Stacks of layers without a softmax are left out.
+        The stacks that are measured, by name. Stacks of linear layers have shares (`as_shares`).
     """
 
     record: AttentionRecord
@@ -568,6 +566,9 @@ class StackStatistics:
         Whether queries can attend only to keys at the same or an earlier position.
     one_text : bool
         Whether queries and keys are the same tokens.
+    linear : bool
+        Whether the layers are linear. Then a weight is its share of the absolute weights of the
+        query, in all statistics. Do not compare them with those of softmax layers.
     score_names : tuple of str
         Names of the scores that are defined in at least one text.
     offset_labels : tuple of str
@@ -596,7 +597,7 @@ class StackStatistics:
         self._kept = self._totals.edges[0]
         self.name = name
         self.layers, self.heads_per_layer = totals.layers, totals.heads_per_layer
-        self.causal, self.one_text = totals.causal, totals.one_text
+        self.causal, self.one_text, self.linear = totals.causal, totals.one_text, totals.linear
         self.class_systems = tuple(class_systems)
         self._roles: Roles | None = None
         self.offset_labels = OFFSET_LABELS

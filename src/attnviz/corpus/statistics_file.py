@@ -34,7 +34,9 @@ from attnviz.record.storage.safetensors_file import read_arrays, saved_file, wri
 from attnviz.utils.arguments import as_path, short_repr
 
 _KIND = "head statistics"
-_FORMAT = 2
+_FORMAT = 3
+# Formats that can be read. In format 2, stacks of linear layers were left out.
+_READ_FORMATS = (2, _FORMAT)
 _EDGE_DTYPES = {
     column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
@@ -42,7 +44,7 @@ _EDGE_DTYPES = {
 # Attributes that the header of the file stores under the same names: those of `Totals`, and those
 # of the `StackTotals` of each stack.
 _OF_TOTALS = ("model", "weights", "texts", "tokens", "empty", "too_long", "remarks")
-_OF_STACKS = ("layers", "heads_per_layer", "causal", "one_text")
+_OF_STACKS = ("layers", "heads_per_layer", "causal", "one_text", "linear")
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -77,6 +79,7 @@ class _StackHeader:
     # First item of `KeptEdges.words`: distinct texts of the tokens near the edges. The other items
     # are the names in `classes`.
     words: tuple[str, ...]
+    linear: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,10 +174,10 @@ def read_totals(path: str | os.PathLike[str]) -> tuple[Totals, dict[str, Any] | 
             f"path={str(path)!r} does not contain head statistics. Pass a file that "
             "HeadStatistics.save wrote."
         )
-    if header.get("format") != _FORMAT:
+    if header.get("format") not in _READ_FORMATS:
         raise ValueError(
             f"path={str(path)!r} has format {short_repr(header.get('format'))}, but this version "
-            f"of attnviz reads format {_FORMAT}. Update attnviz."
+            f"of attnviz reads formats {' and '.join(map(str, _READ_FORMATS))}. Update attnviz."
         )
     try:
         read = msgspec.convert(header, _Header)

@@ -115,6 +115,8 @@ class StackTotals:
         Whether queries can attend only to keys at the same or an earlier position.
     one_text : bool
         Whether queries and keys are the same tokens.
+    linear : bool
+        Whether the layers are linear, so that the weights are shares of absolute weights.
     scores : mapping of str to ndarray, (3, 4, heads)
         Four sums over texts for each score s and each baseline b. The first axis has the baselines:
         0 (no baseline), the shuffled baseline, and the baseline from position
@@ -136,6 +138,7 @@ class StackTotals:
     heads_per_layer: tuple[int, ...]
     causal: bool
     one_text: bool
+    linear: bool
     scores: Mapping[str, Numbers]
     offsets: Numbers
     classes: Mapping[str, ClassTotals]
@@ -207,6 +210,7 @@ def totals_of_texts(numbers: StackNumbers, texts: Sequence[StackText]) -> StackT
         heads_per_layer=stack.heads_per_layer,
         causal=all(text.stack.causal for text in texts),
         one_text=same_tokens,
+        linear=stack.linear,
         scores=_sums_of_scores(numbers.scores),
         offsets=np.stack([numbers.offsets.sum(axis=0), numbers.offset_counts.sum(axis=0)]),
         classes={

@@ -358,13 +358,14 @@ def _embed_scores(record: AttentionRecord, order: str) -> list[dict[str, Any]]:
         # Compute scores from the same queries as a view in a notebook, so that the page and the
         # view show the same numbers. None means all queries.
         queries = num_scored_queries(stack)
-        # No measures are defined for signed numbers. `_MAX_SCORED_WEIGHTS` explains the second
+        names = measures_of(stack)
+        # No measures are defined for differences. `_MAX_SCORED_WEIGHTS` explains the second
         # condition.
-        if stack.signed or (queries is None and not scores_all):
+        if not names or (queries is None and not scores_all):
             continue
         measures = [
             name
-            for name in measures_of(stack)
+            for name in names
             if name == order or MEASURES[name].positional or MEASURES[name].opens_views
         ]
         for pattern, scores in all_head_scores(stack, measures, max_queries=queries).items():

@@ -20,7 +20,8 @@ g has one number for each of the key_dim rows of S, and exp(g) is a diagonal mat
 The outputs of all tokens are linear in their values: o = M v. The weight M[t, s] is the factor of
 the value of token s in the output of token t. It is 0 if s comes after t. Weights may be negative,
 and the rows of M may have any sum. In Mamba-1, each dimension of the values has another M. The
-class `SelectiveAttention` combines them into one weight.
+class `SelectiveAttention` combines them into one weight. Scores of heads are computed from the
+shares of the absolute weights in a row (`AbsoluteShares`).
 """
 
 from __future__ import annotations
@@ -31,9 +32,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnviz.record.attention import Columns, Heads, LayerAttention, Normalizers
+from attnviz.record.attention import (
+    Columns,
+    Heads,
+    LayerAttention,
+    Normalizers,
+    ReweightedAttention,
+)
 from attnviz.record.masks import BandMask, Rows
-from attnviz.record.softmax import count_rows, row_groups
+from attnviz.record.softmax import count_rows, row_groups, tile_rows
 
 # Maximum number of successive tokens in a chunk. `StateAttention._fill` computes the weights of one
 # chunk of keys (columns) at a time.
@@ -410,12 +417,57 @@ class SelectiveAttention(StateAttention):
         )
 
 
-def join_heads(first: Any, second: Any) -> Any:
-    """Return a `StateAttention` with the heads of `first`, followed by those of `second`.
+def join_heads(*layers: Any) -> Any:
+    """Return a `StateAttention` with the heads of all `layers`, one layer after the other.
 
-    Both are of the same subclass and have the same tokens.
+    All are of the same subclass and have the same tokens.
     """
     return replace(
-        first,
-        **{name: torch.cat([part, second.parts[name]]) for name, part in first.parts.items()},
+        layers[0],
+        **{name: torch.cat([layer.parts[name] for layer in layers]) for name in layers[0].parts},
     )
+
+
+@dataclass(frozen=True)
+class AbsoluteShares(ReweightedAttention):
+    """Shares of the absolute weights: each absolute weight of `base`, divided by their row's sum.
+
+    The share of a weight M[t, s] is ``abs(M[t, s]) / sum over r of abs(M[t, r])``. It does not
+    change if a row of M is multiplied by a number. A row of zeros stays 0.
+
+    Examples
+    --------
+    >>> ones = torch.ones(1, 3, 1)
+    >>> layer = LinearAttention(ones, -ones, torch.zeros(1, 3, 1), torch.tensor([[3.0, 1.0, 4.0]]))
+    >>> AbsoluteShares(layer).block([0], slice(1, 3))
+    tensor([[[0.7500, 0.2500, 0.0000],
+             [0.3750, 0.1250, 0.5000]]])
+    """
+
+    @property
+    def bound(self) -> float:
+        """1, because a share is at most 1."""
+        return 1.0
+
+    @property
+    def shares_mask(self) -> bool:
+        return self.base.shares_mask
+
+    def key_range(self, rows: Rows) -> slice:
+        return self.base.key_range(rows)
+
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
+        return self.base.has_allowed_key(heads, rows)
+
+    def block(
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
+    ) -> torch.Tensor:
+        del normalizers
+        columns = columns or slice(0, self.num_keys)
+        parts = []
+        # The sum needs whole rows, even if only a few columns are returned. Compute a tile at once.
+        for _, group in row_groups(rows, tile_rows(len(heads) * self.num_keys)):
+            sizes = self.base.block(heads, group).abs()
+            sums = sizes.sum(dim=-1, keepdim=True)
+            parts.append(sizes[..., columns] / sums.masked_fill_(sums == 0, 1.0))
+        return torch.cat(parts, dim=1) if parts else self.base.block(heads, rows, columns)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
-from attnviz.record.linear import StateAttention
+from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
 from attnviz.record.softmax import row_tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
@@ -732,6 +732,23 @@ def find_maximum(stack: AttentionStack) -> float:
         # Use np.max, because max() does not always return NaN if one of the numbers is NaN.
         stack._maximum = float(np.max(extremes))
     return stack._maximum
+
+
+def as_shares(stack: AttentionStack) -> AttentionStack:
+    """Return a stack of linear layers with the shares of their absolute weights (`AbsoluteShares`).
+
+    Measures of heads are defined for rows that sum to 1, such as those of a softmax. A stack of
+    other layers is returned unchanged.
+    """
+    if not (stack.linear and stack.signed):
+        return stack
+    return AttentionStack(
+        stack.name,
+        {number: AbsoluteShares(attention) for number, attention in stack._layers.items()},
+        stack.query_tokens,
+        stack.key_tokens,
+        measure="share of the absolute weight",
+    )
 
 
 def check_weights(stack: AttentionStack, what: str) -> None:

@@ -118,9 +118,23 @@ def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
         write_arrays(tmp_path / "file", fewer, arrays)
         with pytest.raises(ValueError, match="is damaged"):
             HeadStatistics.load(tmp_path / "file")
-    write_arrays(tmp_path / "file", {**header, "format": 3}, arrays)
-    with pytest.raises(ValueError, match="has format 3, but this version of attnviz reads"):
+    write_arrays(tmp_path / "file", {**header, "format": 4}, arrays)
+    with pytest.raises(ValueError, match="has format 4, but this version of attnviz reads"):
         HeadStatistics.load(tmp_path / "file")
+
+
+def test_a_file_of_format_2_has_no_linear_layers(file: Path, tmp_path: Path) -> None:
+    header, arrays = read_arrays(file)
+    stacks = [
+        {name: value for name, value in stack.items() if name != "linear"}
+        for stack in header["stacks"]
+    ]
+    write_arrays(tmp_path / "old", {**header, "format": 2, "stacks": stacks}, arrays)
+    old, new = HeadStatistics.load(tmp_path / "old"), HeadStatistics.load(file)
+    assert old.stack_names == new.stack_names
+    assert not any(old.stack(name).linear for name in old.stack_names)
+    for name in old.stack_names:
+        assert_array_equal(old.stack(name).offsets(0), new.stack(name).offsets(0))
 
 
 def test_changing_the_file_does_not_change_loaded_statistics(file: Path, tmp_path: Path) -> None:

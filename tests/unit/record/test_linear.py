@@ -11,7 +11,14 @@ import torch
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
-from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention, join_heads
+from attnviz.record import softmax
+from attnviz.record.linear import (
+    AbsoluteShares,
+    LinearAttention,
+    SelectiveAttention,
+    StateAttention,
+    join_heads,
+)
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -148,6 +155,21 @@ def test_a_share_is_the_part_of_the_output_that_a_token_contributes() -> None:
     weights = layer.block([0, 1], slice(0, 70)).numpy()
     assert_allclose(weights, shares, atol=1e-4 * np.abs(shares).max())
     assert_allclose(weights.sum(axis=-1), 1.0, atol=1e-4 * np.abs(shares).sum(-1).max())
+
+
+@pytest.mark.parametrize("tile", [20, 10**6])
+def test_absolute_shares_of_a_block(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(softmax, "_TILE_ENTRIES", tile)
+    layer = replace(linear(9, erases=True), skips=None)
+    # Without strength, the first token has a weight of 0, the only weight of its row.
+    layer.strengths[:, 0] = 0
+    shares = AbsoluteShares(layer)
+    sizes = np.abs(layer.block(range(HEADS), slice(0, 9)).double().numpy())
+    expected = sizes / np.maximum(sizes.sum(axis=-1, keepdims=True), 1e-300)
+    assert_allclose(shares.block(range(HEADS), slice(0, 9)), expected, rtol=1e-5, atol=1e-7)
+    part = shares.block([3, 1], torch.tensor([0, 4, 8]), slice(2, 5))
+    assert_allclose(part, expected[[3, 1]][:, [0, 4, 8], 2:5], rtol=1e-5, atol=1e-7)
+    assert shares.block([0], slice(4, 4)).shape == (1, 0, 9)
 
 
 def test_heads_of_several_calls_are_joined() -> None:

@@ -33,15 +33,17 @@ export interface Opening {
  */
 export function openingInWords(
   opening: Opening | null,
-  at: { stack: { name: string }; layer: number; chosen: readonly number[] },
+  at: { stack: { name: string; signed?: boolean }; layer: number; chosen: readonly number[] },
 ): string {
   if (opening === null) return "";
   const { stack, layer, head, pattern, score, baseline, num_queries } = opening;
   const atOpening = withoutNumber(at.stack.name) === stack && at.layer === layer;
   if (!atOpening || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
+  // Signed weights are those of linear layers, which have the score of their absolute values.
+  const whole = at.stack.signed ? "absolute weight" : "weight";
   const estimate = num_queries === null ? "" : `, estimated from ${num_queries} queries`;
   return (
     `Opened at ${headName(opening)}, which shows the most distinct pattern: ${quoted(pattern)}, ` +
-    `${formatWeight(score)} of the weight where uniform attention has ${formatWeight(baseline)}${estimate}.`
+    `${formatWeight(score)} of the ${whole} where uniform attention has ${formatWeight(baseline)}${estimate}.`
   );
 }

@@ -205,7 +205,7 @@ function orderInWords(
   { state }: ViewContext<ModelState>,
   store: ModelStore,
   grid: HeadGrid,
-  { sampled }: StackDescription,
+  { sampled, signed }: StackDescription,
 ): string {
   if (grid.score === null) return "";
   const order = orderName(store, grid);
@@ -216,13 +216,14 @@ function orderInWords(
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, with at least ${Number(minScore.toPrecision(4))}${size}`;
   const hasOwnScores = state.order.value === BY_PIN || grid.score in state.scores.value;
+  const shares = signed && !hasOwnScores && !byRole ? " (shares of the absolute weight)" : "";
   // Some sampled queries have no key of the pattern, because the mask hides all of these keys. The
   // score is the mean over the other queries.
   const estimated =
     sampled === undefined || hasOwnScores || byRole
       ? ""
       : `, estimated from the queries of a sample of ${sampled} that have such keys`;
-  return `By ${grid.score}${estimated}, ${order}: ${which}.`;
+  return `By ${grid.score}${shares}${estimated}, ${order}: ${which}.`;
 }
 
 /** Return the caption of the thumbnails: how they are drawn, and how they are sampled or pooled. */
