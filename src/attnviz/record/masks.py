@@ -22,8 +22,8 @@ import torch
 
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
 Rows = slice | torch.Tensor
-#: Device on which entries are computed. None means the device of the mask's or bias's own tensors,
-#: or the CPU if it has no tensors.
+#: Device of the result of a method. None means the device of the tensors that the mask or bias
+#: stores, or the CPU if it stores none.
 Device = torch.device | None
 #: Serialized mask or bias: values for JSON, beginning with ``"kind"``, and tensors by name.
 Parts = tuple[dict[str, Any], dict[str, torch.Tensor]]
@@ -53,9 +53,10 @@ def _ends(rows: Rows) -> tuple[int, int]:
 
 
 def _has_index_for_each(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
-    """Whether `numbers` is int64, (count,), and all numbers are from 0 to `stop` - 1.
+    """Whether `numbers` is int64, (count,), and can index an axis of length `stop`.
 
-    If `stop` is None, all numbers are valid.
+    Such an index is from 0 to `stop` - 1. If `stop` is None, the numbers themselves are not
+    checked.
     """
     is_int64 = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
     return is_int64 and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
@@ -82,8 +83,8 @@ class _Part(ABC):
     def to_parts(self) -> Parts:
         """Return numbers and tensors from which `from_parts` creates the same mask or bias.
 
-        If a field such as `base` contains another mask, the names of the tensors of that mask begin
-        with the name of the field, as in ``"base.bits"``.
+        A field may contain another mask, such as `CutMask.base`. The names of the tensors of this
+        inner mask then begin with the name of the field, as in ``"base.bits"``.
         """
         numbers: dict[str, Any] = {"kind": self.kind}
         tensors: dict[str, torch.Tensor] = {}
@@ -114,12 +115,12 @@ class Mask(_Part):
 
     @property
     def offset(self) -> int:
-        """Position of query 0 among the keys, or 0 if the mask does not define it."""
+        """Index of the key that is the same token as query 0. It is 0 if the mask has none."""
         return 0
 
     @property
     def causal(self) -> bool:
-        """Whether the mask is known to forbid all keys later than the query.
+        """Whether the mask is known to forbid all keys after the query's own token.
 
         False if this could be determined only by reading the entries of the mask.
         """
@@ -132,8 +133,8 @@ class Mask(_Part):
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         """Return a range of keys within `columns` to which all of `rows` may attend.
 
-        The range is computed without reading entries. It may be shorter than possible, and is empty
-        if no such keys are known.
+        Keys outside this range may also be visible to all of `rows`, because the entries of the
+        mask are not read. The range is empty if no such keys are known.
         """
         del rows
         return slice(columns.start, columns.start)
@@ -141,7 +142,8 @@ class Mask(_Part):
     def key_range(self, rows: Rows, num_keys: int) -> slice:
         """Return a range that contains all keys to which at least one of `rows` may attend.
 
-        `rows` must not be empty. The range may be longer than necessary.
+        `rows` must not be empty. The range may also contain keys to which none of `rows` may
+        attend.
         """
         del rows
         return slice(0, num_keys)
@@ -158,10 +160,10 @@ class Mask(_Part):
     def left_out(
         self, head: int, rows: Rows, columns: slice, device: Device = None
     ) -> torch.Tensor:
-        """Return whether the mask leaves out each pair, bool, (rows, columns).
+        """Return whether each pair of a block is left out, bool, (rows, columns).
 
         A pair is left out if the query could attend to the key, but the model has chosen other keys
-        (see `ChosenMask`). Other masks leave out no pair.
+        (see `ChosenMask`). By default, no pair is left out.
         """
         del head
         query, key = _positions(rows, columns, device)
@@ -180,29 +182,31 @@ class Bias(_Part):
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Return the values of a block, float32, (rows, columns).
 
-        The shape is (1, columns) if the bias stores the same values for all queries.
+        If the bias is the same for all queries, the result may have a single row, (1, columns).
         """
 
     def permute(self, order: torch.Tensor) -> Bias:
-        """Return the bias for the same tokens in another order, as `Mask.permute` does.
+        """Return the bias for the same tokens in another order (see `Mask.permute`).
 
-        Raise NotImplementedError unless the bias is a `WindowBias`.
+        Raise NotImplementedError, except in `WindowBias`.
         """
         raise NotImplementedError("only a bias in windows can be reordered")
 
 
-# Largest absolute value of a limit or the offset of a `BandMask`. The sum of several such numbers
-# fits into 64 bits.
+# Largest absolute value of `before`, `after` and `offset` of a `BandMask`. Their sums with a
+# position then do not overflow int64.
 _MAX_POSITION = 1 << 53
 
 
 @dataclass(frozen=True)
 class BandMask(Mask):
-    """Keys allowed within a band around the query: causal, sliding window, or both.
+    """Mask that allows keys near the query's own token: causal, sliding window, or both.
 
-    Key ``j`` is allowed for query ``i`` if ``j - (i + offset) <= after`` and ``(i + offset) - j <=
-    before``. None means no limit. Causal attention is ``BandMask(None, 0)``, and a causal window of
-    w keys is ``BandMask(w - 1, 0)``.
+    Key ``i + offset`` is the token of query ``i``. The query may attend to at most `before` keys
+    before this key, to the key itself, and to at most `after` keys after it. None means no limit.
+    With negative numbers, the range begins or ends on the other side: key ``j`` is allowed if
+    ``i + offset - before <= j <= i + offset + after``. Causal attention is ``BandMask(None, 0)``,
+    and a causal window of w keys is ``BandMask(w - 1, 0)``.
     """
 
     kind = "band"
@@ -258,7 +262,7 @@ class BandMask(Mask):
         return slice(start, stop) if start < stop else slice(columns.start, columns.start)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the numbers are integers of valid size. A band fits any numbers of tokens."""
+        """Whether `before`, `after` and `offset` are valid. A band fits any numbers of tokens."""
         del num_heads, num_queries, num_keys
         numbers: list[Any] = [self.offset]
         numbers += [limit for limit in (self.before, self.after) if limit is not None]
@@ -309,8 +313,9 @@ class PackedMask(Mask):
 class WindowMask(Mask):
     """Mask for tokens in windows: a query may attend to the keys of the same window.
 
-    Swin and some vision-language models divide the patches of an image in this way. `query_windows`
-    and `key_windows` are int64, (queries,) and (keys,): the number of each token's window.
+    Swin and some vision-language models divide the patches of an image into such windows.
+    `query_windows` and `key_windows` are int64, (queries,) and (keys,). They contain the number of
+    each token's window. Tokens with the same number are in the same window.
 
     >>> windows = torch.tensor([0, 0, 1])
     >>> WindowMask(windows, windows).allowed(0, slice(0, 1), slice(0, 3)).tolist()
@@ -342,12 +347,12 @@ class WindowMask(Mask):
 class CutMask(Mask):
     """Mask that forbids selected query-key pairs, in addition to those that `base` forbids.
 
-    `heads` is bool, (heads,), or (1,) if the flag applies to all heads. `queries` is bool,
-    (queries,), and `keys` is bool, (keys,). A pair is selected in a head if the flags of the head,
-    the query and the key are True. `own_keys` is int64, (queries,), or None. It contains, for each
-    query, the index of the key that is the same token, or -1 if no key is. The pair of a query and
-    its own key is not selected. If `base` is None, all pairs that are not selected are allowed.
-    Selected pairs are also called cut.
+    A selected pair is called cut. A pair is cut in a head if three flags are True: that of the head
+    in `heads`, bool, (heads,), or (1,) for all heads; that of the query in `queries`, bool,
+    (queries,); and that of the key in `keys`, bool, (keys,). If `own_keys` is not None, the pair of
+    a query and its own token is never cut. `own_keys` is int64, (queries,), and contains the index
+    of this key for each query, or -1 if no key is the same token. If `base` is None, all pairs that
+    are not cut are allowed.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -424,10 +429,10 @@ class CutMask(Mask):
 class ChosenMask(Mask):
     """Mask of a layer that attends only to some of the keys that it could attend to.
 
-    `base` has the keys that each query could attend to, for example all earlier tokens. None means
-    all keys. `chosen` has the keys that were chosen among these, for example by the indexer of a
-    model, or because the cache keeps no others. A pair is allowed if both masks allow it. It is
-    left out if only `base` allows it.
+    `base` allows the keys that each query could attend to, for example all earlier tokens. If it is
+    None, these are all keys. `chosen` allows the keys that were chosen, for example by the indexer
+    of a model, or because the cache keeps no others. A pair is allowed if both masks allow it. It
+    is left out if only `base` allows it.
 
     >>> chosen = ChosenMask(BandMask(0, None), BandMask(None, 0))
     >>> chosen.allowed(0, slice(0, 2), slice(0, 2)).tolist()
@@ -480,7 +485,7 @@ class ChosenMask(Mask):
         return slice(start, max(start, min(keys.stop, in_base.stop)))
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether both masks fit."""
+        """Whether both `chosen` and `base` fit."""
         masks = (self.chosen,) if self.base is None else (self.chosen, self.base)
         return all(mask.fits(num_heads, num_queries, num_keys) for mask in masks)
 
@@ -513,8 +518,8 @@ class LeftOutMask(Mask):
 class DistanceBias(Bias):
     """Bias that depends only on the distance from query to key (T5, ALiBi).
 
-    `values` is float32, (heads or 1, num_queries + num_keys - 1). In head ``h``, the logit of query
-    ``i`` and key ``j`` is increased by ``values[h, (j - i) + num_queries - 1]``.
+    `values` is float32, (heads or 1, num_queries + num_keys - 1). The number that is added to the
+    logit of query ``i`` and key ``j`` in head ``h`` is ``values[h, (j - i) + num_queries - 1]``.
     """
 
     kind = "distance"
@@ -564,10 +569,11 @@ class DenseBias(Bias):
 class WindowBias(Bias):
     """Bias that depends on the positions of query and key within a window.
 
-    `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). The
-    other tensors are int64, (queries,) or (keys,). `query_windows` and `key_windows` contain the
-    number of each token's window. `query_positions` and `key_positions` contain the index of each
-    token within its window.
+    `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). The first
+    axis has length 1 if all windows have the same values. The other tensors are int64, (queries,)
+    or (keys,). `query_windows` and `key_windows` contain the number of each token's window.
+    `query_positions` and `key_positions` contain the index of each token within its window, which
+    is an index of the last two axes of `values`.
     """
 
     kind = "in windows"
@@ -603,7 +609,7 @@ class WindowBias(Bias):
         )
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether `values` has entries for each head, and for each token's window and index."""
+        """Whether `values` has an entry for every head, and for every token's window and index."""
         windows, heads, rows, columns = self.values.shape
         return (
             _has_index_for_each(self.query_windows, num_queries)
@@ -632,9 +638,10 @@ _KINDS: dict[str, type[Mask | Bias]] = {
 
 
 def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]) -> Mask | Bias:
-    """Create a mask or bias from the numbers of `to_parts`. `tensor` returns a tensor by its name.
+    """Create a mask or bias from the result of its method `to_parts`.
 
-    Raise LookupError, TypeError or ValueError if `numbers` is invalid.
+    `numbers` is the first item of this result. The function `tensor` must return the tensors of the
+    second item by their names. Raise LookupError, TypeError or ValueError if `numbers` is invalid.
     """
     if numbers["kind"] not in _KINDS:
         raise ValueError(f"unknown kind of mask or bias: {numbers['kind']!r}")
@@ -674,9 +681,9 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
 def _find_band(allowed: torch.Tensor) -> BandMask | None:
     """Return a band with the flags `allowed`, (queries, keys), or None if none is found.
 
-    The last query and the last key are assumed to be the same token. The result is therefore None
-    if there are more queries than keys. It is also None if the first or the last query may attend
-    to no key, because the keys of these two queries determine the band.
+    A band is searched only under two conditions. The last query and the last key are the same
+    token, as in causal attention with a cache, so there are at most as many queries as keys. The
+    first and the last query have an allowed key, because their keys determine the band.
     """
     num_queries, num_keys = allowed.shape
     offset = num_keys - num_queries

@@ -336,8 +336,9 @@ class AttentionStack:
     ) -> NDArray[np.bool_]:
         """Return whether the model left out each pair of query and key before the softmax.
 
-        Some models (DeepSeek-V3.2) choose a few keys for each query among those that the mask
-        allows, and compute weights only for these. The other allowed keys are left out.
+        Some models (DeepSeek-V3.2) choose a few keys for each query, and compute weights only for
+        these. The other keys to which the query could attend are left out. The method `allowed`
+        returns False for them, as for masked keys.
 
         Parameters
         ----------
@@ -349,8 +350,8 @@ class AttentionStack:
         Returns
         -------
         ndarray
-            bool, (rows, columns). True for pairs that were left out. False for masked pairs and for
-            chosen ones.
+            bool, (rows, columns). True for pairs that were left out. False for pairs that the mask
+            forbids in any case, such as later keys, and for chosen ones.
 
         Raises
         ------
@@ -379,9 +380,9 @@ class AttentionStack:
         -------
         ndarray or None
             float32, (heads, queries), from 0 to 1: the sum of a query's weights on its left-out
-            keys (see `left_out`) in a softmax over all keys that the mask allows, chosen or left
-            out. All 0 if the layer leaves out no key. None unless the layer stores queries and
-            keys.
+            keys (see `left_out`) in a softmax over all keys to which the query could attend, chosen
+            or left out. All 0 if the layer leaves out no key. None unless the layer stores queries
+            and keys.
 
         Raises
         ------

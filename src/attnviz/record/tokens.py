@@ -20,9 +20,9 @@ from attnviz.utils.arguments import (
 )
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
-# Zero-width non-joiner and joiner. Inside an emoji or an Indic word, for example, they belong to a
-# glyph and are kept. At either end of a text, or next to a character of `_JOINS_NOTHING`, they are
-# invisible and are replaced.
+# Zero-width non-joiner and joiner. Inside an emoji or an Indic word, for example, they change the
+# glyphs and are kept. At either end of a text, or next to a space or another of these two
+# characters, they have no effect and are replaced by their code point.
 _JOINERS = {"\u200c", "\u200d"}
 _JOINS_NOTHING = _JOINERS | {" "}
 
@@ -30,11 +30,11 @@ _JOINS_NOTHING = _JOINERS | {" "}
 def make_visible(text: str) -> str:
     r"""Make every character of a token's text visible.
 
-    Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other characters without a visible glyph are
-    replaced by their code point, such as ``‹U+202E›``. Examples are control characters, unassigned
-    characters and characters that change the direction of text. A zero-width joiner or non-joiner
-    between two other characters, neither of which is a space, is kept, because it belongs to a
-    glyph. An empty text becomes ``∅``.
+    The space U+0020 becomes ``·``, a newline ``⏎`` and a tab ``⇥``. Other characters without a
+    visible glyph are replaced by their code point, such as ``‹U+202E›``. Examples are other spaces,
+    control characters, unassigned characters and characters that change the direction of text. A
+    zero-width joiner or non-joiner is kept if it stands between two characters that it can join. An
+    empty text becomes ``∅``.
 
     >>> make_visible(" the"), make_visible("\n\n"), make_visible("\x00"), make_visible("\u202e")
     ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
@@ -42,8 +42,8 @@ def make_visible(text: str) -> str:
     if not text:
         return "∅"
     if text.isprintable():
-        # Most tokens take this fast path: isprintable() tests the same Unicode categories as
-        # `_visible_character`.
+        # Most tokens take this fast path. isprintable() is False if the text has a character that
+        # `_visible_character` replaces, except U+0020.
         return text.replace(" ", _SHOWN_AS[" "])
     around = zip(f" {text}", text, f"{text[1:]} ", strict=False)
     return "".join(
@@ -83,9 +83,10 @@ def _visible_character(character: str, *, joins: bool) -> str:
 
 
 def _bare(token: str) -> str:
-    """Return a display text without a leading ``##`` and without spaces (``·``) at its ends.
+    """Return a display text as `Tokens.positions` compares it: without ``##`` and outer spaces.
 
-    The text ``##`` itself is not changed.
+    A leading ``##`` is removed, unless it is the whole text. Then all ``·`` at both ends are
+    removed.
     """
     if token.startswith("##") and len(token) > 2:
         token = token[2:]
@@ -95,12 +96,13 @@ def _bare(token: str) -> str:
 def number_words(
     words: Sequence[int | None], special: Sequence[bool], sequence: Sequence[int | None]
 ) -> tuple[int | None, ...]:
-    """Return the number of each token's word, counted from 0 across both texts of a pair.
+    """Return `words` with new numbers, which are different for all words of both texts of a pair.
 
-    Each argument has one entry per token. `sequence` is as in `Tokens`. Consecutive tokens are one
-    word if they have the same number in `words` and the same entry in `sequence`. Special tokens,
-    and tokens with None in `words`, are in no word and get None. Raise ValueError if the lengths of
-    the arguments differ.
+    Each argument has one entry per token. `words` contains the number of each token's word, or
+    None. A tokenizer may start from 0 in each text. `sequence` is as in `Tokens`. Consecutive
+    tokens are one word if they have the same number in `words` and the same entry in `sequence`.
+    The words are numbered from 0 in order. Special tokens, and tokens with None in `words`, get
+    None. Raise ValueError if the lengths of the arguments differ.
 
     >>> number_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
     (0, 0, None, 1)
@@ -122,7 +124,7 @@ def number_words(
 
 
 def token_strings(text: Iterable[str]) -> list[str]:
-    """Check that each token is a string, and return the strings as a list.
+    """Return the strings `text` as a list, after checking each of them.
 
     Raise TypeError if `text` is a single string, is not iterable, or contains an object that is not
     a string.
@@ -174,27 +176,31 @@ class Candidate:
     probability: float
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the probability is not from 0 to 1, up to a rounding error."""
         if not 0.0 <= self.probability <= 1.0 + 1e-6:
             raise ValueError(f"probability must be from 0 to 1; got {self.probability!r}")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that the model generated, or a token of a target text that was given to the model.
+    """A predicted token of a stack, with the query that predicted it.
+
+    The token was generated by the model, or it belongs to a target text: an answer that the user
+    passed, whose tokens the model predicts one after the other.
 
     Attributes
     ----------
     query : int
-        Position of the query that predicted the token. The weights of this query are the attention
-        during the prediction.
+        Position of the query at which the model predicted the token, usually that of the token
+        before. The weights of this query are the attention during the prediction.
     token : Candidate
         The generated token, or the token of the target text.
     candidates : tuple of Candidate
-        The most probable tokens that this query predicted, in descending order of probability.
+        The most probable tokens at this query, in descending order of probability. The predicted
+        token may be missing.
     row : int or None
-        Position of this token among the queries. None if the model did not read this token. For
-        example, an encoder-decoder model does not read the last token of its output.
+        Position of the predicted token itself among the queries. None if the model did not read it
+        as an input. For example, an encoder-decoder model does not read the last token of its
+        output.
 
     Raises
     ------
@@ -214,7 +220,6 @@ class Prediction:
     row: int | None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a position is negative."""
         if self.query < 0 or (self.row is not None and self.row < 0):
             raise ValueError(
                 f"query and row must be at least 0; got query {self.query} and row {self.row}"
@@ -242,10 +247,10 @@ class Tokens:
         number are one word. The tokenizer defines the words: most tokenizers separate punctuation,
         and many split "didn't" into ``didn`` and ``'t``.
     grids : tuple of PatchGrid
-        Ranges of tokens, one for the patches of each image, ordered by position.
+        For each image, the range of tokens that are its patches, ordered by position.
     predictions : tuple of Prediction
         Tokens that the model generated, or the tokens of a target text, in the order of the text.
-        Each prediction contains the position of the query that predicted the token.
+        Empty if the record has no such text.
 
     Examples
     --------
@@ -263,10 +268,10 @@ class Tokens:
     predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the attributes do not fit together.
+        """Raise ValueError if the lengths of the attributes differ, or if positions are wrong.
 
-        This is the case if their lengths differ, if a grid or a prediction has a position that is
-        too large, or if grids overlap or are not ordered by position.
+        A grid or a prediction must lie inside the tokens. Grids must not overlap, and must be
+        ordered by position.
         """
         for name, column in (
             ("special", self.special),
@@ -323,7 +328,7 @@ class Tokens:
             renumbered, because both texts of a pair may have words with the same number. By
             default, the words are unknown.
         grids : sequence of PatchGrid
-            Ranges of tokens, one for the patches of each image, ordered by position.
+            For each image, the range of tokens that are its patches, ordered by position.
 
         Returns
         -------
@@ -363,11 +368,10 @@ class Tokens:
         Parameters
         ----------
         text : str
-            Text of the tokens. ``"it"`` matches all tokens with this text, with or without a space
-            before or after the text. If there are none, ``"it"`` matches the tokens ``##it``.
-            ``" it"``, ``"·it"``, ``"Ġit"`` and ``"▁it"`` match only tokens with a space before
-            ``it``. If no token has this space, they match the same tokens as ``"it"``. ``"##it"``
-            matches only the tokens ``##it``.
+            Text of the tokens. ``"it"`` matches the tokens ``it``, ``·it`` and ``it·``, or if there
+            are none, the tokens ``##it``. ``" it"``, ``"·it"``, ``"Ġit"`` and ``"▁it"`` match the
+            tokens ``·it``, or if there are none, the same tokens as ``"it"``. ``"##it"`` matches
+            only the tokens ``##it``. Case is significant.
 
         Returns
         -------
@@ -424,7 +428,7 @@ class Tokens:
         return self.position(text)
 
     def position(self, token: int | str, name: str = "token") -> int:
-        """Return the position of a token that is given by its position or its text.
+        """Return the position of a token that is passed as a position or as a text.
 
         Parameters
         ----------
@@ -446,9 +450,9 @@ class Tokens:
         IndexError
             If the position is out of range.
         ValueError
-            If no token has the text, or several tokens have it. If no token has the text, the
-            message names a similar text if there is one. Otherwise, it lists the positions of the
-            tokens that have the text.
+            If no token has the text, or several tokens have it. In the first case, the message
+            contains a similar text of a token, if one exists. In the second case, it lists the
+            positions of the tokens with the text.
 
         Examples
         --------
