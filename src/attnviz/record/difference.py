@@ -3,10 +3,10 @@
     difference[i, j] = b[i, j] - a[i, j]
 
 Differences are computed on demand. Differences of softmax weights are between -1 and 1, and each
-row of them sums to 0, except with sinks. A head of `b` is compared with the head of `a` that has
-the same number. If a query has no allowed key in `a`, or none in `b`, all differences of its row
-are 0 and no key of the row is allowed. An example is a token that only one of two compared texts
-has.
+row of them sums to 0, unless a sink takes a share of a row. A head of `b` is compared with the head
+of `a` that has the same number. A query may have no allowed key in `a`, or none in `b`, for example
+if it is a token that only one of two compared texts has. All differences of its row are then 0, and
+no key of the row is allowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnviz.record.masks import Rows
 
 @dataclass(frozen=True)
 class DifferenceAttention(LayerAttention):
-    """Attention `b` minus attention `a` of a layer. Only the two attentions are stored.
+    """Attention `b` minus attention `a` of a layer, computed from these two attentions.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> a = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))

@@ -83,7 +83,7 @@ class CutWeights(ReweightedAttention):
     heads : tuple of int
         Numbers of the heads in which pairs are set to 0.
     pairs : CutMask
-        Mask that cuts these pairs. Its entries for head 0 apply to all of `heads`.
+        Mask that cuts these pairs in its head 0. The same pairs are set to 0 in each of `heads`.
     """
 
     heads: tuple[int, ...]
@@ -107,8 +107,8 @@ class CutWeights(ReweightedAttention):
 class RenormalizedWeights(CutWeights):
     """Weights in which some pairs are set to 0 and each row is scaled to its original sum.
 
-    Without sinks, the result equals a softmax over the remaining keys, but is computed without
-    logits. A row without remaining weight is 0.
+    If the original rows sum to 1, the result is that of a softmax over the remaining keys, but is
+    computed without logits. A row without remaining weight is 0.
     """
 
     def block(
@@ -133,10 +133,11 @@ class ReplacedWeights(ReweightedAttention):
     Attributes
     ----------
     replacements : mapping of int to (LayerAttention, int)
-        For each head with replaced rows, the attention and the head that provide these rows.
+        Number of each head with replaced rows, and the attention and the head from which these rows
+        are taken.
     rows : ndarray of bool
-        (queries,): whether each row is replaced. The mask of a replaced row is that of the
-        attention that provides the row.
+        (queries,): whether each row is replaced. The allowed keys of a replaced row are also those
+        of the other attention.
     """
 
     replacements: Mapping[int, tuple[LayerAttention, int]]
@@ -166,7 +167,10 @@ class ReplacedWeights(ReweightedAttention):
         return allowed
 
     def _replaced(self, heads: Heads) -> Iterator[tuple[int, LayerAttention, int]]:
-        """Yield the index of each replaced head in `heads`, and its item of `replacements`."""
+        """Yield the index in `heads` of each head with replaced rows, and its two replacements.
+
+        These are the attention and the head in `replacements`.
+        """
         for number, head in enumerate(heads):
             if head in self.replacements:
                 yield number, *self.replacements[head]

@@ -569,11 +569,11 @@ class DenseBias(Bias):
 class WindowBias(Bias):
     """Bias that depends on the positions of query and key within a window.
 
-    `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). The first
-    axis has length 1 if all windows have the same values. The other tensors are int64, (queries,)
-    or (keys,). `query_windows` and `key_windows` contain the number of each token's window.
-    `query_positions` and `key_positions` contain the index of each token within its window, which
-    is an index of the last two axes of `values`.
+    `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). If all
+    windows have the same values, the first axis may have length 1. The other tensors are int64,
+    (queries,) or (keys,). `query_windows` and `key_windows` contain the number of each token's
+    window. `query_positions` and `key_positions` contain the index of each token within its window,
+    which is an index of the last two axes of `values`.
     """
 
     kind = "in windows"

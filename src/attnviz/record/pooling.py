@@ -1,11 +1,11 @@
 """Pooling: a matrix is reduced to a map with fewer rows and columns.
 
-Each cell of the map covers a rectangle of the matrix, whose numbers are added, averaged or reduced
-to their maximum. In a mean, positive and negative numbers would cancel, which would hide large
-changes. Therefore positive and negative numbers are pooled separately, and the cell shows the
-result with the larger absolute value, with its sign. In exported pages,
-``js/src/client/page/tiles.ts`` does the same. The tests compare the Python and the TypeScript code
-with the formulas in ``tests/unit/formulas.py``.
+Each cell of the map covers a rectangle of the matrix. Pooling adds, averages or takes the maximum
+of the numbers in this rectangle. In a mean, positive and negative numbers would cancel, which would
+hide large changes. Therefore, positive and negative numbers are pooled separately (`split_signs`),
+and the cell has the result with the larger absolute value, with its sign (`join_signs`). In
+exported pages, ``js/src/client/page/tiles.ts`` does the same. The tests compare the Python and the
+TypeScript code with the formulas in ``tests/unit/formulas.py``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", np.float32, np.float64)
 
-# Each cell is pooled twice: once over its positive numbers, once over the absolute values of its
-# negative numbers. The cell shows the result of the negative numbers only if it exceeds that of the
-# positive numbers by more than this fraction. Without the fraction, rounding errors would determine
-# the sign of a cell with complete rows of a difference of two records: each such row sums to 0, so
-# the means of the positive and of the negative numbers are equal.
+# A cell is negative only if the absolute result of its negative numbers exceeds the result of its
+# positive numbers by more than this fraction. In a difference of two records, each row sums to 0.
+# In a cell with complete rows, both results are therefore equal up to rounding errors. Without the
+# fraction, these errors would determine the sign.
 _TIE = 1e-3
 
 
@@ -45,16 +44,20 @@ def pool(
     starts: tuple[NDArray[np.int64], NDArray[np.int64]],
     how: np.ufunc,
 ) -> None:
-    """Combine each number of a block of the matrix with the number in the cell that covers it.
+    """Add a block of the matrix to the cells of the map, or combine it with `how`, in place.
+
+    A matrix can be pooled block by block. Each number of the block is combined with the number in
+    the cell that covers it.
 
     Parameters
     ----------
     cells : ndarray
-        (..., rows of cells, columns of cells). This function changes it.
+        Cells of the whole map, (..., rows of cells, columns of cells). This function changes them.
     numbers : ndarray
         Block of numbers, (..., rows, columns).
     positions : tuple
-        Positions of the rows of the block, int64 and ascending, and the range of its columns.
+        Positions in the matrix of the rows of the block, int64 and ascending, and of its columns, a
+        slice.
     starts : tuple of ndarray
         The first row that each row of cells covers, and the first column that each column of cells
         covers. Both are int64 and ascend from 0.
@@ -84,9 +87,10 @@ def pool(
 
 
 def pool_max(weights: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-    """Reduce weights to smaller maps, so that a single large weight remains visible.
+    """Reduce the weights of each head to a smaller map of maxima.
 
-    Each cell of a map has the maximum of the weights that it covers.
+    Each cell of a map has the maximum of the weights that it covers, so that a single large weight
+    remains visible.
 
     Parameters
     ----------

@@ -16,12 +16,12 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import whole_number
 
-#: Default number of sampled queries. The standard error of an estimated mean of numbers between 0
-#: and 1 is at most 0.063.
+#: Default number of sampled queries. For numbers between 0 and 1, one per query, the mean over a
+#: random sample of this size has a standard error of at most 0.5 / sqrt(64) = 0.063.
 SAMPLED_QUERIES = 64
 
-# Maximum numbers of query-key pairs in `can_compute_maps`, for a CPU and for a GPU. A CPU computes
-# the weights of a head with 4,096 queries and 4,096 keys in about 0.3 s.
+# Limits of `can_compute_maps`, in query-key pairs: `_MAX_ENTRIES` on a CPU, `_MAX_DEVICE_ENTRIES`
+# on a GPU. A CPU computes the weights of a head with 4,096 queries and 4,096 keys in about 0.3 s.
 _MAX_ENTRIES = 1 << 24
 _MAX_DEVICE_ENTRIES = 1 << 30
 
@@ -31,11 +31,10 @@ _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def can_compute_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
-    """Whether a view can compute all weights of one head of `layers` fast enough.
+    """Whether one head of `layers` is small enough for a view to compute all of its weights.
 
-    `num_cells` is the number of queries times the number of keys. The result is True up to 4,096
-    times 4,096 cells, or up to 32,768 times 32,768 cells if all layers store queries and keys on a
-    GPU.
+    `num_cells` is the number of these weights: queries times keys. The limit is 4,096 times 4,096,
+    or 32,768 times 32,768 if all layers store queries and keys on a CUDA GPU.
 
     >>> can_compute_maps([], 4096 * 4096), can_compute_maps([], 4096 * 4097)
     (True, False)
@@ -50,7 +49,7 @@ def can_compute_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
 def num_scored_queries(stack: AttentionStack) -> int | None:
     """Return the number of queries that views sample, or None if they use all queries.
 
-    Views use all queries unless the stack exceeds the limit of `can_compute_maps`.
+    Views use all queries if `can_compute_maps` is True for the stack.
     """
     layers = [stack.attention(layer) for layer in stack.layers]
     num_queries = len(stack.query_tokens)
@@ -64,10 +63,9 @@ def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDAr
 
     If the text has at most `max_queries` queries, all of them are returned. Otherwise, the text is
     divided into `max_queries` sections of equal length, and one query of each section is selected.
-    In section k, the distance of the query from the start of the section is a share of its length:
-    the fractional part of 0.5 + k times the golden ratio. The distances between selected queries
-    therefore differ. If they were equal and the queries were patches of an image, all selected
-    patches could be in one column.
+    In section k (from 0), the query is at the fraction (0.5 + k * golden ratio) mod 1 of the
+    section. The distances between selected queries therefore differ. With equal distances, all
+    selected patches of an image could be in one column.
 
     Raise ValueError if `max_queries` is less than 1.
 

@@ -1,7 +1,8 @@
 """Functions for a softmax that does not hold all logits in memory.
 
-Logits are computed in tiles or in blocks, both of limited size. A tile contains the logits of some
-rows for all keys. A block contains the logits of some rows for a range of keys.
+Logits are computed in parts of limited size. A tile has the logits of as many rows as fit, for all
+keys. A key block has the logits of given rows, for a range of as many keys as fit. Several heads
+count as several rows or as several keys.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from attnviz.record.masks import Rows
 # Maximum number of logits in a tile of several rows (16 MiB of float32). A matrix product of this
 # size is efficient. A single row may have more logits.
 _TILE_ENTRIES = 1 << 22
-# Maximum number of logits in a block on a CPU, where the block fits into the cache.
+# Maximum number of logits in a key block on a CPU, so that it fits into the cache.
 _BLOCK_ENTRIES = 1 << 19
-# Maximum number of logits in a block on other devices. A GPU is fully used only by large blocks.
+# Maximum number of logits in a key block on other devices. A GPU is fully used only by large ones.
 _DEVICE_BLOCK_ENTRIES = 1 << 24
 _LOG2_OF_E = math.log2(math.e)
 
@@ -46,16 +47,17 @@ def tile_rows(num_keys: int) -> int:
 
 
 def row_tiles(rows: slice, num_keys: int) -> Iterator[slice]:
-    """Split `rows` into consecutive slices. The logits of a slice and all keys fit into a tile."""
+    """Split `rows` into consecutive slices of at most `tile_rows(num_keys)` rows."""
     step = tile_rows(num_keys)
     for start in range(rows.start, rows.stop, step):
         yield slice(start, min(start + step, rows.stop))
 
 
 def row_groups(rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
-    """Split `rows` into groups of at most `max_rows`.
+    """Split `rows` into consecutive groups of at most `max_rows`.
 
-    Yield the indices of each group within `rows`, and the rows of the group.
+    Yield two items for each group: the slice of its indices in `rows`, and its rows, a slice or
+    tensor like `rows`.
 
     >>> [group.tolist() for _, group in row_groups(torch.tensor([2, 3, 5]), 2)]
     [[2, 3], [5]]
@@ -69,7 +71,10 @@ def row_groups(rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
 
 
 def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slice]:
-    """Split `columns` into slices. The logits of `num_rows` rows and one slice fit into a block."""
+    """Split `columns` into consecutive slices, so that each slice fits into a key block.
+
+    `num_rows` is the number of rows of all heads.
+    """
     entries = _BLOCK_ENTRIES if device.type == "cpu" else _DEVICE_BLOCK_ENTRIES
     step = 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1)
     for start in range(columns.start, columns.stop, step):
@@ -77,11 +82,11 @@ def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[
 
 
 def weights_from_logits(logits: torch.Tensor, log_normalizer: torch.Tensor) -> torch.Tensor:
-    """Compute the weights of some keys from their logits and the normalizers of the rows.
+    """Return the softmax weights of some columns, computed from their logits and normalizers.
 
-    `logits` are (..., rows, columns), and are overwritten by the weights. `log_normalizer` are the
-    normalizers of `QueryKeyAttention.normalizers`, (..., rows). The weights of a row without an
-    allowed key are 0.
+    `logits` are (..., rows, columns). The weights replace them in the same tensor.
+    `log_normalizer` are the results of `QueryKeyAttention.normalizers` for the rows, (..., rows).
+    The weights of a row without an allowed key are 0.
 
     >>> weights_from_logits(torch.zeros(1, 2), torch.tensor([8.0]).log())
     tensor([[0.1250, 0.1250]])

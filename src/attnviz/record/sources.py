@@ -1,6 +1,6 @@
-"""Weights of all heads for the query that predicted a token.
+"""Sources of a token: the keys to which the query that predicted the token attends.
 
-The keys to which this query attends are called the sources of the token.
+The query is usually that of the token before. Its weights are averaged over all heads of a stack.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CAVEATS = (
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """Weights of all heads for the query that predicted a token.
+    """Weights of the query that predicted a token, averaged over all heads of a stack.
 
     Attributes
     ----------
@@ -41,14 +41,14 @@ class Sources:
     heads : ndarray of int64, (heads, 2)
         Layer number and head number of each head.
     means : ndarray of float64, (keys,)
-        Mean weight of each key over all heads of all layers.
+        Mean weight of the query on each key, over all heads of all layers of the stack.
     strongest_heads : ndarray of int64, (keys,)
-        Index into `heads` of the head that has the largest weight on the key. 0 if no head has
-        weight on the key.
+        For each key, the index into `heads` of the head with the largest weight on the key. 0 if
+        no head has weight on the key.
     most : ndarray of float32, (keys,)
-        Largest weight that any head has on the key. `strongest_heads` states which head.
+        For each key, this largest weight.
     baseline : ndarray of float64, (keys,)
-        Mean weight that each key would have if every head attended equally to all keys that its
+        `means` for uniform attention, in which each head has the same weight on all keys that its
         mask allows.
     query_tokens, key_tokens : Tokens
         Tokens of the queries and of the keys of the stack.
@@ -139,7 +139,7 @@ class Sources:
 
 
 def find_sources(stack: AttentionStack, token: int | str) -> Sources:
-    """Compute the result of `AttentionRecord.sources` for a stack."""
+    """Return the result of `AttentionRecord.sources` for a stack."""
     check_weights(stack, "sources of a token")
     query, text = _predicting(stack, token)
     num_keys = len(stack.key_tokens)
@@ -180,7 +180,7 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
     """Return the position of the query that predicted a token, and the token's text.
 
     `token` is as in `AttentionRecord.sources`. Raise ValueError or IndexError if no query of the
-    stack predicted the token, or its text was produced several times.
+    stack predicted the token, or several predicted tokens have its text.
     """
     tokens, predictions = stack.query_tokens, stack.query_tokens.predictions
     if not predictions:

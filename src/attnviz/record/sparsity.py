@@ -79,7 +79,8 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
             num_visible = np.arange(num_queries) + _offset(values) + 1
         counted = (num_visible * (num_weighted > 0)).sum(axis=1)
         zeros = counted - num_weighted.sum(axis=1)
-        # If all heads have zeros at the same pairs, these zeros may be the result of a mask.
+        # Zeros at the same pairs in all heads may be the result of a mask. A mask that allows only
+        # one key per query is unlikely. With a single head, only a band is taken for a mask.
         is_mask = alike and int(num_weighted.max()) > 1
         is_mask = is_mask and (len(values) > 1 or isinstance(compact_mask(values != 0), BandMask))
         if is_mask and zeros.any():
@@ -89,9 +90,9 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
 
 
 def _scan(values: torch.Tensor) -> tuple[NDArray[np.int64], bool, bool]:
-    """Find the zeros of a layer's weights, (heads, queries, keys).
+    """Return three facts about the zeros of a layer's weights `values`, (heads, queries, keys).
 
-    Return three results:
+    They are:
 
     - the number of keys whose weight is not 0, (heads, queries);
     - whether a query has weight on a later key, so that attention is not causal. This is also True

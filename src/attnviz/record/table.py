@@ -52,8 +52,8 @@ def create_table(
     texts, names = list(numbers), [stack.name for stack in stacks]
     for name, categories in (("stack", names), ("query_token", texts), ("key_token", texts)):
         columns[name] = pd.Categorical.from_codes(columns[name], pd.Index(categories))
-    # The column of the weights has the name of the measure. The name is "weight" if the stacks have
-    # different measures, or if the measure is the name of another column.
+    # Rename the column "weight" to `AttentionStack.measure`, the name of the values. Do not rename
+    # it if the stacks have several such names, or if another column has this name.
     measures = {stack.measure for stack in stacks} - columns.keys()
     measure = measures.pop() if len(measures) == 1 else "weight"
     columns = {measure if name == "weight" else name: columns[name] for name in columns}
@@ -66,9 +66,10 @@ def _parts(
     top_k: int | None,
     min_weight: float | None,
 ) -> Iterator[_Columns]:
-    """Yield the columns of the table for a few queries of a head at a time.
+    """Yield the columns of the table by name, for a few queries of one head at a time.
 
-    Raise ValueError as soon as the number of rows exceeds `MAX_ROWS`.
+    `numbers` are the codes of token texts. Raise ValueError as soon as the number of rows exceeds
+    `MAX_ROWS`.
     """
     stacks = list(dict.fromkeys(stack for stack, _, _ in selections))
     sizes = [

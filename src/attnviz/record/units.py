@@ -5,8 +5,8 @@ With the tokens i of a unit I as queries and the tokens j of a unit J as keys,
     weight[I, J] = mean over i in I of (sum over j in J of weights[i, j])
 
 (Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a unit is the sum over its tokens,
-and attention from a unit is the mean over its tokens. If rows sum to 1 before, they also do
-afterwards, except the row of a unit without tokens, which is 0.
+and attention from a unit is the mean over its tokens. If the rows of tokens sum to 1, so do the
+rows of units. The row of a unit without tokens is 0.
 
 Units without tokens occur in comparisons of two texts, because both texts must have the same units.
 A token that only the first text has becomes a unit of both texts. In the second text, this unit has
@@ -89,7 +89,11 @@ class UnitAttention(DerivedAttention):
 
     @property
     def bound(self) -> float | None:
-        """Bound of `base`, or None if sums of several of its weights may exceed this bound."""
+        """Bound of `base`, or None if units of a linear layer have several tokens.
+
+        The sum of several weights of a softmax is within the bound of one weight. The sum of
+        several weights of a linear layer may exceed it.
+        """
         may_exceed = self.merged and isinstance(self.original, StateAttention)
         return None if may_exceed else self.base.bound
 
@@ -97,8 +101,9 @@ class UnitAttention(DerivedAttention):
     def causal(self) -> bool:
         """Whether the mask is known to forbid attention to all later units.
 
-        True if no token may attend to a later token, and the units of the queries are the last
-        units of the keys. All tokens of a later unit then follow all tokens of the query's unit.
+        True if no token may attend to a later token, and the query units are the last of the key
+        units, with the same tokens. In other cases, a later unit could contain tokens to which the
+        query may attend, so the result is False.
         """
         if not self.base.causal or self.num_queries > self.num_keys:
             return False
@@ -188,9 +193,9 @@ class UnitAttention(DerivedAttention):
         return query_units, np.repeat(np.arange(self.num_keys), self._key_lengths)
 
     def _queries(self, rows: Rows) -> tuple[Rows, Positions]:
-        """Return the positions of the query tokens of the units `rows`.
+        """Return the positions of all query tokens of the units `rows`, as rows of `base`.
 
-        The second result is the number of tokens of each of these units.
+        The second result is the number of query tokens in each of these units.
         """
         return _tokens_of(rows, self.query_starts, self._query_lengths)
 
@@ -202,11 +207,13 @@ class UnitAttention(DerivedAttention):
         rows: Rows,
         columns: slice | None,
     ) -> NDArray[Any]:
-        """Combine the weights or flags of the tokens of each pair of units with the function `how`.
+        """Combine the weights or flags of the token pairs in each pair of units with `how`.
 
-        The result is (heads, units of queries, units of keys). `block_of` returns weights or flags
-        of `base`. Its arguments are the positions of some query tokens, the indices of these tokens
-        among all query tokens of `rows`, and the positions of the key tokens.
+        `how` is `numpy.add` for weights, or `numpy.logical_or` for flags. The result is (heads,
+        `rows`, `columns`), and is 0 or False for units without tokens. `block_of` returns weights
+        or flags of `base` for a group of query tokens. Its arguments are the positions of the
+        group, the indices of the group among all query tokens of `rows`, and the positions of all
+        key tokens of `columns`.
         """
         queries, lengths = self._queries(rows)
         keys, key_lengths = _tokens_of(
@@ -235,10 +242,10 @@ class UnitAttention(DerivedAttention):
 
 
 def _tokens_of(units: Rows, starts: Positions, lengths: Positions) -> tuple[Any, Positions]:
-    """Return the positions of the tokens of `units`, and the number of tokens of each of `units`.
+    """Return the positions of the tokens in `units`, and the number of tokens in each of `units`.
 
-    `starts` and `lengths` have the first token and the number of tokens of every unit of the layer.
-    If `units` is a slice, the positions are a slice, otherwise an int64 tensor.
+    `starts` and `lengths` are (all units of the layer,): the position of the first token, and the
+    number of tokens. If `units` is a slice, the positions are a slice, otherwise an int64 tensor.
     """
     if isinstance(units, slice):
         chosen = lengths[units]
@@ -250,10 +257,10 @@ def _tokens_of(units: Rows, starts: Positions, lengths: Positions) -> tuple[Any,
 
 
 def _first_tokens(lengths: Positions) -> Positions:
-    """Return the index of the first token of each unit that has tokens.
+    """Return the index of the first token of each unit that has tokens, (units with tokens,).
 
-    `lengths` has the number of tokens of each unit. The index is that among the tokens of all these
-    units, in order.
+    `lengths` is the number of tokens of each unit. The index counts the tokens of these units only:
+    the lengths 2, 0 and 3 give the indices 0 and 2.
     """
     first: Positions = (np.cumsum(lengths) - lengths)[lengths > 0]
     return first
@@ -262,14 +269,13 @@ def _first_tokens(lengths: Positions) -> Positions:
 def in_units(
     attention: LayerAttention, query_starts: Positions, key_starts: Positions
 ) -> LayerAttention:
-    """Return the attention between units.
+    """Return `attention` between units instead of its rows and columns.
 
-    If each row and each column of `attention` is a separate unit, return `attention` itself.
-
-    `query_starts` and `key_starts` are as in `UnitAttention`, with the rows and columns of
-    `attention` as tokens. If `attention` already has units, each new unit combines some of these
-    units. A weight of the result is then the mean over all query tokens of the new unit, not the
-    mean of the earlier means.
+    `query_starts` and `key_starts` define the units as in `UnitAttention`, with the rows and
+    columns of `attention` as tokens. If each row and each column is a unit, return `attention`
+    itself. If the rows and columns of `attention` are units already, each new unit combines some of
+    them. Its weights are then computed from the tokens: they are means over all query tokens of the
+    new unit, not means of the earlier means.
     """
     sides = (query_starts, attention.num_queries), (key_starts, attention.num_keys)
     if all(np.array_equal(starts, np.arange(count)) for starts, count in sides):

@@ -1,9 +1,9 @@
 """Display text of vocabulary entries.
 
-A vocabulary encodes the text of its tokens. Byte-level BPE represents each byte by a character.
-SentencePiece writes a space as ``▁``, and rare characters as several tokens of one byte each.
-WordPiece marks tokens inside of words with ``##``. Some vocabularies mark the end of a word with
-``</w>``, which becomes a space.
+The entries of a vocabulary are often not the text of its tokens. Byte-level BPE writes each byte of
+the text as a character. SentencePiece writes a space as ``▁``, and a rare character as several
+tokens of one byte each. WordPiece marks tokens inside of words with ``##``, which display texts
+keep. Some vocabularies mark the end of a word with ``</w>``, which becomes a space.
 
 Some characters are split over several tokens, each of which has only some of the bytes. Consecutive
 tokens are therefore decoded together. Each token of a split character shows the whole character and
@@ -96,9 +96,10 @@ def display_texts(
 
 
 def _content(entry: str, alphabet: Alphabet) -> bytes | None:
-    """Return the bytes of an entry's text in UTF-8, or None if `alphabet` cannot decode it.
+    """Return the bytes of an entry's text in UTF-8, or None if the entry is this text.
 
-    The result is always None for ``"plain"``.
+    The result is None if `alphabet` is ``"plain"``, if the entry is empty, or if an entry of
+    ``"bytes"`` contains a character that represents no byte.
     """
     if alphabet == "bytes":
         table = _byte_of()
@@ -122,9 +123,10 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
     """
     # Index of the first byte of each token in the joined bytes, and the total number of bytes.
     starts = list(accumulate((len(content) for _, content in run), initial=0))
-    # The text of a token has three pieces, each of which may be empty: the token's part of a
-    # character whose first byte is in an earlier token, complete characters, and the token's part
-    # of a character whose first byte is in this token and whose last byte is in a later token.
+    # The display text of a token has three pieces, each of which may be empty. `before` is a part,
+    # such as ``é 2/2``, of a character that began in an earlier token. `complete` has characters
+    # that are only in this token. `after` is the first part, such as ``é 1/2``, of a character that
+    # ends in a later token.
     before, complete, after = [""] * len(run), [""] * len(run), [""] * len(run)
     for start, stop, glyph in _characters(b"".join(content for _, content in run)):
         first, last = bisect_right(starts, start) - 1, bisect_left(starts, stop) - 1
@@ -138,7 +140,7 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
             else:
                 before[token] = part
     for token, (index, _) in enumerate(run):
-        # A token without any text becomes ``∅``.
+        # make_visible("") is ``∅``. Do not show this next to the name of a part.
         has_parts = before[token] or after[token]
         visible = "" if has_parts and not complete[token] else make_visible(complete[token])
         texts[index] = f"{before[token]}{visible}{after[token]}".strip(" ")

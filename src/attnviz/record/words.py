@@ -17,8 +17,9 @@ MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"
 # If a character is split over two to four tokens, each of their display texts contains the whole
-# character, such as ``é 1/2`` and ``é 2/2`` (see `display_texts`). This pattern matches the joined
-# texts, such as ``é 1/2 é 2/2``. In the text of a word, the character replaces the match.
+# character, such as ``é 1/2`` and ``é 2/2`` (see `display_texts`). In the text of a word, these
+# texts follow each other. This pattern matches them, such as ``é 1/2 é 2/2``, and the single
+# character replaces the match.
 _DIVIDED = re.compile(
     "|".join(
         rf"(?P<g{number}>‹[^›]*›|\S) 1/{number}"
@@ -41,20 +42,21 @@ def find_words(
 
     `text` contains display texts or vocabulary entries. In these, `space` is the character for a
     space, and `breaks` are the characters for line breaks and tabs. `special` and `sequence` are as
-    in `Tokens`, and the result is as in `Tokens.words`. The result is None if it is unknown whether
-    adjacent tokens belong to the same word: no token begins or ends with `space` or a break, and no
-    token begins with ``##``.
+    in `Tokens`, and the result is as in `Tokens.words`.
 
     A special token belongs to no word and ends the previous word. No word contains tokens of both
-    texts of a pair. There are two rules for the beginnings of words:
+    texts of a pair. For the other tokens, one of three rules holds:
 
-    - If at least one token begins or ends with `space` or a break, a word begins with each token
+    - If at least one of them begins or ends with `space` or a break, a word begins with each token
       that begins with `space` or a break. A word also begins after each token that ends with a
       break, or that ends with `space` and has other characters.
-    - Otherwise, a word begins with each token that does not begin with ``##``.
+    - Otherwise, if at least one of them begins with ``##``, a word begins with each token that does
+      not begin with ``##``.
+    - Otherwise, it is unknown whether adjacent tokens belong to the same word. The result is None
+      if any two of them are adjacent in the same text.
 
-    A middle dot in the text looks like a space in a display text. ``l·l`` therefore becomes two
-    words if a token begins with its dot.
+    A middle dot of the text itself looks like a space in a display text. ``l·l`` therefore becomes
+    two words if a token begins with its dot.
 
     >>> find_words(["un", "do", "·it"], [False] * 3, [0] * 3)
     (0, 0, 1)
@@ -118,8 +120,8 @@ def find_word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
 def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
     """Return tokens that are the words of `tokens`, or `tokens` itself if each word has one token.
 
-    `starts` is the result of `find_word_starts`. The result has no ids and no predictions, because
-    these belong to single tokens.
+    `starts` is the result of `find_word_starts` for `tokens`. Special tokens and patches remain as
+    they are. The result has no ids and no predictions, because these belong to single tokens.
 
     >>> merge_tokens(Tokens.of(["un", "do", " it"]), [0, 2]).text
     ('undo', '·it')
@@ -147,9 +149,10 @@ def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
 
 
 def _has_pieces(texts: Sequence[str], *, spaced: bool) -> bool:
-    """Whether ``##`` marks tokens inside of words.
+    """Whether ``##`` at the beginning of `texts` marks tokens inside of words, as in WordPiece.
 
-    If some tokens begin or end with a space (`spaced`), a leading ``##`` is part of the text.
+    `spaced` is whether some tokens begin or end with a space. WordPiece has no such tokens, so a
+    leading ``##`` is then a part of the text itself, and the result is False.
     """
     return not spaced and any(_continues(token) for token in texts)
 
