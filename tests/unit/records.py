@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid
+from attnviz.record.linear import LinearAttention
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -74,6 +75,33 @@ def encoder_decoder_record() -> AttentionRecord:
         decoder_tokens=words(4, "d"),
         model="encoder-decoder",
     )
+
+
+def hybrid_record(
+    softmax: tuple[int, ...] = (1, 3), linear: tuple[int, ...] = (0, 1, 2), num_tokens: int = 5
+) -> AttentionRecord:
+    """Return a record with two stacks: softmax layers of 2 heads and linear layers of 3 heads.
+
+    `softmax` and `linear` are the numbers of the layers in the model.
+    """
+    given = given_record((2,) * len(softmax), num_tokens).stack()
+    tokens = given.query_tokens
+    layers = {
+        layer: LinearAttention(
+            queries=vectors(3, num_tokens, 4, seed=layer),
+            keys=vectors(3, num_tokens, 4, seed=layer + 50),
+            log_decay=torch.full((3, num_tokens, 1), -0.3),
+            strengths=torch.ones(3, num_tokens),
+        )
+        for layer in linear
+    }
+    stacks = {
+        "self": AttentionStack(
+            "self", dict(zip(softmax, map(given.attention, given.layers), strict=True)), tokens
+        ),
+        "linear": AttentionStack("linear", layers, tokens, signed=True, measure="linear weight"),
+    }
+    return AttentionRecord(stacks, model="hybrid")
 
 
 def captured_record() -> AttentionRecord:

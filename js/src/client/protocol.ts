@@ -565,6 +565,13 @@ export interface StackDescription extends StackNumbers {
   embedded?: EmbeddedShare;
 }
 
+/** Stack of a group of stacks that are different kinds of layers of the model. */
+export interface SiblingStack {
+  name: string;
+  /** Whether the layers are linear, without a softmax. */
+  linear: boolean;
+}
+
 /** Description of a record: its model, stacks and tokens, but not its weights. */
 export interface Description {
   model: string;
@@ -577,6 +584,11 @@ export interface Description {
   /** Height and width of each image in the model's input. Omitted without images. */
   images?: ImageHeader[];
   stacks: StackDescription[];
+  /**
+   * Groups of stacks that are different kinds of layers of the model (see
+   * `attnviz.record.stack.sibling_stacks`). Omitted without groups.
+   */
+  siblings?: SiblingStack[][];
 }
 
 /**

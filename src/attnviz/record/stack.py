@@ -683,6 +683,25 @@ class AttentionStack:
         )
 
 
+def sibling_stacks(stacks: Iterable[AttentionStack]) -> list[list[AttentionStack]]:
+    """Group the stacks that are different kinds of layers of one model.
+
+    Stacks of a group have the same tokens. At least one of them is linear, and the others have a
+    softmax. Stacks of a changed run, whose names contain " · ", are in no group. Return only groups
+    of two or more stacks.
+    """
+    groups: dict[tuple[str, ...], list[AttentionStack]] = {}
+    for stack in stacks:
+        has_one_text = stack.key_tokens is stack.query_tokens
+        if has_one_text and (stack.linear or stack.normalized) and " · " not in stack.name:
+            groups.setdefault(tuple(stack.query_tokens.text), []).append(stack)
+    return [
+        group
+        for group in groups.values()
+        if len(group) > 1 and any(stack.linear for stack in group)
+    ]
+
+
 def resolve_normalized(*, normalized: bool | None, signed: bool) -> bool:
     """Return `normalized`, or its default if it is None: True unless values are signed.
 

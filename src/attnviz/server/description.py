@@ -17,7 +17,7 @@ from attnviz.analysis import measures_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
-from attnviz.record.stack import AttentionStack, find_maximum
+from attnviz.record.stack import AttentionStack, find_maximum, sibling_stacks
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
@@ -141,6 +141,19 @@ class StackDescription(StackNumbers):
     embedded: NotRequired[EmbeddedShare]
 
 
+class SiblingStack(TypedDict):
+    """Stack of a group of stacks that are different kinds of layers of the model.
+
+    Attributes
+    ----------
+    linear : bool
+        Whether the layers are linear, without a softmax.
+    """
+
+    name: str
+    linear: bool
+
+
 class Description(TypedDict):
     """Description of a record: its model, stacks and tokens, but not its weights.
 
@@ -152,6 +165,9 @@ class Description(TypedDict):
         Sentences about the record that the view shows.
     images : list of ImageHeader
         Height and width of each image in the model's input. Omitted without images.
+    siblings : list of list of SiblingStack
+        Groups of stacks that are different kinds of layers of the model (see
+        `attnviz.record.stack.sibling_stacks`). Omitted without groups.
     """
 
     model: str
@@ -159,6 +175,7 @@ class Description(TypedDict):
     notes: list[str]
     images: NotRequired[list[ImageHeader]]
     stacks: list[StackDescription]
+    siblings: NotRequired[list[list[SiblingStack]]]
 
 
 # Maximum length of a description that is sent as JSON, so that the browser's developer tools can
@@ -177,12 +194,17 @@ def describe(record: AttentionRecord) -> Description:
         stacks.append({**describe_numbers(stack), **tokens})
     file = file_stem(record.model)
     sizes = [{"height": image.shape[0], "width": image.shape[1]} for image in record.images]
+    siblings = [
+        [{"name": stack.name, "linear": stack.linear} for stack in group]
+        for group in sibling_stacks(record.stacks.values())
+    ]
     description: dict[str, Any] = {
         "model": record.model,
         **({"file": file} if file else {}),
         "notes": list(record.notes),
         **({"images": sizes} if sizes else {}),
         "stacks": stacks,
+        **({"siblings": siblings} if siblings else {}),
     }
     return cast("Description", description)
 

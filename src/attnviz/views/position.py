@@ -18,7 +18,7 @@ import numpy as np
 import traitlets
 
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack
+from attnviz.record.stack import AttentionStack, sibling_stacks
 from attnviz.utils.arguments import as_list, resolve_negative, short_repr
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
@@ -145,8 +145,13 @@ class HeadsView(View):
         try:
             self._stack_named(self.stack).layer_number(layer)
         except IndexError as error:
-            raise traitlets.TraitError(str(error)) from None
+            raise traitlets.TraitError(f"{error}{self._elsewhere(layer)}") from None
         return layer
+
+    def _elsewhere(self, layer: int) -> str:
+        """Return the end of an error message: the sibling stack that has a layer, or ""."""
+        del layer
+        return ""
 
     @traitlets.validate("heads")
     def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
@@ -283,6 +288,14 @@ class PositionedView(HeadsView):
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
         super()._fit_to_stack(change)
         self._refit()
+
+    def _elsewhere(self, layer: int) -> str:
+        for group in sibling_stacks(self.record.stacks.values()):
+            names = [stack.name for stack in group]
+            having = [stack.name for stack in group if layer in stack.layers]
+            if self.stack in names and having:
+                return f". Layer {layer} is in another stack: use stack={having[0]!r}"
+        return ""
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         """Adapt the traits to the current record, which replaced the record `before`.

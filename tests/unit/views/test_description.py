@@ -10,10 +10,11 @@ import traitlets
 
 import attnviz as av
 from attnviz.pages.html import packed_bundle
+from attnviz.record.record import AttentionRecord
 from attnviz.server.description import describe
 from attnviz.server.server import RecordServer
 from attnviz.views import base
-from unit.records import given_record
+from unit.records import given_record, hybrid_record
 
 
 def opening_state(view: Any) -> Any:
@@ -38,6 +39,21 @@ def test_the_description_is_only_in_the_opening_message() -> None:
     assert "_description" not in view.state
     view.record = new_record = given_record((2, 3), 6)
     assert opening_state(view) == {**describe(new_record), "record": 1}
+
+
+def test_kinds_of_layers_of_one_model_are_siblings() -> None:
+    record = hybrid_record()
+    siblings = [[{"name": "self", "linear": False}, {"name": "linear", "linear": True}]]
+    assert describe(record)["siblings"] == siblings
+    other = given_record((1,), 6).stack()
+    image = other.derive({0: other.attention(0)}, name="image")
+    more = AttentionRecord({**record.stacks, "image": image})
+    assert describe(more)["siblings"] == siblings
+    for one in ("self", "linear"):
+        assert "siblings" not in describe(AttentionRecord({one: record.stacks[one]}))
+    # Two stacks of softmax layers are not siblings.
+    twice = AttentionRecord({"other": other, "image": image})
+    assert "siblings" not in describe(twice)
 
 
 def test_a_long_description_is_requested() -> None:

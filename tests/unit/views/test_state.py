@@ -17,7 +17,13 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 from unit.page_data import data_of
-from unit.records import captured_record, encoder_decoder_record, given_record, image_record
+from unit.records import (
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    hybrid_record,
+    image_record,
+)
 
 
 def test_the_default_state() -> None:
@@ -109,6 +115,20 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         with pytest.raises(traitlets.TraitError):
             view.set_state(state)
         assert view.state == before
+
+
+def test_an_error_names_the_stack_that_has_a_layer() -> None:
+    view = HeadView(hybrid_record(), layer=3)
+    with pytest.raises(TraitError, match="Layer 2 is in another stack: use stack='linear'"):
+        view.layer = 2
+    with pytest.raises(TraitError, match="use stack='linear'"):
+        HeadView(hybrid_record(), layer=0)
+    with pytest.raises(TraitError) as error:
+        view.layer = 9
+    assert "another stack" not in str(error.value)
+    # A view in the browser sets both.
+    view.set_state({"layer": 2, "stack": "linear"})
+    assert (view.stack, view.layer) == ("linear", 2)
 
 
 def test_a_threshold_may_exceed_one_if_weights_do() -> None:

@@ -83,7 +83,16 @@ export const PALETTES: Record<ThemeName, Palette> = {
 
 const THEMES = ["light", "dark"] as const;
 /** Colours that style sheets use as variables, such as `--av-muted`. */
-const CSS_COLORS = ["muted", "rule", "neutral", "raised", "danger", "focus"] as const;
+const CSS_COLORS = [
+  "muted",
+  "rule",
+  "neutral",
+  "raised",
+  "positive",
+  "negative",
+  "danger",
+  "focus",
+] as const;
 
 /** Style sheet that defines the colours of both themes as variables for the other style sheets. */
 export const PALETTE_CSS = /* @__PURE__ */ THEMES.map((theme) => {

@@ -3,6 +3,7 @@
  */
 
 import type { RecordContext } from "../view/define-view";
+import { atLayer } from "../view/model-layers";
 import { assign } from "../view/state";
 import { chooseHead } from "./heads";
 import type { Shortcut } from "./keys";
@@ -21,9 +22,9 @@ export function recordShortcuts(
   const moveLayer = (by: number) => () => {
     const selection = record.selection.peek();
     if (!selection) return false;
-    const { layers } = selection.stack;
-    const layer = layers[layers.indexOf(selection.layer) + by];
-    if (layer !== undefined) assign(common, { layer });
+    const { layers, modelLayer } = selection;
+    const layer = layers[layers.indexOf(modelLayer) + by];
+    if (layer) assign(common, atLayer(selection, layer));
     return true;
   };
   const digit = (head: number) => () => {

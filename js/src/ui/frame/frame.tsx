@@ -10,7 +10,6 @@
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
 import type { StackDescription, TokenList } from "../../client/protocol";
-import { headsOf } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { bound, Choice } from "../controls/fields";
 import { HeadStrip, HeadTools } from "../controls/heads";
@@ -25,6 +24,7 @@ import { hasPair, pairChoices } from "../pairs";
 import { embeddedInWords, laterInWords, quoted, stackName } from "../text/captions";
 import type { RecordContext, ViewContext } from "../view/define-view";
 import type { History } from "../view/history";
+import { atLayer, firstSiblings, layerText } from "../view/model-layers";
 import { openingInWords } from "../view/opening";
 import {
   type Generating,
@@ -72,6 +72,11 @@ export interface ViewFrameProps<S extends RecordState> {
    * state that must change with the stack.
    */
   onStack?: (stack: StackDescription) => Partial<S>;
+  /**
+   * Whether the view shows the layers of one stack without its siblings (see `model-layers.ts`), so
+   * that the reader chooses among siblings, too.
+   */
+  oneStack?: boolean;
   /**
    * Called when the reader chooses a generated token, with the query that predicted it. If the
    * reader chose the option `as_query`, it is the query of the token itself. Returns new values for
@@ -215,28 +220,20 @@ function selectionInWords(selection: Selection): string {
   ].join(" · ");
 }
 
-/**
- * Maximum number of heads of a layer for which all heads can be chosen automatically. If all heads
- * are chosen and the reader changes the stack, all heads of the new layer are chosen up to this
- * number, otherwise none. Python has the same limit for the heads with which a head view opens.
- */
-const HEADS_AT_ONCE = 4;
-
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selection: Selection }) {
-  const { context, selection } = props;
-  const stacks = context.record.description.value?.stacks ?? [];
+  const { context, selection, oneStack = false } = props;
+  const description = context.record.description.value;
+  if (!description) return null;
+  const stacks = oneStack ? description.stacks : firstSiblings(description);
   if (stacks.length < 2) return null;
+  const shown = oneStack ? selection.stack : (selection.siblings[0] ?? selection.stack);
   const change = (name: string): void => {
     const next = stacks.find((other) => baseName(other) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
     // Remove the pins, because they are indices of tokens, and the tokens of the new stack may
     // differ.
-    const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
-    if (selection.chosen.length === selection.allHeads.length) {
-      const heads = headsOf(next, layer);
-      moved.heads = heads.length <= HEADS_AT_ONCE ? heads : [];
-    }
+    const moved = { ...atLayer(selection, { stack: next, layer }), token: null, key: null };
     batch(() => {
       assign(context.common, moved);
       assign(context.state, props.onStack?.(next) ?? {});
@@ -246,7 +243,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     <div class="av-row av-stack">
       <Choice
         label="Stack"
-        value={baseName(selection.stack)}
+        value={baseName(shown)}
         options={stacks.map((stack) => [baseName(stack), stackName(baseName(stack))] as const)}
         onChange={change}
       />
@@ -261,25 +258,21 @@ function SelectionControls<S extends RecordState>(
   const { record, common: state } = context;
   const single = props.choose === "head";
   const strip = <HeadStrip {...{ context, selection, single, onHover: props.onHover }} />;
-  const { layers } = selection.stack;
+  const { layers, modelLayer } = selection;
+  const choose = (layer = modelLayer): void => assign(state, atLayer(selection, layer));
   return context.controls.value === "compact" ? (
     <div class="av-row av-compact-place">
       <Choice
         label="Layer"
-        value={String(selection.layer)}
-        options={layers.map((layer) => [String(layer), String(layer)] as const)}
-        onChange={(layer) => assign(state, { layer: Number(layer) })}
+        value={layerText(modelLayer)}
+        options={layers.map((layer) => [layerText(layer), layerText(layer)] as const)}
+        onChange={(text) => choose(layers.find((layer) => layerText(layer) === text))}
       />
       {strip}
     </div>
   ) : (
     <>
-      <Layers
-        layers={layers}
-        layer={selection.layer}
-        width={context.width.value}
-        onChange={(layer) => assign(state, { layer })}
-      />
+      <Layers layers={layers} layer={modelLayer} width={context.width.value} onChange={choose} />
       {strip}
       {record.roles.value && (
         <RoleLine

@@ -1,8 +1,9 @@
 /** Sentence that names the heads with the most weight from the pinned query to the pinned key. */
 
-import { headName, quantityOf, quotedAt, written } from "../text/captions";
+import { headName, quantityOf, quotedAt, stackName, written } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
 import { assign } from "../view/state";
+import { baseName } from "../what-if/changed-run";
 
 /** Maximum number of heads in the sentence. */
 const MAX_NAMED = 4;
@@ -37,15 +38,18 @@ export function PinnedHeads({ context }: { context: RecordContext }) {
   const from = quotedAt(selection.queries.text, selection.token);
   const to = quotedAt(selection.keys.text, selection.key);
   const quantity = quantityOf(selection.stack);
+  // Numbers of sibling stacks have different scales, so the heads are those of one stack.
+  const isOneOfSeveral = selection.siblings.length > 1;
+  const within = isOneOfSeveral ? ` of ${stackName(baseName(selection.stack))}` : "";
   if (heads.length === 0)
     return (
       <p class="av-muted av-pinned-heads">
-        No head has any {quantity.name} from {from} to {to}.
+        No head{within} has any {quantity.name} from {from} to {to}.
       </p>
     );
   return (
     <p class="av-muted av-pinned-heads">
-      {`Largest ${quantity.name} from ${from} to ${to} among all heads: `}
+      {`Largest ${quantity.name} from ${from} to ${to} among all heads${within}: `}
       {heads.map(({ layer, head, score }, i) => (
         <span key={`${layer}.${head}`}>
           {i > 0 && ", "}

@@ -27,6 +27,7 @@ import {
   readShownRun,
 } from "../what-if/changed-run";
 import { createAnswer } from "./answer";
+import { layersOf, type ModelLayer, siblingsOf } from "./model-layers";
 import type { Opening } from "./opening";
 import {
   assign,
@@ -151,6 +152,8 @@ export function selectionOf(
   const keys = stack.key_tokens ?? queries;
   const layer = stack.layers.includes(state.layer) ? state.layer : stack.layers[0];
   if (layer === undefined) throw new Error(`The stack “${stack.name}” has no layer.`);
+  const siblings = siblingsOf(description, stack);
+  const layers = layersOf(description, siblings);
   const allHeads = headsOf(stack, layer);
   const chosen = [...new Set(state.heads)].filter((head) => allHeads.includes(head));
   const tokenWithin = (index: number | null, { text }: TokenList): number | null =>
@@ -160,6 +163,11 @@ export function selectionOf(
     queries,
     keys,
     layer,
+    /** The stack and its siblings (see `model-layers.ts`), and the layers of all of them. */
+    siblings,
+    layers,
+    /** The layer in `layers`. */
+    modelLayer: layers.find((item) => item.stack === stack && item.layer === layer) as ModelLayer,
     /**
      * Numbers of all heads of the layer (`allHeads`) and of the heads that are chosen (`chosen`).
      */

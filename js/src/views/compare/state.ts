@@ -82,7 +82,7 @@ export function describedOnce(
       named(differences[member] ?? differences.find((difference) => difference !== null)) ?? first;
     return [{ ...first, query_tokens, key_tokens, name, patterns: [] }];
   });
-  return { ...description, stacks };
+  return { ...description, stacks, siblings: [] };
 }
 
 /** The selected stack, layer and heads, and the compared members. */

@@ -139,7 +139,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       const now = selection.value;
       if (!whole || !now) return null;
       return withGaps(
-        selectionOf(whole, { ...positionOf(stack.value), heads: [now.head] }),
+        selectionOf({ ...whole, siblings: [] }, { ...positionOf(stack.value), heads: [now.head] }),
         now,
         name,
       );

@@ -13,6 +13,7 @@ import { inColumns, Pane, paneRequest, usePanes } from "../../ui/plot/panes";
 import panesCss from "../../ui/plot/panes.css";
 import { stackName, tokensInWords } from "../../ui/text/captions";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
+import { firstSiblings } from "../../ui/view/model-layers";
 import { RECORD_HASH } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
@@ -76,7 +77,8 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   // generated answer, because these choices apply to all panes. Otherwise it has the form of the
   // controls of the panes.
   const controls = useComputed(() => {
-    const several = (record.description.value?.stacks.length ?? 1) > 1;
+    const description = record.description.value;
+    const several = description !== null && firstSiblings(description).length > 1;
     const answer = (record.selection.value?.queries.predictions?.length ?? 0) > 0;
     return (several || answer ? whole : panes).controls.value;
   });

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { RowHeader } from "../../../src/client/protocol";
 import type { Vectors } from "../../../src/client/requests/vectors";
 import { readVectors } from "../../../src/client/requests/vectors";
-import type { Selection } from "../../../src/ui/view/record";
+import { type Selection, selectionOf as selectionIn } from "../../../src/ui/view/record";
 import {
   additionOf,
   formatSigned,
@@ -22,7 +22,7 @@ import {
   tableOf,
   weightElsewhere,
 } from "../../../src/views/neuron/table";
-import { sentences, stackOf } from "../../builders";
+import { described, sentences, stackOf } from "../../builders";
 
 const HEADER: RowHeader = {
   ...{ scale: 0.5, softcap: null, has_bias: false, sink: null, num_allowed: 2 },
@@ -56,10 +56,8 @@ function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): 
 function selectionOf(text: string[], more: Partial<Selection> = {}): Selection {
   const tokens = { text, special: [], sequence: text.map(() => 0) };
   const stack = stackOf({ layers: [3], query_tokens: tokens, causal: true, vectors: true });
-  return {
-    ...{ stack, queries: tokens, keys: tokens, layer: 3, allHeads: [0, 1] },
-    ...{ chosen: [1], heads: [1], token: 1, key: null, asQuery: false, ...more },
-  };
+  const state = { stack: "self", layer: 3, heads: [1], token: 1, key: null };
+  return { ...selectionIn(described(stack), state), ...more };
 }
 
 const TEXTS = ["one", "two", "three"];

@@ -1,0 +1,77 @@
+/**
+ * Layers of a model in its order. Some models have layers of several kinds, for example linear
+ * layers and layers with a softmax. The layers of each kind are a stack. Such stacks are siblings:
+ * they have the same tokens.
+ */
+
+import type { Description, StackDescription } from "../../client/protocol";
+import { headsOf } from "../../client/source";
+import { baseName } from "../what-if/changed-run";
+
+/** Layer of a stack or of one of its siblings. */
+export interface ModelLayer {
+  stack: StackDescription;
+  /** Number of the layer in the model. */
+  layer: number;
+  /** Name of the stack if its layers are linear and it has siblings, otherwise "". */
+  kind: string;
+}
+
+/** Return a stack and its siblings, in the order of the description. */
+export function siblingsOf(
+  { stacks, siblings = [] }: Description,
+  stack: StackDescription,
+): StackDescription[] {
+  const isIn = (one: StackDescription) => (sibling: { name: string }) =>
+    sibling.name === baseName(one);
+  const group = siblings.find((candidates) => candidates.some(isIn(stack)));
+  return group ? stacks.filter((other) => group.some(isIn(other))) : [stack];
+}
+
+/** Return the stacks without those that have an earlier sibling. */
+export function firstSiblings(description: Description): StackDescription[] {
+  return description.stacks.filter((stack) => siblingsOf(description, stack)[0] === stack);
+}
+
+/** Return the word that distinguishes layers of a stack from those of its siblings, or "". */
+export function kindOf({ siblings = [] }: Description, stack: StackDescription): string {
+  const name = baseName(stack);
+  return siblings.flat().some((other) => other.name === name && other.linear) ? name : "";
+}
+
+/** Return the layers of sibling stacks in the order of the model. */
+export function layersOf(
+  description: Description,
+  siblings: readonly StackDescription[],
+): ModelLayer[] {
+  const all = siblings.flatMap((stack) => {
+    const kind = kindOf(description, stack);
+    return stack.layers.map((layer) => ({ stack, layer, kind }));
+  });
+  // The sort is stable, so layers with the same number stay in the order of their stacks.
+  return all.sort((a, b) => a.layer - b.layer);
+}
+
+/** Return "3", or "0 · linear" for a linear layer of a model that also has others. */
+export function layerText({ layer, kind }: ModelLayer): string {
+  return kind ? `${layer} · ${kind}` : String(layer);
+}
+
+/**
+ * Maximum number of heads of a layer for which all heads can be chosen automatically. If all heads
+ * are chosen and the reader changes the stack, all heads of the new layer are chosen up to this
+ * number, otherwise none. Python has the same limit for the heads with which a head view opens.
+ */
+const HEADS_AT_ONCE = 4;
+
+/** Return the fields that change when the reader chooses a layer, which may be of another stack. */
+export function atLayer(
+  selection: { stack: StackDescription; chosen: number[]; allHeads: number[] },
+  { stack, layer }: Pick<ModelLayer, "stack" | "layer">,
+): { stack?: string; layer: number; heads?: number[] } {
+  if (stack === selection.stack) return { layer };
+  const moved = { stack: baseName(stack), layer };
+  if (selection.chosen.length < selection.allHeads.length) return moved;
+  const heads = headsOf(stack, layer);
+  return { ...moved, heads: heads.length <= HEADS_AT_ONCE ? heads : [] };
+}
