@@ -105,6 +105,7 @@ def _check_cached(
     """
     try:
         run(model, inputs)
+        run(eager_copy(model), inputs)
     # A model that cannot use a cache may raise any exception.
     except Exception as error:  # noqa: BLE001
         row.notes.append(

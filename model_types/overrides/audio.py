@@ -54,6 +54,15 @@ _CODEBOOKS: dict[str, Any] = {
         "input_features": None,
     }
 }
+_WAV_TOKENIZER = {
+    "config": {
+        "hidden_size": 64,
+        "codebook_dim": 64,
+        "decoder_hidden_size": 64,
+        "decoder_attention_num_groups": 4,
+    },
+    "inputs": {"input_values": ("normal", 1, 1, 6000)},
+}
 
 AUDIO: dict[str, dict[str, Any]] = {
     "canary_decoder": {
@@ -251,6 +260,8 @@ AUDIO: dict[str, dict[str, Any]] = {
     },
     "wav2vec2-bert": {"heads": {"Wav2Vec2BertForCTC": {"config": {"vocab_size": 220}}}},
     "wav2vec2-conformer": {"heads": {"Wav2Vec2ConformerForCTC": {"config": {"vocab_size": 220}}}},
+    "wavtokenizer": _WAV_TOKENIZER,
+    "wavtokenizer_encoder": _WAV_TOKENIZER,
     "xcodec": {
         "config": {
             "acoustic_model_config": {"downsampling_ratios": [5, 4], "upsampling_ratios": [4, 5]},

@@ -74,6 +74,16 @@ TEXT: dict[str, dict[str, Any]] = {
             "num_experts_per_tok": 2,
         }
     },
+    # Layers 1 and 2 run twice.
+    "dory": {
+        "config": {
+            "num_hidden_layers": 4,
+            "n_input_layers": 1,
+            "n_recurrent_layers": 2,
+            "n_output_layers": 1,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        }
+    },
     "esm": {"config": {"vocab_size": 220, "pad_token_id": 0, "mask_token_id": 6}},
     "esmc": _EQUAL_HEADS,
     "gemma3n_text": {
@@ -105,6 +115,16 @@ TEXT: dict[str, dict[str, Any]] = {
     },
     "granitemoehybrid": {"config": {**_HYBRID, "num_local_experts": 4}},
     "hrm_text": {"config": {"num_hidden_layers": 2, "num_layers_per_stack": None}},
+    # Layers 2 and 3 run three times.
+    "inkling2_loop_text": {
+        "config": {
+            "num_hidden_layers": 6,
+            "layer_types": ["hybrid_sliding", "hybrid"] * 3,
+            "n_layers_per_attn_res_block": 2,
+            "loop_layer_index_start": 2,
+            "loop_layer_index_end": 4,
+        }
+    },
     "jamba": {
         "config": {
             "num_hidden_layers": 4,

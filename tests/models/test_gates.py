@@ -100,8 +100,20 @@ def test_direct_attributions_pass_the_gate() -> None:
     assert_allclose(sums, expected[:, 0], atol=1e-4 * np.abs(expected).max())
 
 
-def test_a_norm_after_the_attention_is_no_gate() -> None:
+class UnitNorm(torch.nn.Module):
+    """Norm without parameters, as in Dory."""
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_norm_after_the_attention_is_no_gate(*, gated: bool) -> None:
     """BitNet normalizes the outputs of all heads together, so no head adds to the stream alone."""
-    model = tiny_model("bitnet", "BitNetForCausalLM", {})
+    model: Any = tiny_model("bitnet", "BitNetForCausalLM", {})
+    if gated:
+        model = tiny_model("afmoe", "AfmoeForCausalLM", {})
+        for layer in model.model.layers:
+            layer.self_attn.o_proj = torch.nn.Sequential(UnitNorm(), layer.self_attn.o_proj)
     with pytest.raises(NotImplementedError, match="no known output projection"):
         av.attribute(model, IDS, method="value norm")

@@ -26,7 +26,7 @@ from model_types.rows import Row
 SAMPLE = """
     albert bert canine convbert deberta-v2 distilbert mobilebert modernbert roformer squeezebert
     bloom codegen diffllama falcon gemma2 gpt2 gpt_neo gpt_oss gptj llama mistral mpt olmo2 qwen3
-    xlnet deepseek_v3 falcon_h1 jamba mixtral qwen3_next
+    xlnet deepseek_v3 falcon_h1 inkling2 jamba mixtral qwen3_next
     bart marian t5 whisper
     clip detr dinov2_with_registers efficientloftr hiera segformer siglip swin swinv2 vit
     gemma3 llava mllama qwen2_5_vl
@@ -43,6 +43,7 @@ CHANGED = {
     "t5": dict.fromkeys(("encoder", "decoder", "cross"), ("exact", True)),
     "vit": {"vision": ("exact", True)},
     "qwen3_next": {"self": ("exact", True), "linear": ("exact", False)},
+    "inkling2": {"self": ("exact", True)},
     "bloom": {"self": ("exact", False)},
     "squeezebert": {"self": ("changed", False)},
     "siglip": {"self": ("exact", True), "vision": ("exact", True), "pooling": ("refused", False)},

@@ -72,6 +72,8 @@ MERGE_SIZE = "spatial_merge_size"
 
 #: Names of the classes of attention modules.
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
+#: Names of the classes of norms.
+NORM_CLASS = re.compile("norm", re.IGNORECASE)
 #: Names in the code of modules that compute a softmax. Linear attention uses none of them.
 SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
@@ -92,6 +94,9 @@ LIGHTNING_RATES = "slope_rate"
 #: Attribute of attention modules that choose keys before the softmax: the module that scores the
 #: keys, or None if the layer uses the choice of an earlier layer, or does not choose.
 INDEXER = "indexer"
+#: Names of the classes of modules that attend to the outputs of earlier layers for the same token.
+#: Their attention is not one between tokens, so it is not captured.
+OVER_LAYERS = re.compile("AttentionResidual$")
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
 #: Name of the submodule that is the language model, in a model with several kinds of input.
 LANGUAGE_MODEL = "language_model"

@@ -29,6 +29,7 @@ from attnviz.extraction.families import (
     LANGUAGE_MODEL,
     LIGHTNING_RATES,
     LINEAR_RULES,
+    OVER_LAYERS,
     SOFTMAX_CODE,
     VISION_MODULE,
 )
@@ -169,6 +170,8 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
     names_of_kinds: dict[type[nn.Module], frozenset[str]] = {}
     for name, module in modules:
         kind = type(module)
+        if OVER_LAYERS.search(kind.__name__):
+            continue
         # Read the code of each class only once, because a model has many modules of the same class.
         if kind not in names_of_kinds:
             names_of_kinds[kind] = _names_in_code(kind)

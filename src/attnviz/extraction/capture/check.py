@@ -472,20 +472,22 @@ def uses_sink_as_gate(module: nn.Module) -> bool:
 def sinks_of(call: AttentionCall) -> torch.Tensor | None:
     """Return the logits of the sinks of a call, (heads,), or None if it has no sinks.
 
-    Return None, too, if the weights of the call are known. Raise NotImplementedError if the number
-    of sinks is not the number of heads.
+    Return zeros if the sinks depend on the query (see `AttentionCall.query_sinks`). Return None,
+    too, if the weights of the call are known. Raise NotImplementedError if the number of sinks is
+    not the number of heads.
     """
     sinks = call.options.get("s_aux")
     if sinks is None:
         sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
     if not isinstance(sinks, torch.Tensor) or call.weights is not None:
         return None
+    if call.query_sinks is not None:
+        return sinks.new_zeros(call.num_heads)
     if call.query is not None and sinks.numel() != call.query.shape[1]:
         raise NotImplementedError(
             f"model: the sinks of {type(call.module).__name__}, {tuple(sinks.shape)}, are not "
-            f"one for each of its {call.query.shape[1]} heads (they depend on the query), "
-            "which cannot be shown yet. Show the model's own weights with "
-            "AttentionRecord.from_weights."
+            f"one for each of its {call.query.shape[1]} heads, which cannot be shown yet. Show the "
+            "model's own weights with AttentionRecord.from_weights."
         )
     return sinks.detach().flatten()
 

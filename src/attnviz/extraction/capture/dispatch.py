@@ -110,6 +110,18 @@ class AttentionCall:
             return self.key.shape[2]
         return 0 if self.weights is None else self.weights.shape[3]
 
+    @property
+    def query_sinks(self) -> torch.Tensor | None:
+        """Logits of sinks that depend on the query, (batch, heads, queries, 1), or None.
+
+        A softmax stays the same if a number is added to all logits of a row. So these sinks are
+        read as sinks with the logit 0, and a bias of -`query_sinks` in the logits of all keys.
+        """
+        sinks = self.options.get("sinks")
+        if not isinstance(sinks, torch.Tensor) or self.query is None or sinks.dim() != 4:
+            return None
+        return sinks if sinks.shape[1:] == (self.num_heads, self.num_queries, 1) else None
+
 
 #: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]

@@ -89,7 +89,9 @@ class MaskReader:
         window that are not padding. Raise NotImplementedError if the type or shape of a mask
         argument is unknown.
         """
-        arguments = (call.mask, call.options.get("position_bias"), *call.added)
+        sinks = call.query_sinks
+        added = call.added if sinks is None else (*call.added, -sinks)
+        arguments = (call.mask, call.options.get("position_bias"), *added)
         for tensor in arguments:
             if not (tensor is None or isinstance(tensor, torch.Tensor | BlockMask)):
                 raise NotImplementedError(

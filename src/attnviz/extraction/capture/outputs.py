@@ -19,6 +19,7 @@ from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import without_padding
+from attnviz.extraction.families import NORM_CLASS
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.utils.cleanup import Cleanup
 
@@ -35,7 +36,7 @@ class FollowedOutputs(Generic[_Kept]):
 
     Call `watch` before the forward, and pass the method `observe` to `run_forward`. The output
     projection is the first module that has a two-dimensional weight and gets the output of the
-    attention as input, multiplied by a gate or not. If a norm gets the output before, no projection
+    attention as input, multiplied by a gate or not. If a norm gets this input before, no projection
     is found. `found` has the result of `keep` for each run of an attention module in the
     last forward. Runs for which the result is None are omitted, and so are runs without an output
     projection.
@@ -66,9 +67,7 @@ class FollowedOutputs(Generic[_Kept]):
         projections_and_norms = [
             module
             for module in self._model.modules()
-            if not any(module.children())
-            and isinstance(weight := getattr(module, "weight", None), torch.Tensor)
-            and weight.dim() in (1, 2)
+            if not any(module.children()) and (_dimensions(module) in (1, 2) or _is_norm(module))
         ]
         begin, look = in_this_thread(self._begin), in_this_thread(self._look)
         hook((self._model.register_forward_pre_hook(function) for function in (begin,)), undo)
@@ -94,9 +93,8 @@ class FollowedOutputs(Generic[_Kept]):
         output = call.output
         if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
             return
-        weight: Any = module.weight
-        if weight.dim() == 1:
-            if _is_same(inputs[0], output):
+        if _dimensions(module) != 2:
+            if _is_same(inputs[0], output) or _gate(inputs[0], output) is not None:
                 self._waiting = None
             return
         # The last axis of the input must have the concatenated outputs of all heads. Modules that
@@ -114,6 +112,17 @@ class FollowedOutputs(Generic[_Kept]):
             kept = self._keep(call, module, gate)
         if kept is not None:
             self.found[module_run] = kept
+
+
+def _dimensions(module: nn.Module) -> int | None:
+    """Return the number of axes of a module's weight, or None if it has no weight."""
+    weight = getattr(module, "weight", None)
+    return weight.dim() if isinstance(weight, torch.Tensor) else None
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """Whether a module is a norm without parameters, by the name of its class."""
+    return _dimensions(module) is None and NORM_CLASS.search(type(module).__name__) is not None
 
 
 def _is_same(inputs: torch.Tensor, output: torch.Tensor) -> bool:

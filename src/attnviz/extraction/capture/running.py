@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun
-from attnviz.extraction.capture.dispatch import Sink, dispatching, report
+from attnviz.extraction.capture.dispatch import AttentionCall, Sink, dispatching, report
 from attnviz.extraction.capture.trace import FunctionWatch
+from attnviz.extraction.families import OVER_LAYERS
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule, ModuleScan
 from attnviz.utils.cleanup import Cleanup
@@ -85,7 +86,12 @@ class RunningModules:
         hook(self._hooks(begun, ended), undo)
         if any(map(self.is_traced, self._modules)):
             FunctionWatch(self._bypassing, sink, edit, outputs=outputs).watch(undo)
-        report(sink, undo)
+
+        def receive(call: AttentionCall) -> None:
+            if not OVER_LAYERS.search(type(call.module).__name__):
+                sink(call)
+
+        report(receive, undo)
 
     def is_traced(self, entry: AttentionModule) -> bool:
         """Whether a module's torch functions are traced."""
