@@ -746,7 +746,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     if is_page(location):
         header, arrays = read_page(location)
     else:
-        read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir raises
+        read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir can raise OSError
         header, arrays = read(location, verify=verify)
     if "kind" in header:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Conversion of arrays of any library, and of nested lists, to one tensor per layer.
 
-An input that is not an array, is empty or has unexpected axes raises an error. The message contains
-the name of the argument.
+The argument `name` of these functions is the name of the value in error messages, such as
+``"attentions[2]"``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from attnviz.utils.arguments import whole_numbers
 
 
 def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
-    """Convert an array or nested list to a tensor without gradient. Share memory if possible.
+    """Convert an array or nested list to a tensor without gradient. Share its memory if possible.
 
-    The dtypes float16, bfloat16, float32, float64 and those in `keep` are not changed. All others
-    become float32. Raise TypeError if `value` is not an array of real numbers.
+    Values of the dtypes float16, bfloat16, float32, float64 and those in `keep` keep their dtype.
+    All others become float32. Raise TypeError if `value` is not an array of real numbers.
     """
     try:
         tensor = value if isinstance(value, torch.Tensor) else _from_array(value, keep)
@@ -46,12 +46,12 @@ def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
 
 
 def layers_of(value: Any, name: str, axes: Sequence[str], if_missing: str = "") -> list[Any]:
-    """Return a list with one array per layer. The arrays themselves are not checked.
+    """Split an argument with the arrays of all layers into a list with one array per layer.
 
-    `value` is a list of arrays, or one array whose first axis is the layers. `axes` are the names
-    of the axes of one layer, for messages. Raise TypeError if `value` is not a sequence, or
-    ValueError if it is empty or contains None. The message of the ValueError ends with
-    `if_missing`.
+    `value` is a list of arrays, or one array whose first axis is the layers. The arrays themselves
+    are not checked. `axes` are the names of the axes of one array, for messages. Raise TypeError if
+    `value` is not a sequence, or ValueError if it is empty or contains None. `if_missing` is a hint
+    at the end of the message of this ValueError.
     """
     each = f"one array ({', '.join(axes)}) per layer"
     if isinstance(value, torch.Tensor) or hasattr(value, "__array__"):
@@ -65,10 +65,11 @@ def layers_of(value: Any, name: str, axes: Sequence[str], if_missing: str = "") 
 
 
 def without_batch_axis(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tensor:
-    """Return a tensor with the axes `axes`. A batch axis of length 1 before them is removed.
+    """Return `tensor` without a batch axis of length 1.
 
-    Raise ValueError if the axes are wrong, the batch contains several examples, or the tensor is
-    empty. `name` is the name of the tensor in messages, such as ``"attentions[2]"``.
+    The batch axis is an additional first axis, before the axes with the names `axes`. Raise
+    ValueError if the tensor has another number of axes, the batch contains several examples, or the
+    tensor is empty.
     """
     shape = tuple(tensor.shape)
     if len(shape) == len(axes) + 1 and shape[0] == 1:
@@ -85,7 +86,7 @@ def check_layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> 
     """Return `layers` as a list, or 0, 1, ..., `count` - 1 if it is None.
 
     Raise TypeError or ValueError if `layers` does not contain `count` different integers of at
-    least 0. `name` is the name of the argument that contains these layers, for messages.
+    least 0. `name` is the argument that contains the arrays of these layers.
     """
     hint = f"one for each of the {count} layers of {name}"
     numbers = list(whole_numbers("layers", range(count) if layers is None else layers, hint=hint))

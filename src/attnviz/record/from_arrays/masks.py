@@ -1,8 +1,8 @@
-"""Conversion of masks and biases that a caller passes.
+"""Conversion of the masks and biases that a caller of `AttentionRecord.from_qk` passes.
 
-A mask that is added to the logits is separated into flags of allowed pairs and finite values.
-Causal attention and sliding windows are stored as a few parameters. Other masks are stored in the
-smallest form that represents them exactly.
+A mask of numbers is added to the logits. It is separated into flags of allowed pairs (a `Mask`) and
+finite values (a `Bias`). Causal attention and sliding windows are stored as a few parameters. Other
+masks are stored in the smallest form that represents them exactly.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def create_band(
 ) -> BandMask | None:
     """Return the mask of causal attention, of a sliding window, or of both.
 
-    Return None, which allows all pairs, if neither is requested.
+    Return None, which allows all pairs, if `causal` is False and `window` is None.
 
-    With `window`, the distance from the query to an allowed key is less than `window`. The last
-    query and the last key have the same position. Raise ValueError if a mask is requested for more
-    queries than keys.
+    With `window`, the distance from the query to an allowed key is less than `window`, in both
+    directions unless `causal` is True. The last query and the last key have the same position.
+    Raise ValueError if a mask is requested for more queries than keys.
     """
     if not causal and window is None:
         return None
@@ -42,12 +42,13 @@ def read_mask(
 ) -> tuple[Mask | None, torch.Tensor | None]:
     """Separate a mask into the allowed pairs and the finite values that are added to the logits.
 
-    `value` is bool (True if a query may attend to a key), floating point (added to the logits) or
-    None. A floating-point mask forbids pairs with minus infinity or about the lowest number of its
-    dtype. A pair is allowed only if `band` also allows the pair. The first result is None if all
-    pairs are allowed. The second result is None if all added values are 0. `shape` is (heads,
-    queries, keys). Raise TypeError or ValueError if `value` is not a mask, does not fit `shape`, or
-    contains NaN or plus infinity.
+    `value` is the mask that the caller passed: bool (True if a query may attend to a key), floating
+    point (added to the logits) or None. In a floating-point mask, minus infinity or a number close
+    to the lowest of the dtype forbids a pair. `band` is the result of `create_band`: a pair is
+    allowed only if `band` also allows it. The first result is None if all pairs are allowed. The
+    second result is None if all added values are 0. `shape` is (heads, queries, keys). Raise
+    TypeError or ValueError if `value` is not a mask, does not fit `shape`, or contains NaN or plus
+    infinity.
     """
     if value is None:
         return band, None
@@ -80,12 +81,12 @@ def read_mask(
 def read_bias(
     value: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
-    """Convert the sum of a bias and of the finite values of a mask.
+    """Return the sum of a bias and of the finite values of a mask as a `Bias`.
 
-    `value` is the bias, or None. `added` is the second result of `read_mask`. Return None if
-    neither is given, or if all sums are 0. `shape` is (heads, queries, keys). Raise TypeError or
-    ValueError if `value` is not an array, does not fit `shape`, or contains values that are not
-    finite.
+    `value` is the bias, or None. `added` is the second result of `read_mask`, which may be None.
+    Return None if both are None, or if all sums are 0. `shape` is (heads, queries, keys). Raise
+    TypeError or ValueError if `value` is not an array, does not fit `shape`, or contains values
+    that are not finite.
     """
     if value is None:
         return None if added is None else compact_bias(added)
@@ -102,9 +103,9 @@ def _three_axes(
 ) -> torch.Tensor:
     """Return a tensor with three axes, (heads or 1, queries or 1, keys).
 
-    The axis of heads may be missing, and a batch axis of length 1 is removed. `shape` is (heads,
-    queries, keys), and `rows` are the valid lengths of the axis of queries. Raise ValueError if the
-    tensor does not fit.
+    In `tensor`, the axis of heads may be missing, or a batch axis of length 1 may precede it.
+    `shape` is (heads, queries, keys). `rows` has the valid lengths of the axis of queries, such as
+    1 and the number of queries. Raise ValueError if the tensor does not fit.
     """
     actual = tuple(tensor.shape)
     if len(actual) == 4 and actual[0] == 1:

@@ -42,9 +42,9 @@ def create_stack(
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
-    # If no tokens are passed, each query is named by its position among the keys. In causal
-    # attention and sliding windows, the position of the last query is that of the last key. If only
-    # the tokens of the keys are passed, queries are numbered from 0.
+    # Number of the first query if the queries have no tokens and are named by position. If the keys
+    # have no tokens either, both are numbered alike: with fewer causal queries than keys, the last
+    # query has the number of the last key.
     start = first.offset if key_tokens is None else 0
     positions = tokens_from_positions(num_queries, start)
     queries = as_tokens(positions if tokens is None else tokens, sentence_b_start)
@@ -120,7 +120,7 @@ def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
         name = f"{argument}[{position}]"
         tensor = as_tensor(layer, name)
         if not hasattr(layer, "dtype"):
-            # Convert to float32, because `as_tensor` converts a list of Python floats to float64.
+            # `layer` is a nested list. `as_tensor` returns float64 for Python floats.
             tensor = tensor.float()
         vectors.append(_finite(without_batch_axis(tensor, name, axes), name))
     return vectors
@@ -143,9 +143,10 @@ def _masks(
     mask: Any,
     bias: Any,
 ) -> list[tuple[Mask | None, Bias | None]]:
-    """Return the mask and the bias of each layer.
+    """Return the mask and the bias of each layer, from these arguments of `from_qk`.
 
-    Layers with the same arguments get the same objects, which are then saved only once.
+    Layers with the same shape, window, mask and bias share one `Mask` and one `Bias` object, which
+    a file then contains only once.
     """
     count = len(queries)
     windows = _per_layer(window, "window", count)

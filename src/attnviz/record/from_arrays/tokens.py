@@ -19,20 +19,19 @@ class ProjectedKeys:
 
     Linformer (Wang et al. 2020, arXiv 2006.04768) projects the n keys and values of a text to k
     keys and values. Its weights are therefore n x k. According to section 4 of the paper, the
-    projection is a dense layer, a convolution or pooling. A convolution and pooling have a kernel
-    and a stride of n / k.
+    projection is a dense layer, or a convolution or pooling with a kernel and a stride of n / k.
 
     Attributes
     ----------
     kernel : int or None
-        Number of consecutive tokens that a convolution or pooling combines into a key. None for a
-        dense layer, in which each key combines all tokens. The columns are then named ``projection
-        0``, ``projection 1``, ..., and a note of the record states that columns do not correspond
-        to tokens.
+        Number of consecutive tokens that a convolution or pooling combines into a key. None (the
+        default) for a dense layer, in which each key combines all tokens. The columns are then
+        named ``projection 0``, ``projection 1``, ..., and a note of the record states that columns
+        do not correspond to tokens.
     stride : int or None
         Distance in tokens between the starts of consecutive keys, by default `kernel`.
     padding : int
-        Number of padding positions at each end of the text.
+        Number of padding positions at each end of the text, by default 0.
 
     Raises
     ------
@@ -43,8 +42,9 @@ class ProjectedKeys:
     Notes
     -----
     Key j combines `kernel` consecutive positions, the first of which is ``j * stride - padding``,
-    as in `torch.nn.Conv1d` and `torch.nn.AvgPool1d`. Positions outside the text are padding. If
-    pooling rounds the number of keys up (`ceil_mode`), the last key combines fewer tokens.
+    as in `torch.nn.Conv1d` and `torch.nn.AvgPool1d`. Positions outside the text are padding. The
+    number of keys may be rounded down, or up as in pooling with ``ceil_mode=True``. If it is
+    rounded up, the last key combines fewer tokens.
 
     Examples
     --------
@@ -60,7 +60,6 @@ class ProjectedKeys:
     padding: int = 0
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError if an attribute is invalid."""
         for name, number, minimum in (
             ("kernel", self.kernel, 1),
             ("stride", self.stride, 1),
@@ -75,12 +74,12 @@ class ProjectedKeys:
             )
 
     def tokens(self, tokens: Tokens, num_keys: int) -> Tokens:
-        """Return the display names of the keys.
+        """Return tokens whose texts are the names of the keys in views.
 
         Parameters
         ----------
         tokens : Tokens
-            Tokens that the keys are computed from.
+            Tokens of the text from which the keys are computed.
         num_keys : int
             Number of keys.
 
@@ -88,8 +87,8 @@ class ProjectedKeys:
         -------
         Tokens
             One token per key. The text contains the first and the last token that the key combines,
-            and their positions. For a dense projection, texts are ``projection 0``, ``projection
-            1``, ...
+            and their positions, or only one token if the key combines no others. For a dense
+            projection, texts are ``projection 0``, ``projection 1``, ...
 
         Raises
         ------
@@ -134,7 +133,7 @@ class ProjectedKeys:
         kernel = self.kernel or 1
         stride = self.stride or kernel
         steps = num_tokens + 2 * self.padding - kernel
-        # Pooling may round the number of keys up. The last key then combines fewer tokens.
+        # Both are valid: the number of keys is rounded down, or up as with ceil_mode in pooling.
         counts = {steps // stride + 1, -(-steps // stride) + 1}
         starts = [key * stride - self.padding for key in range(num_keys)]
         groups = [range(max(0, start), min(num_tokens, start + kernel)) for start in starts]
@@ -149,7 +148,7 @@ class ProjectedKeys:
 
     @staticmethod
     def _named(texts: list[str], sequence: list[int | None]) -> Tokens:
-        # Each key is one word, so `AttentionRecord.merge_words` does not merge keys.
+        # Each key is a separate word, so that `AttentionRecord.merge_words` does not merge keys.
         made = Tokens.of(texts, sequence=sequence, words=range(len(texts)))
         return replace(made, text=tuple(texts))
 
@@ -157,9 +156,9 @@ class ProjectedKeys:
 def as_tokens(tokens: Sequence[str] | Tokens, sentence_b_start: int | None = None) -> Tokens:
     """Convert strings to `Tokens`. Strings that are vocabulary entries are decoded.
 
-    `guess_alphabet` determines whether the strings are vocabulary entries. If `tokens` is already a
-    `Tokens`, its texts are not decoded. `sentence_b_start` is the position at which the second text
-    of a pair begins. If it is None, `Tokens.sequence` is not changed.
+    `guess_alphabet` determines how the strings are encoded, if at all. If `tokens` is already a
+    `Tokens`, its texts are not changed. `sentence_b_start` is the position of the first token of
+    the second text of a pair. If it is not None, `Tokens.sequence` is set accordingly.
     """
     if isinstance(tokens, Tokens):
         display_tokens = tokens
@@ -182,8 +181,8 @@ def as_key_tokens(
 ) -> tuple[Tokens, list[str]]:
     """Convert the argument `key_tokens` to tokens, and return notes that views must show.
 
-    `tokens` is this argument. If it is a `ProjectedKeys`, the result is one token for each of the
-    `num_keys` keys, each of which combines some of the tokens `queries`. Otherwise, `queries` and
+    `tokens` is this argument. If it is a `ProjectedKeys`, each of the `num_keys` keys combines some
+    of the tokens `queries`, and the result has one token per key. Otherwise, `queries` and
     `num_keys` are not used, and the list of notes is empty.
     """
     if isinstance(tokens, ProjectedKeys):
@@ -192,9 +191,9 @@ def as_key_tokens(
 
 
 def tokens_from_positions(count: int, start: int = 0) -> Tokens:
-    """Return `count` tokens that show their positions, which begin at `start`.
+    """Return `count` tokens whose texts are their positions, from `start`.
 
-    They are used if the tokens of a text are unknown.
+    They are used if the caller passes no tokens.
 
     >>> tokens_from_positions(3).text
     ('[0]', '[1]', '[2]')

@@ -1,9 +1,8 @@
 """Conversion and checks of the weights that a caller passes.
 
-Views cannot draw NaN and infinity, which therefore raise an error. Negative values and rows that do
-not sum to 1 also raise an error, unless the caller allows these. They can be a sign that logits
-were passed instead of weights, and views would then be wrong. The message contains the name of the
-argument.
+Views cannot draw NaN and infinity, which therefore raise an error. Negative values raise an error
+unless `signed` is True, and rows that do not sum to 1 or 0 unless `normalized` is False. They can
+be a sign that logits were passed instead of weights, and views would then be wrong.
 """
 
 from __future__ import annotations
@@ -37,8 +36,9 @@ _AXES = ("heads", "queries", "keys")
 # its 8 significant bits, changes the sum by at most 0.004. The tolerance is the same for float32,
 # because weights in bfloat16 are often converted to float32 for numpy.
 _TOLERANCE = 5e-3
-# Names of the arguments of each stack: the weights, the tokens of the queries, and the tokens of
-# the keys (None if these are always the tokens of the queries).
+# By name of the stack, the arguments of `AttentionRecord.from_weights` with its weights, with the
+# tokens of its queries, and with the tokens of its keys (None if keys are always the same tokens as
+# queries).
 _STACKS = {
     "self": ("attentions", "tokens", "key_tokens"),
     "encoder": ("encoder_attentions", "encoder_tokens", None),
@@ -59,10 +59,11 @@ def create_stacks(
     measure: str,
     stack: str = "self",
 ) -> tuple[dict[str, AttentionStack], list[str]]:
-    """Create the stacks of `AttentionRecord.from_weights`. Return notes for views, too.
+    """Return the stacks of `AttentionRecord.from_weights` by name, and the notes of its record.
 
-    `weights` and `tokens` are the arguments of `AttentionRecord.from_weights` with weights and with
-    tokens, by name. `AttentionRecord.from_weights` documents the other arguments and the errors.
+    `weights` has its arguments ``attentions``, ``encoder_attentions``, ... by name, and `tokens`
+    has ``tokens``, ``key_tokens``, ``encoder_tokens``, ... The other arguments and the errors are
+    as in `AttentionRecord.from_weights`.
     """
     names = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
     if not names:
@@ -118,7 +119,11 @@ def _checked_layers(
     normalized: bool,
     signed: bool,
 ) -> dict[int, torch.Tensor]:
-    """Return one tensor per layer number, (heads, queries, keys), on the CPU. Check every value."""
+    """Return the weights of each layer by number, (heads, queries, keys), on the CPU.
+
+    `argument` is the name of `attentions` in messages. Raise TypeError or ValueError if an axis, a
+    value or, if `normalized` is True, the sum of a row is invalid.
+    """
     split = layers_of(attentions, argument, _AXES, f": {NO_WEIGHTS_HINT}")
     numbers = check_layer_numbers(layers, len(split), argument)
     checked = {}
@@ -151,7 +156,7 @@ def _check_values(weights: torch.Tensor, name: str, *, signed: bool) -> None:
 
 
 def _check_sums(weights: torch.Tensor, name: str) -> None:
-    """Raise ValueError if a row sums to neither 1 nor 0."""
+    """Raise ValueError if a row sums to neither 1, up to `_TOLERANCE`, nor 0."""
     sums = weights.sum(dim=2, dtype=torch.float32)
     wrong = ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
     if bool(wrong.any()):

@@ -2,7 +2,7 @@
 
 A process can still read a mapped file after the file was deleted or replaced. If the file was
 truncated, the operating system ends a process that reads the missing part, and all data of the
-process is lost. Functions here detect truncated files before they are read.
+process is lost. Therefore, `check_mapped` detects truncated files before arrays are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MappedFile:
-    """Identity and size of a file at the time when it was mapped.
+    """A file from which arrays are memory-mapped, with its size when it was mapped.
 
     `device` and `number` (inode) identify the file, and `size` is in bytes.
     """
@@ -35,10 +35,7 @@ class MappedFile:
 
 
 def list_mapped_files(location: Path) -> tuple[MappedFile, ...]:
-    """Return the `MappedFile` of the file `location`.
-
-    If `location` is a folder, return those of all safetensors files in it.
-    """
+    """Return one `MappedFile` for the file `location`, or for each safetensors file in a folder."""
     paths = sorted(location.glob("*.safetensors")) if location.is_dir() else [location]
     files = []
     for path in paths:

@@ -1,11 +1,13 @@
 """Reading of a record from an exported page.
 
-A page can contain a saved record in one of two forms. A page with queries and keys contains the
-named arrays of the record, deflated and in base64. A page with all weights contains rows of weights
-in the form that `attnviz.pages.rows` describes. Other pages contain only the largest weights, from
-which a record cannot be restored.
+A record can be restored from two kinds of pages. A page with queries and keys contains the arrays
+that a file of the record would contain. A page with all weights contains rows of weights in the
+form that `attnviz.pages.rows` describes. Other pages contain only the largest weights, from which a
+record cannot be restored.
 
-No code of the page runs. Only its JSON and the texts of its inert elements are read.
+The numbers are compressed (zlib) and written in base64 as the texts of ``<template>`` elements,
+which browsers do not show. The JSON of the page refers to these elements by their ids. No code of
+the page runs.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ _BEGIN = b"<!doctype html>"
 _DATA = '<script type="application/json" id="attnviz-data">'
 _TEXT = re.compile(r'<template id="(attnviz-\d+)">([A-Za-z0-9+/=]*)</template>')
 _DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
-# Maximum number of bytes of the arrays of a page after decompression. A small file could otherwise
-# fill the memory.
+# Maximum number of bytes of all data of a page after decompression. Without it, the decompressed
+# data of a small file could fill the memory.
 _MAX_BYTES = 4_000_000_000
 _MAX_HEADER_BYTES = 100_000_000
-# Largest one-byte codes: of weights, and of signed numbers. Code c stands for `maximum` times the
-# square of c / (largest code), with the sign of c. `maximum` is in the header of each layer: the
-# largest possible weight of its stack, or the largest possible absolute value.
+# Largest code of a weight, and of a signed number. A code is one byte. Code c means the number
+# maximum * (c / largest code)^2, with the sign of c. `maximum` is in the header of each layer: the
+# largest possible weight of its stack, or the largest possible absolute value if it is signed.
 _TOP_CODE, _TOP_SIGNED_CODE = 255, 127
 
 _Json = Mapping[str, Any]
@@ -55,9 +57,9 @@ def is_page(path: Path) -> bool:
 def read_page(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return the header and the arrays of the record that a page contains.
 
-    They have the form of `attnviz.record.storage.schema`. If the weights are not exact, a note in
-    the header states the largest error. Raise ValueError if the page does not contain a complete
-    record, or is damaged.
+    They are like the result of `schema.record_to_arrays`. If the weights are not exact, a note in
+    the header states the largest error. Raise ValueError if the record cannot be restored from the
+    page, or the page is damaged.
     """
     if path.stat().st_size > MAX_MEGABYTES * 1_000_000:
         raise ValueError(
@@ -108,9 +110,9 @@ def _read(page: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 
 class _Texts:
-    """Compressed data of a page: texts in base64, by the ids of their HTML elements.
+    """Texts of the elements of a page, which contain compressed data in base64.
 
-    The total size of all decompressed data is limited.
+    The total size of the data that is decompressed from them is limited to `_MAX_BYTES`.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -118,18 +120,19 @@ class _Texts:
         self._room = _MAX_BYTES
 
     def reserve(self, size: int) -> None:
-        """Count `size` bytes of decompressed data.
+        """Subtract `size` bytes from the bytes that may still be decompressed.
 
-        Raise ValueError if more than `_MAX_BYTES` have been counted in total.
+        Raise ValueError if fewer remain.
         """
         self._room -= size
         if self._room < 0:
             raise ValueError(f"it contains more than {_MAX_BYTES / 1e9:g} GB")
 
     def inflate(self, name: str, size: int) -> bytes:
-        """Return the inflated bytes of the element `name`, such as ``"#attnviz-0003"``.
+        """Return the decompressed bytes of the element `name`, such as ``"#attnviz-0003"``.
 
-        Raise ValueError if the element is missing or damaged, or has more than `size` bytes.
+        `size` is the maximum number of bytes, which `reserve` subtracts. Raise ValueError if the
+        element is missing, damaged or larger.
         """
         self.reserve(size)
         text = self._texts.get(name.removeprefix("#"))
@@ -137,7 +140,7 @@ class _Texts:
             raise ValueError(f"it is incomplete, because the element {name!r} is missing")
         inflater = zlib.decompressobj()
         data = inflater.decompress(base64.b64decode(text, validate=True), max(size, 1))
-        # Read on, so that zlib also checks the checksum after the last byte of the data.
+        # zlib compares its checksum only when it reads beyond the data. Ask for one more byte.
         data += inflater.decompress(inflater.unconsumed_tail, 1)
         if len(data) > size or not inflater.eof:
             raise ValueError(f"the element {name!r} is damaged")
@@ -145,7 +148,7 @@ class _Texts:
 
 
 def _read_array(entry: _Json, texts: _Texts) -> torch.Tensor:
-    """Read an array from its dtype, its shape and the id of the element with its data."""
+    """Return the array whose dtype, shape and element id (of its data) are in `entry`."""
     dtype, shape = _DTYPES[entry["dtype"]], _checked_shape(entry["shape"])
     size = dtype.itemsize * int(np.prod(shape, dtype=object))
     data = texts.inflate(entry["data"], size)
@@ -163,9 +166,9 @@ def _checked_shape(shape: Any) -> tuple[int, ...]:
 
 
 def _read_rows(block: _Json, texts: _Texts) -> torch.Tensor:
-    """Read all weights of a layer, (heads, rows, columns).
+    """Return all weights of a layer, (heads, rows, columns), float32.
 
-    `attnviz.pages.rows` describes the form of `block`.
+    `block` is the header of the layer, as in `attnviz.pages.rows`.
     """
     heads, num_rows, columns = _checked_shape(block["shape"])
     lengths = [int(length) for length in block["runs"]]
@@ -196,9 +199,9 @@ def _read_rows(block: _Json, texts: _Texts) -> torch.Tensor:
 
 
 def _integers(digits: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
-    """Decode numbers of variable length (LEB128, see `attnviz.pages.rows`).
+    """Return the numbers that the bytes `digits` encode (LEB128, see `attnviz.pages.rows`).
 
-    Raise ValueError if `digits` does not contain exactly `count` numbers.
+    Raise ValueError if these are not exactly `count` numbers, or if one has more than five digits.
     """
     is_last = digits < 128
     if np.count_nonzero(is_last) != count or (count and not is_last[-1]):

@@ -4,8 +4,8 @@ Reading runs no code of the file, unlike reading a pickle, and memory-maps the a
 the file detects changed arrays. The safetensors library itself has no checksum. `write_arrays` is
 atomic: it never leaves an incomplete file.
 
-Arrays are written in blocks, and need not be in memory as a whole. The writer of the safetensors
-library would need all arrays in memory, twice.
+Arrays are written a few MB at a time. An array may be generated while it is written, block by block
+(`Blocks`). The writer of the safetensors library would need all arrays in memory, twice.
 
 A safetensors file begins with eight bytes that contain the length of the safetensors header. This
 header follows as JSON. It describes the arrays, and contains metadata: strings by name. Then come
@@ -30,13 +30,12 @@ import torch
 from attnviz.utils.arguments import as_path
 from attnviz.utils.files import open_atomic
 
-# Suffix that is added to a file name without a suffix.
 _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
 #: If the arrays of a record have at most this many bytes in total, they are always compared with
-#: their checksum. Larger arrays are compared only on request, because this reads all of their
-#: bytes. A view of a long text reads only a few rows.
+#: their checksum, which reads all of them. Otherwise, they are compared only on request. Memory
+#: mapping then pays off: a view of a long text reads only a few rows.
 MAX_ALWAYS_CHECKED = 1 << 24
 #: Names of the dtypes of arrays in files.
 DTYPE_NAMES = {
@@ -82,17 +81,18 @@ def add_suffix(path: Path) -> Path:
 
 def saved_file(path: Path) -> Path:
     """Return `path` if it exists, otherwise the path with the suffix that `add_suffix` adds."""
-    exists = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
+    exists = os.path.exists(path)  # noqa: PTH110 - Path.exists can raise OSError
     return path if exists else add_suffix(path)
 
 
 def write_arrays(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]
 ) -> Path:
-    """Write a header (JSON values) and named arrays, a few MB at a time. Return the file's path.
+    """Write a header (JSON values) and named arrays to a file, and return its path.
 
-    Raise OSError if the file cannot be written, TypeError if a dtype is not supported, or
-    ValueError if the header has more than 100 MB.
+    The path is `path`, with ``.safetensors`` if it has no suffix. Raise OSError if the file cannot
+    be written, TypeError if a dtype is not supported, or ValueError if the header has more than
+    100 MB.
     """
     path = add_suffix(as_path("path", path, "file"))
     text = header_json(header)
@@ -120,7 +120,7 @@ def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
             same = f"/dev/fd/{opened.fileno()}" if sys.platform == "linux" else path
             with safe_open(same, framework="pt") as file:
                 metadata = file.metadata() or {}
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - `file` is not a mapping
     except (SafetensorError, ValueError, RuntimeError, UnicodeDecodeError) as error:
         if _HIDDEN_INTERRUPT in str(error):
             raise KeyboardInterrupt from error
@@ -174,10 +174,10 @@ def read_arrays(
 
 @dataclass(frozen=True)
 class Blocks:
-    """An array that is not in memory as a whole, but is generated as a sequence of blocks.
+    """An array that is generated block by block while it is written.
 
-    Each block has the dtype `dtype`. Together, the blocks are the entries of an array of the shape
-    `shape`, in order.
+    `dtype` and `shape` are those of the whole array. The tensors `blocks` have this dtype. Their
+    entries, one tensor after the other, are the entries of the array in C order.
     """
 
     dtype: torch.dtype
@@ -193,10 +193,11 @@ def write_safetensors(
 ) -> str:
     """Write arrays as safetensors to an empty, seekable file, and return their checksum.
 
-    The checksum is the CRC-32 of the text `first` and of the name, dtype, shape and bytes of each
-    array, in the order of the names. The metadata of the file is `metadata` and the checksum, as
-    ``crc32``. Raise TypeError if a dtype is not supported. Raise ValueError if the blocks of a
-    `Blocks` do not have the size of its shape, or the header is too long.
+    The checksum is the CRC-32 of the text `first`, followed by the name, dtype, shape and bytes of
+    each array, sorted by name. `first` is a further text that the checksum protects, such as the
+    header. The metadata of the file is `metadata` and the checksum, with the name ``crc32``. Raise
+    TypeError if a dtype is not supported. Raise ValueError if a `Blocks` has more or fewer entries
+    than its shape, or the safetensors header is too long.
     """
     sized = {
         name: array
@@ -218,8 +219,8 @@ def write_safetensors(
         if file.tell() != stop:
             raise ValueError(f"{name} has {file.tell() - start} bytes instead of {stop - start}")
     checksum = f"{code:08x}"
-    # Replace the placeholder of the checksum. Its pattern cannot occur inside a JSON string, where
-    # quotes are escaped.
+    # Replace the placeholder in the written header by the checksum. The searched text cannot occur
+    # inside a JSON string of `metadata`, where quotes are escaped.
     file.seek(header.index(f'"{CHECKSUM}":"{_PLACEHOLDER}"'.encode()) + len(CHECKSUM) + 4)
     file.write(checksum.encode())
     return checksum
@@ -228,9 +229,9 @@ def write_safetensors(
 def compute_checksum(
     arrays: Mapping[str, torch.Tensor], first: str = "", *, contents: bool = True
 ) -> str:
-    """Compute the checksum that `write_safetensors` returns for the same arrays.
+    """Return the checksum that `write_safetensors` returns for the same `arrays` and `first`.
 
-    If `contents` is False, the bytes of the arrays are not part of the checksum.
+    If `contents` is False, it is another checksum, without the bytes of the arrays.
     """
     code = zlib.crc32(first.encode())
     for name in sorted(arrays):
@@ -248,16 +249,16 @@ def _description(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> bytes
 def _header(
     arrays: Mapping[str, Blocks], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """Return the safetensors header with its length, as bytes, and the position of each array.
+    """Return the safetensors header as bytes, and the positions of the arrays by name.
 
-    The position of an array is a pair of offsets in bytes from the end of the header: the offset of
-    the array's first byte, and the offset after its last byte.
+    The header begins with its length. The position of an array is a pair of offsets in bytes from
+    the end of the header: that of the array's first byte, and that after its last byte.
     """
     described: dict[str, Any] = {"__metadata__": dict(metadata)}
     offsets: dict[str, tuple[int, int]] = {}
     end = 0
-    # Arrays with larger items precede those with smaller items. Every array is then aligned to
-    # the size of its items.
+    # Arrays whose items have more bytes come first. The offset of every array is then a multiple of
+    # the bytes of one of its items.
     for name in sorted(
         arrays, key=lambda array_name: (-arrays[array_name].dtype.itemsize, array_name)
     ):
@@ -287,8 +288,9 @@ def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
         if not block.numel():
             continue  # view() rejects the strides of 0 that an empty block may have.
         as_it_is = block.is_contiguous() and block.device.type == "cpu"
-        # If a block with more than two axes must be copied, copy one index of its first axis, such
-        # as a head, at a time. A copy of the whole block could be too large for the memory.
+        # A block on a GPU, or with entries that are not in C order, must be copied. A copy of the
+        # whole block could be too large for the memory. Therefore, if it has more than two axes,
+        # copy one index of its first axis, such as a head, at a time.
         for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
             flat = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             for start in range(0, len(flat), _CHUNK_BYTES):

@@ -1,9 +1,12 @@
 """Conversion of a record to a header and named arrays, and back.
 
-A mask or bias that several layers share is written once. A difference is written as its two sides,
-the attentions that are subtracted, and is computed on demand after loading. A side that is also a
-layer of the record is written once. For layers that are computed in another way, such as
-attributions and replaced weights, the computed numbers are written.
+The header has the texts and small values of a record: stacks, layers, tokens and notes. The arrays
+have the numbers of the layers and images. A mask or bias that several layers share is written once.
+
+Merged words are written as the attention between tokens. A difference is written as its two sides,
+the attentions that are subtracted. Both are computed on demand after loading. A side that is also a
+layer of the record is written once. For layers that are computed from other layers in another way,
+such as replaced weights, all computed weights are written.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ FORMAT = 3
 # Maximum number of weights of a record that are computed for its file. They take half a gigabyte.
 _MAX_COMPUTED = 1 << 27
 
-# Pattern of the parts of display texts in which `make_visible` must not replace spaces by ``·``.
+# Pattern of the parts of display texts whose spaces attnviz has added, and which are not spaces of
+# a token. `make_visible` must not replace them by ``·``.
 _PART = re.compile(
     # Numbers that `display_texts` adds to the tokens of a split character, as in ``é 1/2``.
     r"( [1-4]/[1-4](?: (?=\S))?"
@@ -47,7 +51,10 @@ _Header = dict[str, Any]
 
 
 def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
-    """Return the header (JSON values) and the arrays of a record, by name."""
+    """Return the header of a record, which has JSON values, and its arrays by name.
+
+    Raise ValueError if too many weights would have to be computed.
+    """
     writer = _Writer()
     header = {
         "format": FORMAT,
@@ -120,18 +127,19 @@ class _Writer:
     def __init__(self) -> None:
         self.arrays: _Arrays = {}
         self.shared: dict[str, _Header] = {}
-        # Names of the written layers, masks and biases, by the id of the object.
+        # Names under which layers, masks and biases have been written, by the id of the object.
         self._names: dict[int, str] = {}
-        # Names of the written arrays `UnitAttention.query_starts` and `key_starts`, by their bytes.
+        # Names under which the arrays `query_starts` and `key_starts` of `UnitAttention` have been
+        # written, by the bytes of the array.
         self._starts: dict[bytes, str] = {}
         self._num_computed = 0
 
     def layer(self, attention: LayerAttention, prefix: str) -> _Header:
         """Return the header of a layer or of a side of a difference. Add its arrays to `arrays`.
 
-        If the object `attention` has already been written, the header contains only the `prefix`
-        with which it was written. `prefix` is a unique name of the layer or side. The names of its
-        arrays begin with `prefix`.
+        `prefix` is a unique name of the layer or side, such as ``"self/0"`` or ``"self/0/a"``. The
+        names of its arrays begin with `prefix`. If the object `attention` has been written before,
+        no arrays are added, and the header only refers to the earlier `prefix`.
         """
         if id(attention) in self._names:
             return {"kind": "the same", "as": self._names[id(attention)]}
@@ -176,9 +184,10 @@ class _Writer:
         return {"kind": "weights"}
 
     def _compute(self, attention: LayerAttention, prefix: str) -> torch.Tensor:
-        """Compute all weights of a layer.
+        """Return all weights of a layer, (heads, queries, keys), on the CPU.
 
-        Raise ValueError if the record then has more than `_MAX_COMPUTED` computed weights.
+        Raise ValueError if the weights that were computed for this record would be more than
+        `_MAX_COMPUTED` in total.
         """
         self._num_computed += attention.num_heads * attention.num_queries * attention.num_keys
         if self._num_computed > _MAX_COMPUTED:
@@ -207,7 +216,7 @@ class _Writer:
 
 
 def _has_form(attention: LayerAttention) -> bool:
-    """Whether a layer can be written without computing its weights."""
+    """Whether the file format has a form for a layer, so that no weights must be computed."""
     match attention:
         case DifferenceAttention():
             return _has_form(attention.a) and _has_form(attention.b)

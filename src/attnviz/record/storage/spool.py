@@ -1,8 +1,9 @@
 """Writing of a record to a folder (a spool) while a model runs, for records larger than the memory.
 
-Each layer is written to a file as soon as it is captured. Another file, the index, is written last.
-It is a saved record without the arrays of the layers. For each of these arrays, the index contains
-the name of the file with the array. A folder without an index is not a record.
+The arrays of each layer, such as queries and keys, are written to a separate file as soon as the
+layer is captured. Another file, the index, is written last. It has the form of a saved record
+without these arrays, and contains the name of their file for each of them. A folder without an
+index is not a record.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ INDEX = "index.safetensors"
 class Spool:
     """Writer of one record to a folder, whose parent folder must exist.
 
+    Call `begin`, then `write` for each layer, then `finish`. If the extraction fails, call
+    `discard`. To start again with another run of the model, call `clear`.
+
     >>> spool = Spool("long")                                       # doctest: +SKIP
     >>> spool.begin()                                               # doctest: +SKIP
     >>> written = spool.write("layers.0", {"queries": ..., "keys": ...})  # doctest: +SKIP
@@ -49,10 +53,11 @@ class Spool:
         self._given = str(folder)
         self._made = False
         self._count = 0
-        # Checksum of the arrays in each file, by file name.
+        # Checksum of the arrays in each written file, by file name. Empty until the file is
+        # complete.
         self._files: dict[str, str] = {}
-        # Written arrays that are memory-mapped, with their file and their name in the file, by the
-        # id of the array. While the array is referenced here, no other object gets its id.
+        # By its id, each array that `write` returned, the name of its file, and its name in this
+        # file. While the array is referenced here, no other object gets its id.
         self._written: dict[int, tuple[torch.Tensor, str, str]] = {}
 
     def check(self) -> None:
@@ -85,16 +90,17 @@ class Spool:
     def write(
         self, name: str, arrays: Mapping[str, torch.Tensor | Blocks]
     ) -> dict[str, torch.Tensor]:
-        """Write arrays to a new file whose name contains `name`. Return them memory-mapped.
+        """Write arrays to a new file. Return them memory-mapped from this file.
 
-        Raise OSError with the folder in its message if the file cannot be written.
+        The name of the file contains `name`, such as ``"layers.0"``. Raise OSError with the folder
+        in its message if the file cannot be written.
         """
         file_name = f"{self._count:04}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}.safetensors"
         self._count += 1
         path = self.folder / file_name
         with self._naming():
-            # Store the name before the file exists. If an interrupt follows, `discard` removes the
-            # file.
+            # Store the name before the file exists, so that `discard` removes the file if an
+            # interrupt follows.
             self._files[file_name] = ""
             try:
                 file = path.open("xb")
@@ -110,15 +116,16 @@ class Spool:
         return mapped
 
     def clear(self) -> None:
-        """Remove all written files. The layers of another run of the model can then be written."""
+        """Remove all written files, so that another run of the model can write its layers."""
         self._remove(list(self._files))
         self._written = {}
 
     def finish(self, record: AttentionRecord) -> AttentionRecord:
         """Write the index. Return the record of the folder, with all arrays memory-mapped.
 
-        Arrays of `record` that `write` returned are not written again. All others are stored in the
-        index. Files whose arrays `record` does not contain are removed.
+        `record` contains the arrays that `write` returned. They are not written again. All other
+        arrays of `record` are stored in the index. Files of which `record` contains no array are
+        removed.
         """
         header, arrays = record_to_arrays(record)
         layers: dict[str, dict[str, Any]] = {}
@@ -136,10 +143,10 @@ class Spool:
         return load(self.folder)
 
     def discard(self) -> None:
-        """If the index does not exist, remove the written files, and the folder if it is empty.
+        """Remove all written files, unless `finish` has completed the record.
 
-        A folder that existed before `make` is not removed. This method may be called at any time,
-        also several times.
+        The folder is also removed if `make` created it and it is empty. This method may be called
+        at any time, also several times.
         """
         if not (self.folder / INDEX).exists():
             self._remove(list(self._files))
@@ -173,10 +180,11 @@ class Spool:
 
 
 class SpoolFolders:
-    """Creator of a `Spool` for each record of an extraction.
+    """Creator of one `Spool` for each record of an extraction.
 
-    If the extraction has several records (`several`), they are written to the subfolders ``0``,
-    ``1``, ... of `folder`. A single record is written to `folder` itself.
+    `several` is whether the inputs are several examples, each of which becomes a record. These are
+    written to the subfolders ``0``, ``1``, ... of `folder`. A single record is written to `folder`
+    itself.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, several: bool) -> None:
@@ -190,9 +198,11 @@ class SpoolFolders:
         self._outer.check()
 
     def take(self, count: int, undo: Cleanup) -> list[Spool]:
-        """Create the folders of the next `count` records and return their spools.
+        """Create the folders of the next `count` records, and return one spool for each.
 
-        When the ``with`` block of `undo` ends, spools without a finished record are discarded.
+        If `several` is False, `count` is not used, and the result is one spool. `undo` calls
+        `Spool.discard` of each spool when its ``with`` block ends, so that only complete records
+        remain.
         """
         spools = [self._outer]
         if self.several:
@@ -212,9 +222,10 @@ def read_folder(
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Return the header and the memory-mapped arrays of a record in a folder.
 
-    The index and the lengths of all files are always checked. The arrays are compared with their
-    checksums if the files have at most 16 MB in total or `verify` is True. Raise FileNotFoundError
-    if the folder does not contain a record, or ValueError if the record is damaged.
+    The header and the lengths of all files are always checked. The arrays of the layers are
+    compared with their checksums if their files have at most 16 MB in total or `verify` is True.
+    Raise FileNotFoundError if the folder does not contain a record, or ValueError if the record is
+    damaged.
     """
     folder = as_path("path", path, "folder")
     if not (folder / INDEX).is_file():
