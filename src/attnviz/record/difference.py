@@ -84,10 +84,7 @@ class DifferenceAttention(LayerAttention):
         return self.a.num_softmaxes + self.b.num_softmaxes
 
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        """Return the softmax normalizers of `a`, then those of `b`, along the first axis.
-
-        `LayerAttention.normalizers` defines them.
-        """
+        """Return the softmax normalizers of `a`, followed along the first axis by those of `b`."""
         normalizers_b = self.b.normalizers(heads, rows)
         normalizers_a = self.a.normalizers(heads, rows).to(normalizers_b.device)
         return torch.cat([normalizers_a, normalizers_b])

@@ -40,7 +40,6 @@ class PatchGrid:
     columns: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a number is negative or the grid is empty."""
         if min(self.image, self.start) < 0 or min(self.rows, self.columns) < 1:
             raise ValueError(
                 f"{self} must have image and start of at least 0, rows and columns of at least 1"

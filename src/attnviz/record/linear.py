@@ -430,7 +430,7 @@ def join_heads(*layers: Any) -> Any:
 
 @dataclass(frozen=True)
 class AbsoluteShares(ReweightedAttention):
-    """Shares of the absolute weights: each absolute weight of `base`, divided by their row's sum.
+    """Absolute weights of `base`, each divided by the sum of the absolute weights of its row.
 
     The share of a weight M[t, s] is ``abs(M[t, s]) / sum over r of abs(M[t, r])``. It does not
     change if a row of M is multiplied by a number. A row of zeros stays 0.
@@ -446,7 +446,7 @@ class AbsoluteShares(ReweightedAttention):
 
     @property
     def bound(self) -> float:
-        """1, because a share is at most 1."""
+        """1, the largest possible share."""
         return 1.0
 
     @property
@@ -465,7 +465,8 @@ class AbsoluteShares(ReweightedAttention):
         del normalizers
         columns = columns or slice(0, self.num_keys)
         parts = []
-        # The sum needs whole rows, even if only a few columns are returned. Compute a tile at once.
+        # The sum needs whole rows, even if only a few columns are returned. Compute only as many
+        # rows at once as fit into a tile.
         for _, group in row_groups(rows, tile_rows(len(heads) * self.num_keys)):
             sizes = self.base.block(heads, group).abs()
             sums = sizes.sum(dim=-1, keepdim=True)

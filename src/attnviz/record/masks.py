@@ -115,7 +115,7 @@ class Mask(_Part):
 
     @property
     def offset(self) -> int:
-        """Index of the key that is the same token as query 0. It is 0 if the mask has none."""
+        """Index of the key that is the same token as query 0, or 0 if the mask stores none."""
         return 0
 
     @property

@@ -89,7 +89,8 @@ class AttentionRecord:
         # Replace lone surrogates, which cannot be encoded as UTF-8 and saved to a file.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
-        #: Files from which arrays of the record are memory-mapped. Empty if there are none.
+        #: Files from which the record, or a record it was computed from, was loaded. Its arrays may
+        #: be memory-mapped from them. Empty if nothing was loaded.
         self.mapped_files: tuple[MappedFile, ...] = ()
         self.images = tuple(
             check_image(image, f"images[{index}]") for index, image in enumerate(images)

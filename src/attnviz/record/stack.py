@@ -186,7 +186,7 @@ class AttentionStack:
     def linear(self) -> bool:
         """Whether all layers are linear attention or state-space models, without a softmax.
 
-        Such a stack is signed, although its values are weights of the model and not differences.
+        Negative values of such a stack are weights of the model and not differences.
         """
         return all(isinstance(layer.original, StateAttention) for layer in self._layers.values())
 

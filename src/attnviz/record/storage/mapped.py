@@ -25,7 +25,7 @@ class MappedFile:
     size: int
 
     def is_shorter(self) -> bool:
-        """Whether the file has been truncated, but not deleted or replaced, since it was mapped."""
+        """Whether the file has been truncated since it was mapped. False if it was replaced."""
         try:
             status = self.path.stat()
         except OSError:

@@ -31,7 +31,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Tokens, make_visible
 from attnviz.record.units import UnitAttention, in_units
 
-#: Version of the file format.
+#: Version of the file format. Files with another version cannot be loaded.
 FORMAT = 3
 
 # Maximum number of weights of a record that are computed for its file. They take half a gigabyte.
