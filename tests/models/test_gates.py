@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from torch import nn
 
 import attnviz as av
 from model_types.build import tiny_model
@@ -98,6 +99,100 @@ def test_direct_attributions_pass_the_gate() -> None:
     expected = parts["gated"][:, -1, None] @ parts["rows"] @ direction
     sums = attributed.weights(layer=layer)[:, -1].sum(axis=1)
     assert_allclose(sums, expected[:, 0], atol=1e-4 * np.abs(expected).max())
+
+
+def own_gates(model: Any, gate_name: str, inputs: Any) -> list[np.ndarray]:
+    """Return the mean gates of each softmax layer by hand, (batch, heads, queries)."""
+    seen: list[torch.Tensor] = []
+    modules = [getattr(layer, "self_attn", None) for layer in model.model.layers]
+    handles = [
+        getattr(module, gate_name).register_forward_hook(lambda *args: seen.append(args[2]))
+        for module in modules
+        if module is not None
+    ]
+    with torch.no_grad():
+        model(**inputs, use_cache=False)
+    for handle in handles:
+        handle.remove()
+    gates = [logits.double().unflatten(-1, (HEADS, -1)) for logits in seen]
+    if gate_name == "q_proj":
+        gates = [both.chunk(2, dim=-1)[1] for both in gates]
+    return [torch.sigmoid(of_layer).mean(-1).transpose(1, 2).numpy() for of_layer in gates]
+
+
+@pytest.mark.parametrize(("model_type", "class_name", "gate_name"), GATED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_gates_are_sigmoids_of_the_models_own_projection(
+    model_type: str, class_name: str, gate_name: str, dtype: torch.dtype, padding: str
+) -> None:
+    model = tiny_model(model_type, class_name, {"num_key_value_heads": 2}).to(dtype)
+    ids, mask = IDS[:, :10].repeat(2, 1), torch.ones(2, 10, dtype=torch.int64)
+    unpadded = slice(3, 10) if padding == "left" else slice(0, 7)
+    mask[1] = 0
+    mask[1, unpadded] = 1
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    expected = own_gates(model, gate_name, inputs)
+    # The gate and its product with the output are each rounded to the dtype.
+    limit = 2 * torch.finfo(dtype).eps
+    for index, (record, kept) in enumerate(
+        zip(av.extract(model, inputs), (slice(None), unpadded), strict=True)
+    ):
+        stack = record.stacks["self"]
+        assert len(stack.layers) == len(expected)
+        for layer, own in zip(stack.layers, expected, strict=True):
+            assert_allclose(stack.gates(layer), own[index][:, kept], rtol=limit)
+        means = [own[index][:, kept].mean(-1) for own in expected]
+        assert_allclose(av.analysis.head_scores(stack, "gate"), means, rtol=limit)
+        if "linear" in record.stacks:
+            assert not record.stacks["linear"].has_gates
+
+
+def test_dimensions_without_output_are_left_out_of_the_mean() -> None:
+    model = tiny_model("afmoe", "AfmoeForCausalLM", {"num_key_value_heads": 2})
+    parts = parts_of(model, "gate_proj")
+    # The heads 0 and 1 read the first key head, and the heads 2 and 3 the second.
+    module = model.model.layers[-1].self_attn
+    with torch.no_grad():
+        module.v_proj.weight[3 : module.head_dim] = 0
+        module.v_proj.weight[module.head_dim :] = 0
+    gates = av.extract(model, IDS).stack().gates(-1)
+    assert gates is not None
+    assert_allclose(gates[:2], parts["gates"][:2, :, :3].mean(-1), rtol=1e-5)
+    assert np.isnan(gates[2:]).all()
+
+
+def test_a_gate_per_head_may_exceed_1() -> None:
+    """Laguna has the softplus of one number per head."""
+    model = tiny_model("laguna", "LagunaForCausalLM", {})
+    module = model.model.layers[-1].self_attn
+    seen: list[torch.Tensor] = []
+    handle = module.g_proj.register_forward_hook(lambda *args: seen.append(args[2][0]))
+    with torch.no_grad():
+        module.g_proj.weight *= 8
+        model(IDS, use_cache=False)
+    handle.remove()
+    expected = nn.functional.softplus(seen[0].double()).T.numpy()
+    assert expected.max() > 1
+    assert_allclose(av.extract(model, IDS).stack().gates(-1), expected, rtol=1e-5)
+
+
+def test_statistics_have_the_mean_gate_over_texts() -> None:
+    model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
+    texts = [IDS[0, :9].tolist(), IDS[0, 4:].tolist()]
+    statistics = av.head_statistics(model, texts, progress=False).stack("self")
+    of_texts = [
+        [own[0].mean(-1) for own in own_gates(model, "q_proj", {"input_ids": torch.tensor([text])})]
+        for text in texts
+    ]
+    assert_allclose(statistics.mean("gate"), np.mean(of_texts, axis=0), rtol=1e-5)
+
+
+def test_models_without_a_gate_have_no_gates() -> None:
+    model = tiny_model("qwen3", "Qwen3ForCausalLM", {})
+    stack = av.extract(model, IDS, outputs=True).stack()
+    assert (stack.has_outputs, stack.has_gates, stack.gates(0)) == (True, False, None)
+    assert "gate" not in av.analysis.measures_of(stack)
 
 
 class UnitNorm(torch.nn.Module):

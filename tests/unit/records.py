@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
@@ -107,8 +107,8 @@ def hybrid_record(
 def captured_record() -> AttentionRecord:
     """Return a record with the stacks "self" and "cross".
 
-    The layers of "self" differ in mask, bias, soft cap, attention sinks or dtype. "cross" has one
-    layer of stored weights.
+    The layers of "self" differ in mask, bias, soft cap, attention sinks, dtype or gates. "cross"
+    has one layer of stored weights.
     """
     flags = torch.from_numpy(np.random.default_rng(5).random((4, 6, 6)) < 0.6)
     flags[:, 3] = False
@@ -133,10 +133,12 @@ def captured_record() -> AttentionRecord:
         11: QueryKeyAttention(queries.half(), keys.half(), 0.3, mask=causal, bias=by_distance),
         12: QueryKeyAttention(queries, keys, 0.3, bias=dense),
     }
+    gates = {layer: vectors(4, 6, seed=layer).sigmoid() for layer in (3, 7)}
+    gates[7][1, 2] = torch.nan
     cross = {0: StoredWeights(torch.from_numpy(shares(3, 6, 2, seed=11)))}
     return AttentionRecord(
         {
-            "self": AttentionStack("self", own, tokens),
+            "self": AttentionStack("self", own, tokens, gates=gates),
             "cross": AttentionStack("cross", cross, tokens, Tokens.of(["x", " y"])),
         },
         model="captured",
@@ -254,6 +256,10 @@ def assert_same(actual: AttentionRecord, expected: AttentionRecord) -> None:
         assert stack.maximum == pytest.approx(reloaded.maximum, rel=1e-5)
         assert repr(stack) == repr(reloaded)
         for layer in stack.layers:
+            gates, reloaded_gates = stack.gates(layer), reloaded.gates(layer)
+            assert (gates is None) == (reloaded_gates is None)
+            if gates is not None and reloaded_gates is not None:
+                assert_array_equal(gates, reloaded_gates)
             tensors = stack.attention(layer).tensors
             reloaded_tensors = reloaded.attention(layer).tensors
             assert [tensor.dtype for tensor in tensors] == [t.dtype for t in reloaded_tensors]

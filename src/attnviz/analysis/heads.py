@@ -73,7 +73,9 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
         - measures whose pairs do not occur, such as ``"next token"`` in causal attention,
           ``"induction"`` if no token occurs twice, and ``"punctuation"`` without punctuation,
         - measures that are computed from outputs of heads, such as ``"output norm"``, unless the
-          record was made with ``attnviz.extract(..., outputs=True)``.
+          record was made with ``attnviz.extract(..., outputs=True)``,
+        - measures that are computed from gates of heads, such as ``"gate"``, unless the model has
+          gates.
 
         The result is empty for signed values, such as differences, but not for linear layers.
 
@@ -106,8 +108,18 @@ def possible_measures(stack: AttentionStack) -> list[Measure]:
         measure
         for measure in MEASURES.values()
         if can_show(measure, queries, keys, causal=causal)
-        and (measure.kind != "heads" or stack.has_outputs)
+        and (measure.kind != "heads" or has_head_arrays(measure, stack))
     ]
+
+
+def has_head_arrays(measure: Measure, stack: AttentionStack) -> bool:
+    """Return whether a stack has the outputs or gates that a measure of heads reads."""
+    return stack.has_gates if measure.reads == "gates" else stack.has_outputs
+
+
+def head_array(measure: Measure, stack: AttentionStack, layer: int) -> NDArray[np.float32] | None:
+    """Return the outputs or gates of a layer that a measure of heads reads, or None."""
+    return stack.gates(layer) if measure.reads == "gates" else stack.outputs(layer)
 
 
 def head_scores(
@@ -125,7 +137,8 @@ def head_scores(
     max_queries : int, optional
         Maximum number of queries per head. If the text has more, the scores are estimated from
         queries that are spread over the text (`attnviz.record.rows.sample_queries`). By default,
-        scores are computed from all queries. ``"output norm"`` always uses all queries.
+        scores are computed from all queries. ``"output norm"`` and ``"gate"`` always use all
+        queries.
 
     Returns
     -------
@@ -136,9 +149,10 @@ def head_scores(
         the mask allows at least one of the pairs. For ``"entropy"``, it is the mean over queries,
         in nats: 0 if every query attends to a single key, and log(number of keys) for uniform
         attention to all keys. For ``"output norm"``, it is the mean norm of the head's outputs,
-        divided by the mean of this number over the heads of the layer. The score of a head is NaN
-        if it is not defined for any query, for example because no token repeats, the mask forbids
-        all of the pairs, the text has a single token, or the layer has no outputs.
+        divided by the mean of this number over the heads of the layer. For ``"gate"``, it is the
+        mean factor that multiplies the outputs of the head. The score of a head is NaN if it is not
+        defined for any query, for example because no token repeats, the mask forbids all of the
+        pairs, the text has a single token, or the layer has no outputs or gates.
 
     Raises
     ------
@@ -146,9 +160,9 @@ def head_scores(
         If `stack` is neither a stack nor a record, or `max_queries` is not an integer.
     ValueError
         If `measure` is unknown, if it compares positions in one text but the queries and keys of
-        `stack` are different tokens, or if it needs outputs of heads, which `stack` does not have.
-        Also if `max_queries` is not positive, or if `stack` has signed values other than those of
-        linear layers, which are not shares of a query's weight.
+        `stack` are different tokens, or if it needs outputs or gates of heads, which `stack` does
+        not have. Also if `max_queries` is not positive, or if `stack` has signed values other than
+        those of linear layers, which are not shares of a query's weight.
 
     See Also
     --------
@@ -313,9 +327,11 @@ class Scoring:
                 pace.advance(weights.size, len(weights))
         scores, counts = sums.means()
         for number, measure in enumerate(self.measures):
-            outputs = self._stack.outputs(layer)
-            if measure.kind == "heads" and outputs is not None:
-                scores[number] = values_of(measure, outputs)[list(heads)]
+            if measure.kind != "heads":
+                continue
+            array = head_array(measure, self._stack, layer)
+            if array is not None:
+                scores[number] = values_of(measure, array)[list(heads)]
                 counts[number] = len(self._queries)
         return scores, counts
 
@@ -474,8 +490,8 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
     """Return the measure `name`.
 
     Raise ValueError if the measure does not exist, if it compares positions in one text but the
-    queries and keys are different tokens, or if it needs outputs of heads, which the stack does not
-    have.
+    queries and keys are different tokens, or if it needs outputs or gates of heads, which the stack
+    does not have.
     """
     measure = named(name)
     if measure.one_text and not one_text(stack):
@@ -484,7 +500,12 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
             f"{stack.name!r} are different tokens. attnviz.analysis.measures_of(stack) has the "
             "names of all possible measures."
         )
-    if measure.kind == "heads" and not stack.has_outputs:
+    if measure.kind == "heads" and not has_head_arrays(measure, stack):
+        if measure.reads == "gates":
+            raise ValueError(
+                f"measure={name!r} needs the gates of heads, which stack {stack.name!r} does not "
+                "have. Pass a record of attnviz.extract of a model with gates, such as Qwen3.5."
+            )
         raise ValueError(
             f"measure={name!r} needs the outputs of heads, which stack {stack.name!r} does not "
             "have. Pass outputs=True to attnviz.extract, or use attnviz.head_statistics(model, "

@@ -19,7 +19,8 @@ what its formula returns:
     number is not NaN.
 ``"heads"``
     A number for each head, computed from what the head adds to the residual stream at each query
-    (`attnviz.record.stack.AttentionStack.outputs`). This number is the score.
+    (`attnviz.record.stack.AttentionStack.outputs`), or from its gate at each query
+    (`attnviz.record.stack.AttentionStack.gates`). This number is the score.
 
 The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the scores and roles of
 `attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test are made from the entries.
@@ -174,7 +175,7 @@ class Measure:
         each head.
     formula : callable
         ``formula(queries, keys, rows)`` for pairs, ``formula(weights)`` for rows,
-        ``formula(outputs)`` for heads. See `measure`.
+        ``formula(outputs)`` or ``formula(gates)`` for heads. See `measure`.
     description : str
         Description of the keys for pairs ("the token before"), of the number of a query for rows
         ("the entropy of a query's weights"), or of the number of a head for heads.
@@ -200,6 +201,8 @@ class Measure:
     opens_views : bool
         Whether views may open at the head that shows these pairs most clearly
         (`attnviz.analysis.distinct_head`).
+    reads : {"outputs", "gates"}
+        What the formula gets for heads.
     possible : callable or None
         ``possible(keys, causal)`` returns whether a text with these keys can have such pairs.
         `causal` is whether the mask is causal. None if this is computed from `formula`.
@@ -222,6 +225,7 @@ class Measure:
     role: str | None = None
     sink: bool = False
     opens_views: bool = False
+    reads: Literal["outputs", "gates"] = "outputs"
     possible: Callable[[TokenFacts, bool], bool] | None = None
 
     @property
@@ -264,6 +268,8 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
         ``"heads"``: the function has the argument ``outputs``, (heads, queries, axes), which has
         the vector that each head of a layer adds to the residual stream at each query
         (`attnviz.record.stack.AttentionStack.outputs`), and returns one number per head, (heads,).
+        With ``reads="gates"``, the argument is instead ``gates``, (heads, queries), which has the
+        mean gate of each head at each query (`attnviz.record.stack.AttentionStack.gates`).
     **properties
         Other attributes of `attnviz.analysis.Measure`, such as ``description=``, ``one_text=True``
         or ``role=``.
@@ -347,7 +353,8 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
     """Return the number of each row or head for a measure of the kind "rows" or "heads".
 
     For rows, `array` has weights, (..., rows, keys), and the result is (..., rows). For heads,
-    `array` has outputs, (heads, queries, axes), and the result is (heads,). A number is NaN if the
+    `array` has outputs, (heads, queries, axes), or gates, (heads, queries), and the result is
+    (heads,). A number is NaN if the
     measure is not defined for this row or head. Raise ValueError if the formula returns a wrong
     shape.
 
@@ -424,6 +431,14 @@ def _relative_norm(outputs: NDArray[Any]) -> NDArray[Any]:
     # If all outputs of a layer are 0, return NaN. Dividing by 0 would give NaN with a warning.
     relative: NDArray[Any] = norms / (norms.mean() or np.nan)
     return relative
+
+
+def _mean_gate(gates: NDArray[Any]) -> NDArray[Any]:
+    known = ~np.isnan(gates)
+    counts = known.sum(axis=1)
+    sums = np.where(known, gates, 0).sum(axis=1, dtype=np.float64)
+    means: NDArray[Any] = sums / np.where(counts > 0, counts, np.nan)
+    return means
 
 
 _BUILT_IN = (
@@ -567,6 +582,17 @@ _BUILT_IN = (
         "layer, where o[i] = sum over j of A[i, j] v[j] W_O",
         source="Sandoval-Segura et al. 2025 (arXiv 2504.03889), appendix A.1",
         unit="× layer mean",
+    ),
+    Measure(
+        "gate",
+        "heads",
+        _mean_gate,
+        description="the mean gate that multiplies its outputs",
+        definition="mean over i and d of g[i, d], where g[i] o[i] is the output of the head after "
+        "its gate, and o[i] before it, for dimension d",
+        source="Qiu et al. 2025 (arXiv 2505.06708)",
+        unit="factor",
+        reads="gates",
     ),
 )
 register_all(_BUILT_IN)

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import one_text
+from attnviz.analysis.heads import has_head_arrays, head_array, one_text
 from attnviz.analysis.measures import MEASURES, Measure, TokenFacts, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
@@ -80,8 +80,8 @@ _MAX_PAIR_OFFSET = 1024
 # rounding error.
 _NO_VARIANCE = 1e-9
 # Name of a score that is not in `MEASURES`, because it has none of the kinds of measures: it is
-# neither a weight on a set of pairs, nor a mean over queries, nor computed from outputs of heads.
-# The score is computed from the sums of the weights at all offsets.
+# neither a weight on a set of pairs, nor a mean over queries, nor computed from outputs or gates of
+# heads. The score is computed from the sums of the weights at all offsets.
 _POSITIONAL_SHARE = "positional share"
 
 
@@ -150,15 +150,16 @@ class StackText:
     def shape(self) -> Hashable:
         """Value that must be equal in texts that are measured together, or None.
 
-        It has the layers and heads of the stack, whether it has outputs of heads, whether queries
-        and keys are the same tokens, the formula of each group (`_Group.formula`), and the names of
-        relations and classes. It is None if a group has no formula: the text must be measured
-        alone.
+        It has the layers and heads of the stack, whether it has outputs and gates of heads, whether
+        queries and keys are the same tokens, the formula of each group (`_Group.formula`), and the
+        names of relations and classes. It is None if a group has no formula: the text must be
+        measured alone.
         """
         if any(group.formula is None for group in self.groups):
             return None
         return (
-            *(self.stack.layers, self.stack.heads_per_layer, self.stack.has_outputs),
+            *(self.stack.layers, self.stack.heads_per_layer),
+            *(self.stack.has_outputs, self.stack.has_gates),
             one_text(self.stack),
             *((group.formula, group.heads.tobytes()) for group in self.groups),
             *(tuple(self.relations), *self.queries.names.items(), *self.keys.names.items()),
@@ -279,7 +280,9 @@ class _Measuring:
         self._pair_measures = [measure for measure in measures if measure.kind == "pairs"]
         self._row_measures = [measure for measure in measures if measure.kind == "rows"]
         self._head_measures = [
-            measure for measure in measures if measure.kind == "heads" and stack.has_outputs
+            measure
+            for measure in measures
+            if measure.kind == "heads" and has_head_arrays(measure, stack)
         ]
         # Names of the scores that have a set of pairs. These scores are the last axis of
         # `_pair_weights`, `_shuffled` and `_counts`.
@@ -599,7 +602,7 @@ class _Measuring:
             for column, measure in enumerate(self._row_measures):
                 scores[measure.name] = np.stack([means[..., column], undefined, undefined], axis=1)
         for measure in self._head_measures:
-            values = np.stack([_values_of_outputs(measure, text.stack) for text in self._texts])
+            values = np.stack([_values_of_heads(measure, text.stack) for text in self._texts])
             scores[measure.name] = np.stack([values, undefined, undefined], axis=1)
         return scores
 
@@ -877,17 +880,17 @@ class _Block:
         )
 
 
-def _values_of_outputs(measure: Measure, stack: AttentionStack) -> Numbers:
+def _values_of_heads(measure: Measure, stack: AttentionStack) -> Numbers:
     """Return the value of a measure of the kind "heads" for each head of a stack, (heads,).
 
-    Such a measure is computed from the outputs of heads. The value is NaN for the heads of a layer
-    whose outputs are not in the record.
+    Such a measure is computed from the outputs or gates of heads. The value is NaN for the heads of
+    a layer whose outputs or gates are not in the record.
     """
     of_layers = [
-        np.full(num_heads, np.nan) if outputs is None else values_of(measure, outputs)
-        for num_heads, outputs in zip(
-            stack.heads_per_layer, map(stack.outputs, stack.layers), strict=True
-        )
+        np.full(num_heads, np.nan)
+        if (array := head_array(measure, stack, layer)) is None
+        else values_of(measure, array)
+        for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True)
     ]
     return np.concatenate(of_layers)
 

@@ -286,7 +286,7 @@ class _Reader:
             options.get("layers"), options.get("dtype"), options.get("device", "cpu")
         )
         self._capture = replace(capture, outputs=outputs)
-        self._outputs = HeadOutputs(self._model) if outputs else None
+        self._outputs = HeadOutputs(self._model, vectors=outputs)
         self._title = options.get("name") or name_of(self._model)
         truncation = read_truncation(options.get("truncation", False))
         self._encoder = Encoder(self._loaded, truncation=truncation)

@@ -7,11 +7,12 @@ while the model ran.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from transformers import PreTrainedModel
 
+from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.outputs import HeadOutputs
@@ -52,18 +53,18 @@ def record_batch(
     """Run one forward and return a record for each example of `batch`.
 
     For each example, `spools` has an object that writes the queries and keys to a folder. If
-    `spools` is empty, queries and keys stay in memory. If `options` request the outputs of heads,
-    `outputs` reads them. Pass the same object for all batches of a model, so that its output
-    projections are read only once. If `outputs` is None, a new object is used. The other arguments
-    are as in `records_of_forward`.
+    `spools` is empty, queries and keys stay in memory. `outputs` reads the gates of heads and, if
+    `options` request them, their outputs. Pass the same object for all batches of a model, so that
+    its output projections are read only once. If `outputs` is None, a new object is used. The other
+    arguments are as in `records_of_forward`.
     """
-    if options.outputs and outputs is None:
-        outputs = HeadOutputs(loaded.model)
+    if outputs is None:
+        outputs = HeadOutputs(loaded.model, vectors=options.outputs)
     with Cleanup() as undo, undo:
-        if outputs is not None:
-            outputs.watch(undo)
-        observe = None if outputs is None else outputs.observe
-        forward = run_forward(loaded, batch, options=options, spools=spools, observe=observe)
+        outputs.watch(undo)
+        forward = run_forward(
+            loaded, batch, options=options, spools=spools, observe=outputs.observe
+        )
     return records_of_forward(
         loaded, encoder, batch, forward, title=title, options=options, outputs=outputs
     )
@@ -84,8 +85,8 @@ def records_of_forward(
     If the model treated all rows of the batch as one example, the list has one record. The
     predictions of the model are added to the tokens of `batch`. In the records, patches of images
     are sorted row by row if their order is known. `title` is the title of the records. `outputs` is
-    the object that observed the outputs of heads during the forward, or None if they are not
-    requested.
+    the object that observed the outputs and gates of heads during the forward, or None if the
+    records have neither.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
@@ -128,14 +129,7 @@ def records_of_forward(
                 "Keys that were not chosen have no weight."
             )
     if outputs is not None:
-        for name, layers in stacks.items():
-            unknown = _add_outputs(layers, outputs)
-            # The outputs of linear layers pass a norm or a gate, so they are never known.
-            if unknown and layers.rule is None:
-                notes.append(
-                    f"The outputs of heads are not shown for {format_named('layer', unknown)} of "
-                    f"stack {quote(name)}, because no linear output projection was found."
-                )
+        notes += _add_head_arrays(stacks, outputs, options)
     if collector.max_examples == 1 < batch.size:
         notes.append(
             f"The {batch.size} rows of inputs are one example: tokens are shown by their position."
@@ -203,21 +197,43 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
             )
 
 
-def _add_outputs(layers: StackLayers, outputs: HeadOutputs) -> list[int]:
-    """Store the outputs of heads in `layers`, which are the layers of a stack.
+def _add_head_arrays(
+    stacks: Mapping[str, StackLayers], outputs: HeadOutputs, options: CaptureOptions
+) -> list[str]:
+    """Store the gates of heads in `stacks` and, if `options` request them, the outputs.
 
-    The output of a head is what the head adds to the residual stream. `outputs` computes it. Return
-    the numbers of the layers whose outputs are not known.
+    Return notes that name the layers whose outputs are not known.
     """
-    by_layer = {
-        number: outputs.of_run(run)
-        for number, run in zip(layers.examples[0], layers.runs, strict=True)
+    notes = []
+    for name, layers in stacks.items():
+        layers.gates = _by_example(layers, outputs.gates_of_run)
+        if not options.outputs:
+            continue
+        layers.outputs = _by_example(layers, outputs.of_run)
+        unknown = sorted(layers.examples[0].keys() - layers.outputs[0].keys())
+        # The outputs of linear layers pass a norm or a gate, so they are never known.
+        if unknown and layers.rule is None:
+            notes.append(
+                f"The outputs of heads are not shown for {format_named('layer', unknown)} of "
+                f"stack {quote(name)}, because no linear output projection was found."
+            )
+    return notes
+
+
+def _by_example(
+    layers: StackLayers, read: Callable[[Run], list[torch.Tensor] | None]
+) -> list[dict[int, torch.Tensor]]:
+    """Read a tensor of each layer. Return a dictionary from layer number to tensor per example.
+
+    `read` returns the tensors of a run, one per example, or None if they are not known.
+    """
+    tensors = {
+        number: read(run) for number, run in zip(layers.examples[0], layers.runs, strict=True)
     }
-    layers.outputs = [
-        {number: examples[index] for number, examples in by_layer.items() if examples}
+    return [
+        {number: of_layer[index] for number, of_layer in tensors.items() if of_layer}
         for index in range(len(layers.examples))
     ]
-    return [number for number, examples in by_layer.items() if not examples]
 
 
 def _record(
@@ -234,6 +250,7 @@ def _record(
             query_tokens=queries,
             key_tokens=None if keys is queries else keys,
             outputs=stacks[name].outputs[index] if stacks[name].outputs else None,
+            gates=stacks[name].gates[index] if stacks[name].gates else None,
             signed=stacks[name].rule is not None,
             measure=_MEASURES.get(stacks[name].rule or "softmax", "linear weight"),
         )

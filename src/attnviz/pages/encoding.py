@@ -39,7 +39,7 @@ from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import Packer, packed
 from attnviz.pages.picture import pool_maps
 from attnviz.pages.rows import Rows, concatenate_rows, encode_rows, select_rows
-from attnviz.pages.vectors import encode_header, encode_vectors, size_of_vectors
+from attnviz.pages.vectors import encode_vectors, encode_without_weights, size_of_vectors
 from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
@@ -247,7 +247,7 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
         "covered": mass / sum_of_all if sum_of_all > 0 else 1.0,
         "error": max(block["error"] for block in blocks),
     }
-    saved = {"saved": {"header": encode_header(record), "arrays": {}}} if level == 0 else {}
+    saved = {"saved": encode_without_weights(record)} if level == 0 else {}
     return {"blocks": blocks, "maps": maps, "embedded": embedded, **saved}
 
 

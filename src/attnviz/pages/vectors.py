@@ -91,11 +91,11 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
     return {"saved": saved, "errors": errors}
 
 
-def encode_header(record: AttentionRecord) -> str:
-    """Return the header of a saved record that has weights, deflated and in base64.
+def encode_without_weights(record: AttentionRecord) -> dict[str, Any]:
+    """Encode a saved record that has weights, without the weights, as in `encode_vectors`.
 
-    A page with all weights contains this header in addition to the weights, so that `attnviz.load`
-    can create a record from the page.
+    A page with all weights contains the result in addition to the weights, so that `attnviz.load`
+    can create a record from the page. The only arrays are the gates of heads.
     """
     zero = torch.zeros(1, 1, 1)
     stacks = {}
@@ -106,8 +106,9 @@ def encode_header(record: AttentionRecord) -> str:
             for layer in stack.layers
         }
         stacks[name] = _with_layers(stack, zeros)
-    header, _ = record_to_arrays(_without_images(record, stacks))
-    return packed(header_json(header).encode())
+    header, arrays = record_to_arrays(_without_images(record, stacks))
+    gates = {name: array for name, array in arrays.items() if name.endswith("/gates")}
+    return {"header": packed(header_json(header).encode()), "arrays": _encode_arrays(gates)}
 
 
 def size_of_vectors(record: AttentionRecord, *, exact: bool = False) -> int:
@@ -235,6 +236,11 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
         normalized=stack.normalized,
         signed=stack.signed,
         measure=stack.measure,
+        gates={
+            number: torch.from_numpy(gates)
+            for number in layers
+            if (gates := stack.gates(number)) is not None
+        },
     )
 
 

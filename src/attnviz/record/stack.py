@@ -59,6 +59,8 @@ class AttentionStack:
     outputs : mapping of int to Tensor, optional
         Results of the method `outputs` for some or all layers, by layer number: (heads, queries,
         axes).
+    gates : mapping of int to Tensor, optional
+        Results of the method `gates` for some or all layers, by layer number: (heads, queries).
 
     Attributes
     ----------
@@ -72,8 +74,9 @@ class AttentionStack:
     TypeError
         If `measure` is not a string.
     ValueError
-        If `layers` is empty, a layer's shape does not fit the tokens, or both `normalized` and
-        `signed` are True. Also if `measure` is empty, longer than 40 characters or not printable.
+        If `layers` is empty, the shape of a layer or of its gates does not fit the tokens, or both
+        `normalized` and `signed` are True. Also if `measure` is empty, longer than 40 characters or
+        not printable.
 
     Examples
     --------
@@ -97,6 +100,7 @@ class AttentionStack:
         signed: bool = False,
         measure: str = "weight",
         outputs: Mapping[int, torch.Tensor] | None = None,
+        gates: Mapping[int, torch.Tensor] | None = None,
     ) -> None:
         if not layers:
             raise ValueError(f"stack {short_repr(name)} has no layers; pass at least one")
@@ -109,6 +113,7 @@ class AttentionStack:
         self._maximum: float | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
+        self._gates = dict(gates or {})
         self._layers = {number: layers[number] for number in sorted(layers)}
         num_tokens = len(self.query_tokens), len(self.key_tokens)
         for number, attention in self._layers.items():
@@ -118,6 +123,13 @@ class AttentionStack:
                     f"stack {short_repr(name)}, layer {number}: the attention has {shape[0]} "
                     f"queries and {shape[1]} keys, but query_tokens has {num_tokens[0]} tokens and "
                     f"key_tokens {num_tokens[1]}; pass one token for each"
+                )
+        for number, means in self._gates.items():
+            if means.shape != (self.num_heads(number), num_tokens[0]):
+                raise ValueError(
+                    f"stack {short_repr(name)}, layer {number}: gates has the shape "
+                    f"{tuple(means.shape)}; pass (heads, queries), "
+                    f"{(self.num_heads(number), num_tokens[0])}"
                 )
 
     @property
@@ -528,6 +540,47 @@ class AttentionStack:
         """Whether the method `outputs` returns the outputs of at least one layer."""
         return bool(self._outputs)
 
+    def gates(self, layer: int) -> NDArray[np.float32] | None:
+        """Return the mean gate of each head of a layer at each query.
+
+        Many models multiply the output of a head by a gate, such as the sigmoid of a projection of
+        the query's token, before the output projection. A head whose gate is near 0 adds nothing to
+        the residual stream, whatever it attends to.
+
+        Parameters
+        ----------
+        layer : int
+            Layer number of the model. Negative numbers count from the last layer of the stack.
+
+        Returns
+        -------
+        ndarray or None
+            float32, (heads, queries): the mean of the gate over the dimensions of a head. A gate is
+            measured as the output of the head after the gate, divided by the output before it.
+            Dimensions in which the output is 0 are left out of the mean, and a number is NaN if all
+            are. For words, it is the mean over their tokens. None if the layer has no gate, or if
+            the record was not made with `attnviz.extract`.
+
+        Raises
+        ------
+        IndexError
+            If the layer does not exist.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().gates(layer=0) is None
+        True
+        """
+        gates = self._gates.get(self.layer_number(layer))
+        return None if gates is None else gates.numpy().copy()
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether the method `gates` returns the gates of at least one layer."""
+        return bool(self._gates)
+
     def only(self, layers: int | Iterable[int]) -> AttentionStack:
         """Return a stack of selected layers, without copying arrays.
 
@@ -543,9 +596,9 @@ class AttentionStack:
         numbers = whole_numbers("layers", as_list(layers))
         selected = {self.layer_number(number): self.attention(number) for number in numbers}
         stack = self.derive(selected)
-        stack._outputs = {
-            number: vectors for number, vectors in self._outputs.items() if number in selected
-        }
+        for name in ("_outputs", "_gates"):
+            kept = {number: of for number, of in getattr(self, name).items() if number in selected}
+            setattr(stack, name, kept)
         return stack
 
     def merge_words(self) -> AttentionStack:
@@ -581,11 +634,16 @@ class AttentionStack:
                 "the words of the original records before you compare them."
             )
         starts = np.array(queries, np.int64), np.array(keys, np.int64)
-        return self.derive(
+        merged = self.derive(
             {number: in_units(attention, *starts) for number, attention in self._layers.items()},
             merge_tokens(self.query_tokens, queries),
             None if one_text else merge_tokens(self.key_tokens, keys),
         )
+        merged._gates = {
+            number: torch.from_numpy(_mean_of_words(gates.numpy(), starts[0]))
+            for number, gates in self._gates.items()
+        }
+        return merged
 
     def derive(
         self,
@@ -614,7 +672,7 @@ class AttentionStack:
         Returns
         -------
         AttentionStack
-            The new stack has no outputs of heads.
+            The new stack has neither outputs nor gates of heads.
 
         Examples
         --------
@@ -713,6 +771,17 @@ def resolve_normalized(*, normalized: bool | None, signed: bool) -> bool:
             "not sum to 1. Omit normalized."
         )
     return not signed if normalized is None else bool(normalized)
+
+
+def _mean_of_words(gates: NDArray[np.float32], starts: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the mean of `gates`, (heads, tokens), over the tokens of each word, (heads, words).
+
+    `starts` has the first token of each word. Tokens whose gate is NaN are left out.
+    """
+    known = ~np.isnan(gates)
+    sums = np.add.reduceat(np.where(known, gates, 0), starts, axis=1)
+    counts = np.add.reduceat(known, starts, axis=1, dtype=np.int64)
+    return (sums / np.where(counts > 0, counts, np.nan)).astype(np.float32)
 
 
 def _checked_measure(measure: str) -> str:

@@ -58,14 +58,18 @@ PAIRS: dict[str, Callable[[int, int], bool]] = {
 ROWS: dict[str, Callable[[Sequence[float]], float]] = {
     "entropy": lambda row: -sum(w / sum(row) * math.log(w / sum(row)) for w in row if w > 0),
 }
-# Values of a measure of heads for all heads of a layer, from the output vector of each head at each
-# query.
-HEADS: dict[str, Callable[[Sequence[Sequence[Sequence[float]]]], list[float]]] = {
+# Values of a measure of heads for all heads of a layer, from the output vector or the gate of each
+# head at each query.
+HEADS: dict[str, Callable[[Any], list[float]]] = {
     "output norm": lambda heads: [
         len(heads)
         * sum(math.hypot(*vector) for vector in head)
         / sum(math.hypot(*vector) for other in heads for vector in other)
         for head in heads
+    ],
+    "gate": lambda heads: [
+        math.fsum(known := [gate for gate in gates if not math.isnan(gate)]) / len(known)
+        for gates in heads
     ],
 }
 
@@ -80,17 +84,21 @@ def record_of(*, causal: bool) -> AttentionRecord:
     stack = record.stack()
     layers = {layer: stack.attention(layer) for layer in stack.layers}
     outputs = dict(enumerate(vectors(2, 3, N, 4, seed=1)))
-    return AttentionRecord({"self": AttentionStack("self", layers, tokens, outputs=outputs)})
+    gates = dict(enumerate(vectors(2, 3, N, seed=2).sigmoid()))
+    gates[1][2, 4] = math.nan
+    return AttentionRecord(
+        {"self": AttentionStack("self", layers, tokens, outputs=outputs, gates=gates)}
+    )
 
 
 def even_record(tokens: Tokens) -> AttentionRecord:
     return AttentionRecord.from_weights(np.full((1, 2, N, N), 1 / N), tokens)
 
 
-def outputs_of(stack: AttentionStack, layer: int) -> NDArray[np.float32]:
-    outputs = stack.outputs(layer)
-    assert outputs is not None
-    return outputs
+def arrays_of_heads(name: str, stack: AttentionStack, layer: int) -> Any:
+    array = stack.gates(layer) if name == "gate" else stack.outputs(layer)
+    assert array is not None
+    return array.astype(np.float64).tolist()
 
 
 def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float:
@@ -115,7 +123,7 @@ def test_scores_equal_plain_loops(name: str, *, causal: bool) -> None:
     expected = []
     for layer in (0, 1):
         if name in HEADS:
-            expected.append(HEADS[name](outputs_of(stack, layer).astype(np.float64).tolist()))
+            expected.append(HEADS[name](arrays_of_heads(name, stack, layer)))
         else:
             weights = stack.weights(layer=layer).astype(np.float64)
             expected.append([score(name, of_head, allowed) for of_head in weights])
@@ -183,6 +191,24 @@ class TestMeasuresOfHeads:
         with pytest.raises(traitlets.TraitError, match=r"extract\(\.\.\., outputs=True\)"):
             av.HeadView(record, order="output norm")
 
+    def test_records_without_gates_name_the_models_that_have_them(self) -> None:
+        record = even_record(record_of(causal=False).tokens)
+        assert "gate" not in measures_of(record)
+        with pytest.raises(ValueError, match=r"needs the gates of heads, .* a model with gates"):
+            head_scores(record, "gate")
+        with pytest.raises(traitlets.TraitError, match="The heads of the record have no gates"):
+            av.HeadView(record, order="gate")
+
+    def test_a_head_without_any_known_gate_has_no_score(self) -> None:
+        stack = record_of(causal=False).stack()
+        layers = {layer: stack.attention(layer) for layer in (0, 1)}
+        gates = {0: torch.tensor([[0.25], [0.0], [math.nan]]).expand(3, N)}
+        record = AttentionRecord(
+            {"self": AttentionStack("self", layers, stack.query_tokens, gates=gates)}
+        )
+        expected = [[0.25, 0.0, math.nan], [math.nan] * 3]
+        assert_allclose(head_scores(record, "gate"), expected)
+
     def test_there_is_no_score_of_uniform_attention(self) -> None:
         record = record_of(causal=False)
         with pytest.raises(ValueError, match="not computed from weights, so it has no baseline"):
@@ -226,7 +252,9 @@ class TestRegistration:
         weights = record.stack().weights(layer=1)
         after = weights[:, :, [8, 9]].sum(axis=2).mean(axis=1)
         largest = weights.max(axis=2).mean(axis=1)
-        norms = np.linalg.norm(outputs_of(record.stack(), 1), axis=2).max(axis=1)
+        norms = np.linalg.norm(arrays_of_heads("output norm", record.stack(), 1), axis=2).max(
+            axis=1
+        )
         assert {"after a comma", "largest weight", "largest output"} <= set(measures_of(record))
         assert_allclose(head_scores(record, "after a comma")[1], after, atol=1e-6)
         assert_allclose(head_scores(record, "largest weight")[1], largest, atol=1e-6)

@@ -49,6 +49,13 @@ def assert_same_tokens(actual: av.AttentionStack, expected: av.AttentionStack) -
     )
 
 
+def assert_same_gates(actual: av.AttentionStack, expected: av.AttentionStack, layer: int) -> None:
+    gates, own = actual.gates(layer), expected.gates(layer)
+    assert (gates is None) == (own is None)
+    if gates is not None and own is not None:
+        assert_array_equal(gates, own)
+
+
 def test_a_neuron_view_has_the_record_with_every_bit(tmp_path: Path) -> None:
     record = captured_record()
     restored = loaded(av.NeuronView(record).to_html(), tmp_path)
@@ -66,6 +73,7 @@ def test_a_neuron_view_has_the_record_with_every_bit(tmp_path: Path) -> None:
             assert actual.vectors is not None
             assert expected.vectors is not None
             assert torch.equal(actual.vectors.queries, expected.vectors.queries)
+            assert_same_gates(restored.stack(name), stack, layer)
 
 
 @settings(max_examples=30, deadline=None)
@@ -97,7 +105,12 @@ def test_rounded_queries_and_keys_have_a_note(
 
 @pytest.mark.parametrize(
     "make",
-    [given_record, encoder_decoder_record, partial(difference_record, 40, with_side=True)],
+    [
+        given_record,
+        captured_record,
+        encoder_decoder_record,
+        partial(difference_record, 40, with_side=True),
+    ],
 )
 @pytest.mark.parametrize("view", [av.HeadView, av.ModelView])
 def test_a_page_with_all_weights_has_them_in_one_byte(
@@ -120,6 +133,7 @@ def test_a_page_with_all_weights_has_them_in_one_byte(
         for layer in stack.layers:
             difference = copy.weights(layer=layer) - stack.weights(layer=layer)
             assert np.abs(difference).max() <= bound
+            assert_same_gates(copy, stack, layer)
     # Exporting the restored record does not round its weights again.
     again = loaded(view(restored).to_html(), tmp_path)
     for name, stack in restored.stacks.items():

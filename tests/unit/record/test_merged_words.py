@@ -46,6 +46,23 @@ def test_keys_are_summed_and_queries_averaged_by_hand() -> None:
     assert_allclose(record.to_numpy()[0][0], WEIGHTS, atol=1e-7)
 
 
+def test_the_gate_of_a_word_is_the_mean_of_the_known_gates_of_its_tokens() -> None:
+    stack = causal_stack()
+    gates = torch.tensor([[0.5, 0.1, torch.nan, 0.3, torch.nan, 0.2, 0.6], [0.25] * 7])
+    record = AttentionRecord(
+        {
+            "self": AttentionStack(
+                "self", {3: stack.attention(3)}, stack.query_tokens, gates={3: gates}
+            )
+        }
+    )
+    expected = [[0.5, 0.2, np.nan, 0.4], [0.25] * 4]
+    for words in (record.merge_words(), record.only([3]).merge_words()):
+        merged = words.stack().gates(3)
+        assert merged is not None
+        assert_allclose(merged, expected, rtol=1e-6)
+
+
 def test_merging_twice_equals_merging_once() -> None:
     once = by_hand().merge_words()
     assert once.notes == (MERGED_NOTE,)

@@ -10,7 +10,7 @@ both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -93,6 +93,8 @@ class FollowedOutputs(Generic[_Kept]):
         output = call.output
         if not isinstance(output, torch.Tensor) or inputs[0].numel() != output.numel():
             return
+        if inputs[0].device != output.device:
+            return
         if _dimensions(module) != 2:
             if _is_same(inputs[0], output) or _gate(inputs[0], output) is not None:
                 self._waiting = None
@@ -142,18 +144,39 @@ def _gate(inputs: torch.Tensor, output: torch.Tensor) -> torch.Tensor | None:
         return gate if bool(is_gate.all()) and bool((gate > 0).any()) else None
 
 
-class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
-    """Observer that reads what each head adds to the residual stream at each query.
+class _KeptOutputs(NamedTuple):
+    """Copies of what one run of an attention module computed after the attention.
+
+    Attributes
+    ----------
+    projection : Module
+        Output projection of the module.
+    output : Tensor or None
+        Input of the projection, (batch, queries, heads, value_dim). None if it was not requested.
+    gates : Tensor or None
+        Mean gates, (batch, queries, heads). None if the heads have no gate.
+    """
+
+    projection: nn.Module
+    output: torch.Tensor | None
+    gates: torch.Tensor | None
+
+
+class HeadOutputs(FollowedOutputs[_KeptOutputs]):
+    """Observer that reads the gates of heads and what each head adds to the residual stream.
+
+    The gates are always read. What a head adds is large, and is read only if `vectors` is True.
 
     A head with weights A and values V adds the vectors A V W, one per query, where W are the rows
     of the output projection that belong to the head. If the head has a gate, A V is multiplied by
-    it first. The observer returns the coordinates of these
-    vectors in an orthonormal basis of the space that the rows of W span. So norms of the returned
-    vectors, and inner products of two vectors of the same head, are those of A V W.
+    it first. The observer returns the coordinates of these vectors in an orthonormal basis of the
+    space that the rows of W span. So norms of the returned vectors, and inner products of two
+    vectors of the same head, are those of A V W.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model, _gated_output)
+    def __init__(self, model: nn.Module, *, vectors: bool) -> None:
+        super().__init__(model, self._copy)
+        self._vectors = vectors
         self._rows: dict[int, torch.Tensor | None] = {}
 
     def of_run(self, run: Run) -> list[torch.Tensor] | None:
@@ -164,9 +187,9 @@ class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
         found or is not linear.
         """
         kept = self.found.get((run.name, run.turn))
-        if kept is None or run.positions is None:
+        if kept is None or kept.output is None or run.positions is None:
             return None
-        output, projection = kept
+        projection, output = kept.projection, kept.output
         if id(projection) not in self._rows:
             self._rows[id(projection)] = projection_rows(projection, output[0, 0])
         rows = self._rows[id(projection)]
@@ -175,18 +198,41 @@ class HeadOutputs(FollowedOutputs[tuple[torch.Tensor, nn.Module]]):
         with torch.autocast(output.device.type, enabled=False):
             # One product per head of all examples is faster than one per example and head.
             by_head = output.flatten(0, 1).transpose(0, 1).float() @ rows
-        added = by_head.unflatten(1, output.shape[:2]).transpose(0, 1).cpu()
-        return [
-            without_padding(added, index, positions.queries)
-            for index, positions in enumerate(run.positions)
-        ]
+        return _by_example(by_head.unflatten(1, output.shape[:2]).transpose(0, 1), run)
+
+    def gates_of_run(self, run: Run) -> list[torch.Tensor] | None:
+        """Return the mean gates of the heads in one run of the last forward.
+
+        The result has one tensor per example, (heads, queries), without padding. Each number is the
+        mean over the dimensions of a head whose output is not 0, because the gate of an output of 0
+        is not known. It is NaN if all of them are 0. Return None if no gate was found, or if the
+        run made several calls or attends in windows.
+        """
+        kept = self.found.get((run.name, run.turn))
+        if kept is None or kept.gates is None or run.positions is None:
+            return None
+        return _by_example(kept.gates.transpose(1, 2), run)
+
+    def _copy(
+        self, call: AttentionCall, projection: nn.Module, gate: torch.Tensor | None
+    ) -> _KeptOutputs | None:
+        output, gates = call.output.detach(), None
+        if gate is not None:
+            # `_gate` returns 0 where the gate is not known.
+            gates = gate.sum(dim=-1) / (output != 0).sum(dim=-1)
+        if self._vectors:
+            gated = output.clone() if gate is None else (output * gate).to(output.dtype)
+            return _KeptOutputs(projection, gated, gates)
+        return None if gates is None else _KeptOutputs(projection, None, gates)
 
 
-def _gated_output(
-    call: AttentionCall, projection: nn.Module, gate: torch.Tensor | None
-) -> tuple[torch.Tensor, nn.Module]:
-    output = call.output.detach()
-    return (output.clone() if gate is None else (output * gate).to(output.dtype)), projection
+def _by_example(by_head: torch.Tensor, run: Run) -> list[torch.Tensor]:
+    """Split (batch, heads, queries, ...) into one tensor per example, without padding."""
+    on_cpu = by_head.cpu()
+    return [
+        without_padding(on_cpu, index, positions.queries)
+        for index, positions in enumerate(run.positions or [])
+    ]
 
 
 def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tensor | None:

@@ -55,6 +55,8 @@ class StackLayers:
     outputs : list of dict
         For each example, a dictionary from the model's layer number to the outputs of the layer's
         heads, as in `HeadOutputs.of_run`. Empty if they were not requested.
+    gates : list of dict
+        The same for the mean gates of heads, as in `HeadOutputs.gates_of_run`.
     """
 
     stack: str
@@ -62,6 +64,7 @@ class StackLayers:
     examples: list[dict[int, AnyCaptured]]
     in_call_order: bool = False
     outputs: list[dict[int, torch.Tensor]] = field(default_factory=list)
+    gates: list[dict[int, torch.Tensor]] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:

@@ -116,9 +116,9 @@ def _layout_in_pages(
 def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
     for example in layers.examples:
         example[layer] = example[layer].permute(order)
-    for outputs in layers.outputs:
-        if layer in outputs:
-            outputs[layer] = outputs[layer][:, order]
+    for tensors in (*layers.outputs, *layers.gates):
+        if layer in tensors:
+            tensors[layer] = tensors[layer][:, order]
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:

@@ -92,12 +92,12 @@ def _read(page: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         raise ValueError("it is a page of several texts, which are not one record")
     texts = _Texts(dict(_TEXT.findall(page)))
     header = json.loads(texts.inflate(saved["header"], _MAX_HEADER_BYTES))
-    if saved["arrays"]:
-        arrays = {name: _read_array(entry, texts) for name, entry in saved["arrays"].items()}
+    arrays = {name: _read_array(entry, texts) for name, entry in saved["arrays"].items()}
+    if not data["blocks"]:
         errors = [float(layer["error"]) for layer in data["errors"]]
         content = "Queries and keys were read from a page"
     else:
-        arrays = {
+        arrays |= {
             f"{block['stack']}/{block['layer']}/weights": _read_rows(block, texts)
             for block in data["blocks"]
         }

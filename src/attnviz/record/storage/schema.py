@@ -81,6 +81,11 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         "images": len(record.images),
         "shared": writer.shared,
     }
+    for stack in record.stacks.values():
+        for number in stack.layers:
+            gates = stack.gates(number)
+            if gates is not None:
+                writer.arrays[f"{stack.name}/{number}/gates"] = torch.from_numpy(gates)
     for index, image in enumerate(record.images):
         # Copy the image if it is read-only. torch.from_numpy warns about read-only arrays.
         writer.arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
@@ -107,6 +112,11 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
             normalized=bool(fields["normalized"]),
             signed=bool(fields["signed"]),
             measure=fields["measure"],
+            gates={
+                number: gates.float()
+                for number in layers
+                if (gates := arrays.get(f"{fields['name']}/{number}/gates")) is not None
+            },
         )
     notes = msgspec.convert(header["notes"], list[str])
     images = [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))]
