@@ -24,6 +24,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from model_types.build import seed_of
+from model_types.shapes import with_global_tokens
 
 # Model types whose output has logits in the fields for attention weights.
 _SCORES = {"prophetnet", "squeezebert"}
@@ -99,7 +100,23 @@ def double_weights() -> Iterator[None]:
 def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
     """Return all attention weights in the output of an eager copy, by the name of the field."""
     weights = dict(_weights_in(_with_attentions(eager, inputs), ""))
+    for name in [name for name in weights if "global_attentions" in name]:
+        bands = name.replace("global_attentions", "attentions")
+        pairs = zip(weights[bands], weights.pop(name), strict=True)
+        weights[bands] = [_with_global_tokens(*pair) for pair in pairs]
     return _scores_as_weights(weights, eager.config.model_type)
+
+
+def _with_global_tokens(band: torch.Tensor | None, rows: torch.Tensor | None) -> torch.Tensor:
+    """Join the two tensors that Longformer and LED return for a layer, in a batch of one example.
+
+    Rows of global tokens are 0 in `band`.
+    """
+    if band is None or rows is None:
+        raise ValueError("a layer lacks its weights")
+    is_global = (band[0] == 0).all(dim=-1).all(dim=0)
+    tokens = is_global.nonzero().flatten().tolist()
+    return with_global_tokens(band[0], rows[0], tokens)[None]
 
 
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:

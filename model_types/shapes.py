@@ -9,7 +9,7 @@ follow the documentation of the models, and not the code of attnviz.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -73,19 +73,36 @@ def _row_by_row(values: Array) -> Iterator[Array]:
 def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
     """Convert a band of keys around each query (heads, queries, width), as in Longformer.
 
-    Column c of query i has the weight on key i - width // 2 + c. Yield nothing if the width is
-    even.
+    Yield nothing if the width is even.
     """
-    heads, queries, width = values.shape
-    if width % 2 == 0:
-        return
-    full = np.zeros((heads, queries, keys), np.float32)
+    if values.shape[2] % 2 and values.shape[1] == keys:
+        yield with_global_tokens(values, torch.zeros(len(values), keys, 0), []).numpy()
+
+
+def with_global_tokens(
+    band: torch.Tensor, rows: torch.Tensor, tokens: Sequence[int]
+) -> torch.Tensor:
+    """Convert the weights of one example of Longformer or LED to (heads, queries, keys).
+
+    `tokens` are the positions of the global tokens. `band` is (heads, queries, columns). Its first
+    columns have the weights on the global tokens, and c of the others has the weight of query i on
+    key i - width // 2 + c. `rows` is (heads, keys, columns): the weights of each global token. Both
+    may have columns for more global tokens, because other examples of the batch have more.
+    """
+    heads, queries = band.shape[:2]
+    width = band.shape[2] - rows.shape[2]
+    full = torch.zeros(heads, queries, queries)
     for row in range(queries):
+        if row in tokens:
+            full[:, row] = rows[:, :queries, tokens.index(row)]
+            continue
+        for column, token in enumerate(tokens):
+            full[:, row, token] += band[:, row, column]
         for column in range(width):
             key = row - width // 2 + column
-            if 0 <= key < keys:
-                full[:, row, key] = values[:, row, column].numpy()
-    yield full
+            if 0 <= key < queries:
+                full[:, row, key] += band[:, row, rows.shape[2] + column]
+    return full
 
 
 def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:

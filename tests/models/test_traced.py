@@ -102,26 +102,3 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
     less = torch.tensor([1.0, 1.0, 0.5, 1.0]).view(1, 4, 1, 1)
     with pytest.raises(NotImplementedError, match=r"changes its attention weights after the soft"):
         extract(with_factor(less), arguments)
-
-
-@pytest.mark.parametrize("name", ["LongformerModel", "LongformerForSequenceClassification"])
-def test_longformer_is_refused(name: str) -> None:
-    """Only a few queries of a Longformer (global attention) have complete rows of weights."""
-    model = tiny_model("longformer", name, {"attention_window": 4})
-    with pytest.raises(NotImplementedError, match="LongformerSelfAttention"):
-        extract(model, IDS)
-
-
-def test_led_is_shown_without_its_encoder_or_refused() -> None:
-    model = tiny_model("led", "LEDForConditionalGeneration", {"attention_window": 4})
-    inputs = {"input_ids": IDS, "decoder_input_ids": IDS[:, :5]}
-    with pytest.warns(UserWarning, match=r"LEDEncoderSelfAttention"):
-        record = extract(model, inputs)
-    assert list(record.stacks) == ["decoder", "cross"]
-    assert (
-        "led.encoder.layers.*.self_attn.longformer_self_attn (LEDEncoderSelfAttention) also attend "
-        "in layers 0, 1. The weights cannot be read and are not shown."
-    ) in record.notes
-    inputs["global_attention_mask"] = torch.eye(1, IDS.shape[1], dtype=torch.long)
-    with pytest.raises(NotImplementedError, match=r"LEDEncoderSelfAttention.* 1 of the 9 tokens"):
-        extract(model, inputs)

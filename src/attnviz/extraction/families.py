@@ -91,6 +91,9 @@ LINEAR_RULES = {
 }
 #: Attribute of modules with lightning attention: the decay rates of the heads.
 LIGHTNING_RATES = "slope_rate"
+#: Attribute of modules that attend in a window with global tokens (Longformer, LED): the largest
+#: distance of a query and a key.
+WINDOW_SIZE = "one_sided_attn_window_size"
 #: Attribute of attention modules that choose keys before the softmax: the module that scores the
 #: keys, or None if the layer uses the choice of an earlier layer, or does not choose.
 INDEXER = "indexer"

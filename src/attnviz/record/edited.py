@@ -17,7 +17,7 @@ from attnviz.record.attention import (
     ReweightedAttention,
 )
 from attnviz.record.linear import StateAttention
-from attnviz.record.masks import CutMask, Rows
+from attnviz.record.masks import CutMask, Rows, WindowMask
 from attnviz.record.units import UnitAttention
 
 
@@ -60,12 +60,16 @@ def remove_pairs(
         return replace(attention, base=remove_pairs(attention.base, heads, *pairs, own_keys))
     vectors = attention.vectors
     flags = torch.tensor([head in heads for head in range(attention.num_heads)])
+    kept = None
+    if own_keys is not None:
+        # A window of each query and its own key.
+        kept = WindowMask(torch.from_numpy(own_keys), torch.arange(attention.num_keys))
     cut = CutMask(
         torch.tensor([True]) if vectors is None or bool(flags.all()) else flags,
         torch.from_numpy(queries),
         torch.from_numpy(keys),
         None if vectors is None else vectors.mask,
-        None if own_keys is None else torch.from_numpy(own_keys),
+        kept,
     )
     if vectors is not None:
         return replace(vectors, mask=cut)

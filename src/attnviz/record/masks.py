@@ -349,10 +349,8 @@ class CutMask(Mask):
 
     A selected pair is called cut. A pair is cut in a head if three flags are True: that of the head
     in `heads`, bool, (heads,), or (1,) for all heads; that of the query in `queries`, bool,
-    (queries,); and that of the key in `keys`, bool, (keys,). If `own_keys` is not None, the pair of
-    a query and its own token is never cut. `own_keys` is int64, (queries,), and contains the index
-    of this key for each query, or -1 if no key is the same token. If `base` is None, all pairs that
-    are not cut are allowed.
+    (queries,); and that of the key in `keys`, bool, (keys,). If `kept` is not None, a pair that
+    this mask allows is never cut. If `base` is None, all pairs that are not cut are allowed.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -366,7 +364,7 @@ class CutMask(Mask):
     queries: torch.Tensor
     keys: torch.Tensor
     base: Mask | None = None
-    own_keys: torch.Tensor | None = None
+    kept: Mask | None = None
 
     @property
     def num_heads(self) -> int:
@@ -385,9 +383,8 @@ class CutMask(Mask):
         keys = self.keys[columns].to(device)
         head_is_cut = bool(self.heads[head if len(self.heads) > 1 else 0])
         flags = self.queries[rows].to(device)[:, None] & (keys & head_is_cut)
-        if self.own_keys is not None:
-            _, key = _positions(rows, columns, device)
-            flags &= self.own_keys[rows].to(device)[:, None] != key
+        if self.kept is not None:
+            flags &= ~self.kept.allowed(head, rows, columns, device)
         return flags
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
@@ -413,15 +410,17 @@ class CutMask(Mask):
         return slice(0, num_keys) if self.base is None else self.base.key_range(rows, num_keys)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the flags and `own_keys` have valid dtypes and shapes, and `base` fits."""
+        """Whether the flags have valid dtypes and shapes, and `base` and `kept` fit."""
         flags = self.heads, self.queries, self.keys
         return (
             all(flag.dtype == torch.bool for flag in flags)
             and tuple(self.heads.shape) in {(1,), (num_heads,)}
             and tuple(self.queries.shape) == (num_queries,)
             and tuple(self.keys.shape) == (num_keys,)
-            and (self.own_keys is None or _has_index_for_each(self.own_keys, num_queries))
-            and (self.base is None or self.base.fits(num_heads, num_queries, num_keys))
+            and all(
+                mask is None or mask.fits(num_heads, num_queries, num_keys)
+                for mask in (self.base, self.kept)
+            )
         )
 
 

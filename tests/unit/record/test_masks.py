@@ -137,6 +137,19 @@ def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatc
         assert_array_equal(mask_of(compact_mask(flags), 1, 12, 12), flags)
 
 
+def test_pairs_that_another_mask_allows_are_not_cut() -> None:
+    """A window of one token on each side, and a global token (3)."""
+    local = torch.arange(5) != 3
+    cut = CutMask(torch.tensor([True]), local, local, kept=BandMask(1, 1))
+    numbers, tensors = cut.to_parts()
+    for mask in (cut, from_parts(numbers, tensors.__getitem__)):
+        assert isinstance(mask, CutMask)
+        flags = mask.all_allowed(5, 5)[0]
+        for query in range(5):
+            for key in range(5):
+                assert flags[query, key] == (abs(query - key) <= 1 or 3 in (query, key))
+
+
 def test_the_base_of_a_cut_is_a_mask() -> None:
     flags = torch.ones(3, dtype=torch.bool)
     numbers, tensors = CutMask(flags[:1], flags, flags, BandMask(None, 0)).to_parts()

@@ -17,8 +17,10 @@ from attnviz.extraction.capture.check import SelfCheck, sinks_of, uses_sink_as_g
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
+from attnviz.extraction.capture.window import WindowCall
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.linear import StateAttention
+from attnviz.record.masks import Bias, Mask
 
 #: Attention that is captured from a module with a softmax.
 Captured = QueryKeyAttention | StoredWeights
@@ -129,8 +131,15 @@ def read_attention(
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
+    masks_and_biases: list[tuple[Mask | None, Bias | None]]
     try:
-        masks_and_biases = masks.read(call, unpadded)
+        if isinstance(call, WindowCall):
+            masks_and_biases = [
+                (masks.shared(call.mask_of(index, positions)), None)
+                for index, positions in enumerate(unpadded)
+            ]
+        else:
+            masks_and_biases = masks.read(call, unpadded)
     except NotImplementedError:
         if call.weights is None:
             raise
@@ -150,7 +159,9 @@ def read_attention(
             zip(unpadded, masks_and_biases, strict=True)
         )
     ]
-    if call.weights is None:
+    if isinstance(call, WindowCall):
+        call.compare(check, attentions, unpadded, name)
+    elif call.weights is None:
         check.compare_output(call, attentions, unpadded, name)
     elif not check.agrees_with_weights(call, attentions, unpadded):
         # The queries and keys that were observed in the module's own code do not give its weights,

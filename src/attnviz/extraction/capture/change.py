@@ -20,6 +20,7 @@ from attnviz.extraction.capture.calls import AnyCaptured
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
+from attnviz.extraction.capture.window import WindowCall
 from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.linear import StateAttention
 from attnviz.record.softmax import as_rows, row_tiles
@@ -254,15 +255,24 @@ def _change_rows(
     output, value = call.output[example], call.value
     if value is None:
         raise TypeError("attention without values cannot be changed")
-    value = value[example if len(value) > 1 else 0]
-    if unpadded.keys is not None:
-        value = value[:, unpadded.keys.to(value.device)]
-    heads_per_value = attention.num_heads // len(value)
+    windows = call if isinstance(call, WindowCall) else None
+
+    def times_values(weights: torch.Tensor, heads: list[int], value: torch.Tensor) -> torch.Tensor:
+        value = value[example if len(value) > 1 else 0]
+        if unpadded.keys is not None:
+            value = value[:, unpadded.keys.to(value.device)]
+        heads_per_value = attention.num_heads // len(value)
+        values = value[[head // heads_per_value for head in heads], : weights.shape[2]].float()
+        return (weights.to(values.device) @ values).transpose(0, 1)
+
     with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
         for heads, rows, weights in changed:
-            values = value[[head // heads_per_value for head in heads], : weights.shape[2]].float()
             positions = rows if unpadded.queries is None else unpadded.queries.cpu()[rows]
-            replacement = (weights.to(values.device) @ values).transpose(0, 1)
+            replacement = times_values(weights, heads, value)
+            if windows is not None and windows.global_value is not None:
+                is_global = windows.is_global[example, positions.to(output.device)]
+                of_global = times_values(weights, heads, windows.global_value)
+                replacement = torch.where(is_global[:, None, None], of_global, replacement)
             indices = positions.to(output.device)[:, None], torch.tensor(heads).to(output.device)
             output[indices] = replacement.to(output.dtype)
 

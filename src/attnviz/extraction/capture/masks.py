@@ -146,7 +146,11 @@ class MaskReader:
                 rows = num_queries if unpadded.queries is None else len(unpadded.queries)
                 mask = compact_mask(allowed.expand(-1, rows, -1))
         bias = None if added is None else compact_bias(added)
-        return _shared(self._masks, mask), _shared(self._biases, bias)
+        return self.shared(mask), _shared(self._biases, bias)
+
+    def shared(self, mask: Mask | None) -> Mask | None:
+        """Return an equal mask that was read earlier, or else `mask`."""
+        return _shared(self._masks, mask)
 
 
 # Type of the objects that `_shared` compares: either masks or biases.

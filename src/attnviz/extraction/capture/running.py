@@ -15,6 +15,7 @@ from torch import nn
 from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink, dispatching, report
 from attnviz.extraction.capture.trace import FunctionWatch
+from attnviz.extraction.capture.window import has_window, window_hooks
 from attnviz.extraction.families import OVER_LAYERS
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule, ModuleScan
@@ -86,6 +87,8 @@ class RunningModules:
         hook(self._hooks(begun, ended), undo)
         if any(map(self.is_traced, self._modules)):
             FunctionWatch(self._bypassing, sink, edit, outputs=outputs).watch(undo)
+        windows = [entry.module for entry in self._modules if has_window(entry.module)]
+        hook(window_hooks(windows, sink), undo)
 
         def receive(call: AttentionCall) -> None:
             if not OVER_LAYERS.search(type(call.module).__name__):
@@ -95,7 +98,8 @@ class RunningModules:
 
     def is_traced(self, entry: AttentionModule) -> bool:
         """Whether a module's torch functions are traced."""
-        return entry.softmax and (self._trace_all or not entry.dispatches)
+        is_traced = entry.softmax and (self._trace_all or not entry.dispatches)
+        return is_traced and not has_window(entry.module)
 
     def _next_run(self, path: str) -> ModuleRun:
         self._num_runs[path] += 1
