@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from torch.overrides import TorchFunctionMode
 
 import attnviz as av
+from attnviz.extraction.families import indexer_size
 from model_types.build import tiny_model
 from model_types.overrides import OVERRIDES
 
@@ -83,27 +88,119 @@ def test_the_lost_weight_is_that_of_the_model_that_chooses_all_keys(model_type: 
     assert_array_equal(complete.lost_weight(0), 0)
 
 
-def test_padding_is_neither_chosen_nor_left_out() -> None:
+def test_padding_changes_neither_the_choice_nor_the_ranks() -> None:
     model = tiny_model("deepseek_v32", None, {"index_topk": 8})
-    alone = av.extract(model, IDS[:, :20]).stacks["self"]
+    alone = av.extract(model, IDS[:, :20])
     mask = torch.ones(2, COUNT, dtype=torch.int64)
     mask[0, : COUNT - 20] = 0
     ids = IDS.repeat(2, 1)
     ids[0, COUNT - 20 :] = IDS[0, :20]
-    padded = av.extract(model, {"input_ids": ids, "attention_mask": mask})[0].stacks["self"]
-    for layer in alone.layers:
-        pairs = [stack.left_out(layer=layer, head=1) for stack in (alone, padded)]
-        assert_array_equal(pairs[0], pairs[1])
-        lost, lost_padded = alone.lost_weight(layer), padded.lost_weight(layer)
+    padded = av.extract(model, {"input_ids": ids, "attention_mask": mask})[0]
+    stack, other = alone.stacks["self"], padded.stacks["self"]
+    for layer in stack.layers:
+        left_out = stack.left_out(layer=layer, head=1)
+        assert_array_equal(other.left_out(layer=layer, head=1), left_out)
+        lost, other_lost = stack.lost_weight(layer), other.lost_weight(layer)
         assert lost is not None
-        assert lost_padded is not None
-        assert_allclose(lost_padded, lost, atol=1e-5)
+        assert other_lost is not None
+        assert_allclose(other_lost, lost, atol=1e-5)
+        ranks = [record.stacks["indexer"].weights(layer=layer) for record in (alone, padded)]
+        # Rounding may exchange keys with nearly equal scores, but not many.
+        assert np.mean(np.abs(ranks[0] - ranks[1]) > 1e-6) < 0.05
 
 
-def test_the_choice_is_saved_with_the_record(tmp_path: Any) -> None:
+def test_scores_of_an_unknown_indexer_are_named() -> None:
+    model = tiny_model("qwen4_exp_text", None, MODELS["qwen4_exp_text"])
+    record = av.extract(model, IDS)
+    assert "indexer" not in record.stacks
+    assert "The scores with which Qwen4ExpTextQSAIndexer chooses keys" in " ".join(record.notes)
+
+
+def test_choice_and_ranks_are_saved_with_the_record(tmp_path: Path) -> None:
     model = tiny_model("deepseek_v32", None, {"index_topk": 8})
     record = av.extract(model, IDS)
     record.save(tmp_path / "record.safetensors")
-    stack, loaded = record.stacks["self"], av.load(tmp_path / "record.safetensors").stacks["self"]
-    assert_array_equal(loaded.left_out(layer=1, head=2), stack.left_out(layer=1, head=2))
-    assert_array_equal(loaded.lost_weight(1), stack.lost_weight(1))
+    spooled = av.extract(model, IDS, spool=tmp_path / "spool", layers=1)
+    for other in (av.load(tmp_path / "record.safetensors"), spooled):
+        stack, loaded = record.stacks["self"], other.stacks["self"]
+        assert_array_equal(loaded.left_out(layer=1, head=2), stack.left_out(layer=1, head=2))
+        assert_array_equal(loaded.lost_weight(1), stack.lost_weight(1))
+        ranks = [each.stacks["indexer"].weights(layer=1) for each in (record, other)]
+        assert_array_equal(ranks[0], ranks[1])
+    assert spooled.stacks["indexer"].layers == (1,)
+
+
+# Model types whose indexers give one score for each pair of query and key.
+SCORED = ["deepseek_v32", "axk2", "hy_v4", "mistral_large4_text"]
+
+
+@contextmanager
+def noted_scores() -> Iterator[list[torch.Tensor]]:
+    """Collect the tensors, (batch, queries, keys), whose largest numbers a model searches."""
+    scores = []
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if getattr(func, "__name__", "") == "topk" and args[0].shape[1:] == (COUNT, COUNT):
+                scores.append(args[0].clone())
+            return func(*args, **(kwargs or {}))
+
+    with Watch():
+        yield scores
+
+
+@pytest.mark.parametrize("model_type", SCORED)
+def test_ranks_are_those_of_the_scores_of_the_indexer(model_type: str) -> None:
+    model = tiny_model(model_type, None, {"index_topk": 8})
+    with torch.no_grad(), noted_scores() as scores:
+        model(IDS, use_cache=False)
+    stack = av.extract(model, IDS).stacks["indexer"]
+    assert len(scores) == stack.num_layers
+    assert (stack.measure, stack.normalized, stack.signed) == ("rank", False, False)
+    for layer, own in zip(stack.layers, scores, strict=True):
+        for query in range(COUNT):
+            row = own[0, query, : query + 1].numpy()
+            # Scores that differ only by rounding have no definite order.
+            close = np.abs(row[:, None] - row) <= 1e-6 * np.abs(row).max()
+            smaller = (row < row[:, None]) & ~close
+            lowest, highest = smaller.sum(axis=1), (smaller | close).sum(axis=1) - 1
+            ranks = stack.weights(layer=layer, head=0)[query, : query + 1] * (query + 1) - 1
+            assert np.all(lowest - 1e-3 <= ranks)
+            assert np.all(ranks <= highest + 1e-3)
+        assert not stack.weights(layer=layer, head=0)[~CAUSAL].any()
+
+
+def test_layers_that_share_a_choice_have_one_indexer() -> None:
+    model = tiny_model("glm_moe_dsa", None, MODELS["glm_moe_dsa"])
+    stacks = av.extract(model, IDS).stacks
+    assert stacks["self"].layers == (0, 1)
+    assert stacks["indexer"].layers == (0,)
+
+
+def test_analyses_of_weights_do_not_take_ranks() -> None:
+    model = tiny_model("deepseek_v32", None, MODELS["deepseek_v32"])
+    record = av.extract(model, IDS)
+    ranks = record.stacks["indexer"]
+    assert av.analysis.distinct_head(ranks) is None
+    with pytest.raises(ValueError, match="stack 'indexer' has ranks"):
+        av.analysis.head_scores(ranks, "entropy")
+    assert av.head_statistics(model, [IDS[0].tolist()]).stack_names == ("self",)
+    assert not np.any(av.compare(record, record).distance("indexer"))
+    changed = av.intervene(model, IDS, av.Ablate(layers=0, heads=0))
+    assert changed.stacks["indexer"].layers == (0, 1)
+    with pytest.raises(KeyError, match="stack='indexer'"):
+        av.intervene(model, IDS, av.Ablate(layers=0, heads=0, stack="indexer"))
+    attributions = av.attribute(
+        model, IDS, answer=lambda output: output.last_hidden_state[0, -1, 0], progress=False
+    )
+    assert list(attributions.stacks) == ["self"]
+
+
+@pytest.mark.parametrize("model_type", SCORED)
+def test_the_memory_check_counts_what_the_record_keeps_of_an_indexer(model_type: str) -> None:
+    model: Any = tiny_model(model_type, None, {"index_topk": 8})
+    ranks = av.extract(model, IDS).stacks["indexer"].attention(0)
+    kept = sum(tensor.numel() for tensor in ranks.tensors)
+    assert indexer_size(model.layers[0].self_attn) == kept / COUNT

@@ -87,7 +87,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
         - no pair of a head and a pattern has a quotient of at least 0.5,
         - no pattern is possible, for example because queries and keys are different tokens,
-        - `stack` has signed values, such as differences,
+        - `stack` has signed values, such as differences, or ranks,
         - the compared queries of all heads have more than 2**24 weights, for example 64 queries of
           144 heads with more than 1,820 keys.
 
@@ -125,7 +125,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     num_heads = sum(stack.heads_per_layer)
     num_weights = num_heads * min(num_queries, _NUM_QUERIES) * num_keys
-    if num_weights > _MAX_WEIGHTS or stack.signed:
+    if num_weights > _MAX_WEIGHTS or stack.signed or stack.ranks:
         return None
     patterns = [measure.name for measure in possible_measures(stack) if measure.opens_views]
     if not patterns:

@@ -92,7 +92,7 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     ('previous token', 'next token', 'first token', 'self', 'entropy')
     """
     stack = stack_of(stack)
-    if stack.signed:
+    if stack.signed or stack.ranks:
         return ()
     return tuple(measure.name for measure in possible_measures(stack))
 

@@ -215,10 +215,10 @@ class Comparison:
         if measure not in MEASURES:
             raise ValueError(f"measure={measure!r} must be one of {', '.join(map(repr, MEASURES))}")
         one, two = self.a.stack(stack), self.b.stack(stack)
-        if one.linear and measure != "total variation":
+        if (one.linear or one.ranks) and measure != "total variation":
             raise ValueError(
                 f"measure={measure!r} is defined for the weights of a softmax, and stack "
-                f"{one.name!r} has linear layers. Pass measure='total variation'."
+                f"{one.name!r} has no softmax. Pass measure='total variation'."
             )
         key = ("distance", one.name, measure, max_queries)
         if key not in self._computed:

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, QueryKeyAttention
-from attnviz.record.linear import StateAttention
+from attnviz.record.attention import CausalAttention, LayerAttention, QueryKeyAttention
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
 
@@ -105,11 +104,11 @@ def head_distance(
     """Return the mean distance between a head of `a` and the same head of `b` over `queries`.
 
     `queries` must ascend. Queries whose weights are all 0 in `a` or in `b` are left out. The result
-    is NaN if no query remains. Rows are computed in groups to limit the memory. The rows of linear
-    layers are compared by `relative_difference`, whatever the measure.
+    is NaN if no query remains. Rows are computed in groups to limit the memory. For linear
+    layers and indexers, `relative_difference` compares the rows, whatever the measure.
     """
-    is_linear = isinstance(a.original, StateAttention)
-    distance_of = relative_difference if is_linear else MEASURES[measure]
+    is_softmax = not isinstance(a.original, CausalAttention)
+    distance_of = MEASURES[measure] if is_softmax else relative_difference
     total, count = 0.0, 0
     for rows in rows_at_once(queries, a.num_keys):
         one, two = (side.block([head], as_rows(rows))[0].cpu().numpy() for side in (a, b))

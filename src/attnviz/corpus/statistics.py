@@ -300,7 +300,9 @@ class HeadStatistics:
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
                 f"{short_repr(list(known))}. Pass all names to HeadStatistics(columns=...)."
             )
-        measured = {name: as_shares(stack) for name, stack in record.stacks.items()}
+        measured = {
+            name: as_shares(stack) for name, stack in record.stacks.items() if not stack.ranks
+        }
         sides = {
             id(tokens): tokens
             for stack in measured.values()

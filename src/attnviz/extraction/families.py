@@ -319,6 +319,16 @@ def linear_size(module: Any) -> int | None:
     return size
 
 
+def indexer_size(module: Any) -> int | None:
+    """Return how many numbers per token a record keeps of the indexer of an attention module.
+
+    Return None if the module has no indexer, or if the number is not known.
+    """
+    indexer = getattr(module, INDEXER, None)
+    heads, key_dim = (getattr(indexer, name, None) for name in ("n_heads", "head_dim"))
+    return None if heads is None or key_dim is None else (heads + 1) * key_dim + heads
+
+
 def _config_of(model: nn.Module, name: str) -> Any:
     configs = (getattr(module, "config", None) for module in _enclosing(model, name))
     return next((config for config in configs if config is not None), None)

@@ -34,8 +34,9 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.host import warn_caller
 
-# Names of the numbers of a stack, by the kind of its rule. Others are called "linear weight".
-_MEASURES = {"softmax": "weight", "Mamba-1": "share of output"}
+# Names of the numbers of a stack, by the kind of the stack or of its rule. Other linear layers have
+# "linear weight", and other stacks "weight".
+_MEASURES = {"Mamba-1": "share of output", "indexer": "rank"}
 # Stacks whose queries are tokens of a text. The value is the key of these tokens in `Batch.tokens`.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
@@ -120,14 +121,12 @@ def records_of_forward(
         )
     for name, layers in stacks.items():
         notes += _linear_notes(loaded.model, name, layers)
-        if any(
-            isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)
-            for layer in layers.examples[0].values()
-        ):
-            notes.append(
-                f"Layers of stack {quote(name)} choose keys for each query before the softmax. "
-                "Keys that were not chosen have no weight."
-            )
+        notes += _choice_notes(name, layers)
+    unread_indexers = map(loaded.model.get_submodule, collector.unread_indexers)
+    notes += [
+        f"The scores with which {kind} chooses keys are not shown."
+        for kind in dict.fromkeys(type(module).__name__ for module in unread_indexers)
+    ]
     if outputs is not None:
         notes += _add_head_arrays(stacks, outputs, options)
     if collector.max_examples == 1 < batch.size:
@@ -162,6 +161,24 @@ def _linear_notes(model: PreTrainedModel, name: str, layers: StackLayers) -> lis
     return [
         f"A number of stack {quote(name)} ({kinds}) is {meaning}. Numbers may be negative: do not "
         f"compare them with softmax weights.{convolution}"
+    ]
+
+
+def _choice_notes(name: str, layers: StackLayers) -> list[str]:
+    """Return a note that keys are chosen before the softmax, or that a stack has ranks of keys."""
+    if layers.stack == "indexer":
+        return [
+            f"A number of stack {quote(name)} is a rank: 1 for the key with the largest score, and "
+            "m/n for the mth smallest of n scores."
+        ]
+    if not any(
+        isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)
+        for layer in layers.examples[0].values()
+    ):
+        return []
+    return [
+        f"Layers of stack {quote(name)} choose keys for each query before the softmax. Keys that "
+        "were not chosen have no weight."
     ]
 
 
@@ -211,8 +228,9 @@ def _add_head_arrays(
             continue
         layers.outputs = _by_example(layers, outputs.of_run)
         unknown = sorted(layers.examples[0].keys() - layers.outputs[0].keys())
-        # The outputs of linear layers pass a norm or a gate, so they are never known.
-        if unknown and layers.rule is None:
+        # The outputs of linear layers pass a norm or a gate, so they are never known. Indexers have
+        # no outputs.
+        if unknown and layers.rule is None and layers.stack != "indexer":
             notes.append(
                 f"The outputs of heads are not shown for {format_named('layer', unknown)} of "
                 f"stack {quote(name)}, because no linear output projection was found."
@@ -252,7 +270,11 @@ def _record(
             outputs=stacks[name].outputs[index] if stacks[name].outputs else None,
             gates=stacks[name].gates[index] if stacks[name].gates else None,
             signed=stacks[name].rule is not None,
-            measure=_MEASURES.get(stacks[name].rule or "softmax", "linear weight"),
+            normalized=stacks[name].rule is None and stacks[name].stack != "indexer",
+            measure=_MEASURES.get(
+                stacks[name].rule or stacks[name].stack,
+                "weight" if stacks[name].rule is None else "linear weight",
+            ),
         )
         for name, (queries, keys) in tokens.tokens(index).items()
     }

@@ -313,13 +313,14 @@ def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
     Its attributions are products of one matrix per layer (see `MixedLayers`). For "rollout",
     `record` has the attention weights. For "relevance", it has attributions by gradients. Stacks
     whose queries and keys are different tokens, stacks whose layers have different numbers of
-    tokens, and stacks of linear layers are left out. Raise NotImplementedError if no stack remains.
+    tokens, and stacks of linear layers or indexers are left out. Raise NotImplementedError if no
+    stack remains.
     """
     stacks: dict[str, AttentionStack] = {}
     rollout = method == "rollout"
     notes = [_NOTES[method]] if rollout else []
     for name, stack in record.stacks.items():
-        if stack.key_tokens is not stack.query_tokens or stack.linear:
+        if stack.key_tokens is not stack.query_tokens or stack.linear or stack.ranks:
             continue
         layers = [stack.attention(number) for number in stack.layers]
         if any(layer.num_queries != layers[0].num_queries for layer in layers):
@@ -526,6 +527,8 @@ def _record(
     stacks: dict[str, AttentionStack] = {}
     left: list[str] = []
     for name, stack in record.stacks.items():
+        if stack.ranks:
+            continue
         layers = {}
         for number in stack.layers:
             attention, module_run = stack.attention(number), runner.module_runs[name, number]

@@ -451,7 +451,9 @@ def changed_stacks(
     for name, stack in record.stacks.items():
         layers = {number: stack.attention(number) for number in stack.layers}
         for number, attention in layers.items():
-            layer_changes = change.get(runner.module_runs[name, number])
+            # Indexers have no attention to change, and so no module run.
+            module_run = runner.module_runs.get((name, number))
+            layer_changes = None if module_run is None else change.get(module_run)
             if layer_changes is not None:
                 layers[number] = layer_changes.attend(attention)
         # A knockout after the softmax leaves rows that sum to less than 1.

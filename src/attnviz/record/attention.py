@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
 
 import torch
 
-from attnviz.record.masks import Bias, ChosenMask, LeftOutMask, Mask, Rows
+from attnviz.record.masks import BandMask, Bias, ChosenMask, LeftOutMask, Mask, Rows
 from attnviz.record.softmax import (
     count_rows,
     exp_in_place,
@@ -43,6 +44,7 @@ Normalizers = torch.Tensor | None
 # is the maximum number of rows of all heads together in one product. For a block, it is the number
 # of rows that every head must have in a product of several heads, unless the block has fewer rows.
 _ROWS_PER_PRODUCT = 256
+_CAUSAL = BandMask(None, 0)
 
 
 class LayerAttention(ABC):
@@ -676,6 +678,68 @@ class StoredWeights(LayerAttention):
         Queries and keys must be the same tokens. `order` is as in `QueryKeyAttention.permute`.
         """
         return StoredWeights(self.values[:, order][:, :, order])
+
+
+@dataclass(frozen=True)
+class CausalAttention(LayerAttention):
+    """Attention of each token to itself and earlier tokens, computed from the stored tensors."""
+
+    #: Name of the class in saved files.
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def num_keys(self) -> int:
+        """Number of tokens, which are the rows and the columns."""
+
+    @property
+    def num_queries(self) -> int:
+        return self.num_keys
+
+    @property
+    def parts(self) -> dict[str, torch.Tensor]:
+        """Tensors that the layer stores, by the name of their attribute."""
+        return {
+            field.name: value
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), torch.Tensor)
+        }
+
+    @property
+    def settings(self) -> dict[str, bool]:
+        """Flags that the layer stores, by the name of their attribute."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, bool)}
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return tuple(self.parts.values())
+
+    @property
+    def causal(self) -> bool:
+        return True
+
+    @property
+    def shares_mask(self) -> bool:
+        return True
+
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
+        del heads
+        return _CAUSAL.allowed(0, rows, columns or slice(0, self.num_keys))[None]
+
+    def key_range(self, rows: Rows) -> slice:
+        return _CAUSAL.key_range(rows, self.num_keys)
+
+    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
+        del heads
+        return torch.ones(1, count_rows(rows), dtype=torch.bool)
+
+    def permute(self, order: torch.Tensor) -> CausalAttention:
+        """Raise NotImplementedError, because the attention depends on the order of the tokens."""
+        del order
+        raise NotImplementedError(
+            "the tokens of a linear layer or an indexer cannot be sorted in another order"
+        )
 
 
 def _of_heads(values: torch.Tensor, heads: Heads, rows: Rows) -> torch.Tensor:

@@ -27,20 +27,20 @@ shares of the absolute weights in a row (`AbsoluteShares`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from attnviz.record.attention import (
+    CausalAttention,
     Columns,
     Heads,
-    LayerAttention,
     Normalizers,
     ReweightedAttention,
 )
-from attnviz.record.masks import BandMask, Rows
-from attnviz.record.softmax import count_rows, row_groups, tile_rows
+from attnviz.record.masks import Rows
+from attnviz.record.softmax import row_groups, tile_rows
 
 # Maximum number of successive tokens in a chunk. `StateAttention._fill` computes the weights of one
 # chunk of keys (columns) at a time.
@@ -48,7 +48,6 @@ _MAX_CHUNK = 64
 # Limit of the entries of each temporary tensor in `StateAttention.block` (64 MiB of float32). It
 # determines the numbers of tokens, heads and rows that are computed at once.
 _MAX_ENTRIES = 1 << 24
-_CAUSAL = BandMask(None, 0)
 
 
 class _Inputs(NamedTuple):
@@ -67,21 +66,12 @@ class _Inputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StateAttention(LayerAttention):
+class StateAttention(CausalAttention):
     """Attention of a layer that follows one of the two rules of the module docstring.
 
     Subclasses store the inputs of the rule, or tensors from which the method `inputs` computes
     them.
     """
-
-    @property
-    @abstractmethod
-    def num_keys(self) -> int:
-        """Number of tokens, which are the rows and the columns."""
-
-    @property
-    def num_queries(self) -> int:
-        return self.num_keys
 
     @property
     @abstractmethod
@@ -96,43 +86,6 @@ class StateAttention(LayerAttention):
     @abstractmethod
     def inputs(self, heads: Heads, tokens: slice | torch.Tensor) -> _Inputs:
         """Return the inputs of the rule for `heads` and `tokens`, in this order, in float32."""
-
-    def permute(self, order: torch.Tensor) -> StateAttention:
-        """Raise NotImplementedError, because the rule depends on the order of the tokens."""
-        del order
-        raise NotImplementedError("the tokens of a linear layer cannot be sorted in another order")
-
-    @property
-    def parts(self) -> dict[str, torch.Tensor]:
-        """Tensors that the layer stores, by the name of their attribute."""
-        return {
-            field.name: value
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), torch.Tensor)
-        }
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        return tuple(self.parts.values())
-
-    @property
-    def causal(self) -> bool:
-        return True
-
-    @property
-    def shares_mask(self) -> bool:
-        return True
-
-    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
-        del heads
-        return _CAUSAL.allowed(0, rows, columns or slice(0, self.num_keys))[None]
-
-    def key_range(self, rows: Rows) -> slice:
-        return _CAUSAL.key_range(rows, self.num_keys)
-
-    def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
-        del heads
-        return torch.ones(1, count_rows(rows), dtype=torch.bool)
 
     def block(
         self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
@@ -268,6 +221,8 @@ class LinearAttention(StateAttention):
              [0.2500, 0.5000, 1.0000]]])
     """
 
+    kind = "linear"
+
     queries: torch.Tensor
     keys: torch.Tensor
     log_decay: torch.Tensor
@@ -374,6 +329,8 @@ class SelectiveAttention(StateAttention):
     skips : Tensor
         (heads, channels): D in the paper, the skip d of each channel.
     """
+
+    kind = "selective"
 
     queries: torch.Tensor
     keys: torch.Tensor

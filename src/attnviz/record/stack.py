@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from attnviz.record.attention import LayerAttention
 from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
+from attnviz.record.ranks import IndexerRanks
 from attnviz.record.softmax import row_tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
@@ -201,6 +202,11 @@ class AttentionStack:
         Negative values of such a stack are weights of the model and not differences.
         """
         return all(isinstance(layer.original, StateAttention) for layer in self._layers.values())
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the values are ranks of the scores of an indexer, and not weights."""
+        return all(isinstance(layer.original, IndexerRanks) for layer in self._layers.values())
 
     @property
     def has_vectors(self) -> bool:
@@ -841,10 +847,15 @@ def as_shares(stack: AttentionStack) -> AttentionStack:
 
 
 def check_weights(stack: AttentionStack, what: str) -> None:
-    """Raise ValueError if the stack is signed.
+    """Raise ValueError if the stack is signed, or has ranks.
 
     `what` names the numbers that need weights in the message, such as "sources of a token".
     """
+    if stack.ranks:
+        raise ValueError(
+            f"{what} are defined for attention weights, but stack {stack.name!r} has ranks. Pass "
+            "another stack."
+        )
     if stack.signed:
         raise ValueError(
             f"{what} are defined for attention weights, but stack {stack.name!r} has signed values "

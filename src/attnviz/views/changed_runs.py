@@ -583,7 +583,7 @@ def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
     Queries and keys are captured with the dtype of those in `shown`, or with the dtype of the model
     if `shown` has none. `every` is a record with all layers of the model.
     """
-    stacks = list(shown.stacks.values())
+    stacks = [stack for stack in shown.stacks.values() if not stack.ranks]
     whole = all(stack.layers == every.stack(stack.name).layers for stack in stacks)
     layers = sorted({layer for stack in stacks for layer in stack.layers})
     vectors = stacks[0].attention(stacks[0].layers[0]).vectors
@@ -596,6 +596,8 @@ def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
 
 def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
     for name, stack in shown.stacks.items():
+        if stack.ranks:
+            continue
         own = read.stack(name)
         for one, other in (
             (stack.query_tokens, own.query_tokens),

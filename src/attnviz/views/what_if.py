@@ -309,10 +309,13 @@ def _as_json(answer: Any) -> Any:
 
 
 def _has_weights(record: Any) -> bool:
-    """Whether all numbers of a record are attention weights, not differences or attributions."""
+    """Whether a record has attention weights or ranks, not differences or attributions."""
     # Return True for a value that is not a record. `RecordView` raises an error for it.
     stacks = getattr(record, "stacks", {}).values()
-    return all(stack.linear or (stack.measure == "weight" and not stack.signed) for stack in stacks)
+    return all(
+        stack.linear or stack.ranks or (stack.measure == "weight" and not stack.signed)
+        for stack in stacks
+    )
 
 
 def _changes_as_json(changes: Collection[Any]) -> list[Mapping[str, Any]]:

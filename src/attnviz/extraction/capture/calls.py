@@ -18,14 +18,13 @@ from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
 from attnviz.extraction.capture.window import WindowCall
-from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.linear import StateAttention
+from attnviz.record.attention import CausalAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.masks import Bias, Mask
 
 #: Attention that is captured from a module with a softmax.
 Captured = QueryKeyAttention | StoredWeights
-#: Attention that is captured from a module with a softmax, or from a linear layer.
-AnyCaptured = Captured | StateAttention
+#: Attention that is captured from a module with a softmax, a linear layer, or an indexer.
+AnyCaptured = Captured | CausalAttention
 
 
 def with_four_axes(

@@ -21,8 +21,7 @@ from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.capture.window import WindowCall
-from attnviz.record.attention import LayerAttention, StoredWeights
-from attnviz.record.linear import StateAttention
+from attnviz.record.attention import CausalAttention, LayerAttention, StoredWeights
 from attnviz.record.softmax import as_rows, row_tiles
 from attnviz.record.units import in_units
 
@@ -148,7 +147,7 @@ class Block:
 
 def _filled_keys(attention: AnyCaptured, num_keys: int) -> AnyCaptured:
     """Keep the first `num_keys` keys. Later keys are entries of a static cache without a token."""
-    if attention.num_keys <= num_keys or isinstance(attention, StateAttention):
+    if attention.num_keys <= num_keys or isinstance(attention, CausalAttention):
         return attention
     if isinstance(attention, StoredWeights):
         return StoredWeights(attention.values[..., :num_keys])

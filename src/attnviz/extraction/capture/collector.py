@@ -33,6 +33,7 @@ from attnviz.extraction.capture.change import (
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.indexer import read_ranks, report_indexers
 from attnviz.extraction.capture.linear import read_linear, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
@@ -226,6 +227,13 @@ class Collector:
             beside_text=beside_text,
         )
         self._linear = {entry.name: entry.module for entry in self._modules if entry.linear}
+        self._indexers = {
+            indexer: f"{entry.name}.{INDEXER}"
+            for entry in self._modules
+            if isinstance(indexer := getattr(entry.module, INDEXER, None), torch.nn.Module)
+        }
+        #: Paths of the indexers whose scores could not be read.
+        self.unread_indexers: list[str] = []
         self._running = RunningModules(self.scan, trace_all=trace_all, skipped=skipped)
         self._unpadded: dict[tuple[str, int, int], list[Positions]] = {}
         self._masks = MaskReader()
@@ -274,6 +282,7 @@ class Collector:
             ended=self._end,
         )
         report_rules(list(self._linear.values()), receive_rule, undo)
+        report_indexers(list(self._indexers), self._receive_ranks, undo)
 
     def _begin(self, module_run: ModuleRun, arguments: Sequence[Any]) -> None:
         first = next(
@@ -386,7 +395,7 @@ class Collector:
         ]
         if run.is_copied:
             attentions = [
-                self._copier.copy_state(attention, (index, run.name))
+                self._copier.copy_parts(attention, (index, run.name))
                 for index, attention in enumerate(read())
             ]
             if heads_before is not None:
@@ -394,6 +403,28 @@ class Collector:
         run.calls = [attentions]
         self._change_output(call, unpadded, run, read, first_head)
         return call, run
+
+    def _receive_ranks(
+        self,
+        indexer: torch.nn.Module,
+        products: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        chosen: torch.Tensor,
+    ) -> None:
+        """Capture the ranks of the scores of an indexer, as a run of the stack "indexer"."""
+        name = self._indexers[indexer]
+        if not self.is_requested(name.removesuffix(f".{INDEXER}")):
+            return
+        unpadded = self._positions("self", chosen.shape[1], chosen.shape[1])
+        try:
+            ranks = read_ranks(products, chosen, unpadded)
+        except NotImplementedError:
+            self.unread_indexers.append(name)
+            return
+        written = ((index, name) for index in range(len(ranks)))
+        run = Run(name, "indexer", num_calls=1, is_copied=True, num_heads=1)
+        run.calls = [list(map(self._copier.copy_parts, ranks, written))]
+        run.total_shape = run.shape
+        self.runs.append(run)
 
     def _capture_call(
         self,

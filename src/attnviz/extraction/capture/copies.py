@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 
 from attnviz.extraction.options import CaptureOptions, narrows
-from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.linear import StateAttention
+from attnviz.record.attention import CausalAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
+
+_Causal = TypeVar("_Causal", bound=CausalAttention)
 
 
 class Copier:
@@ -53,8 +55,8 @@ class Copier:
             sinks = sinks.to(self._options.device or sinks.device, copy=True)
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
-    def copy_state(self, attention: StateAttention, written: tuple[int, str]) -> StateAttention:
-        """Copy the tensors of a linear layer. `written` is as in `copy`."""
+    def copy_parts(self, attention: _Causal, written: tuple[int, str]) -> _Causal:
+        """Copy the tensors of a linear layer or an indexer. `written` is as in `copy`."""
         return replace(attention, **self._copies_of(attention.parts, written))
 
     def _copies_of(

@@ -3,7 +3,8 @@
 The check of the captured attention counts the queries and keys of each layer that attends to tokens
 of a text and, if requested, the outputs of its heads. For torch's ``nn.MultiheadAttention``, whose
 queries and keys cannot be captured, the check counts the weights. For a linear layer, it counts the
-inputs of its rule. The check does not count:
+inputs of its rule, and for an indexer its queries, keys and weights of heads. The check does not
+count:
 
 - attention over patches and frames, because only the model knows their number;
 - masks and position biases, because nearly all of them are stored as a few numbers;
@@ -28,7 +29,7 @@ from torch import nn
 from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.capture.window import has_window
-from attnviz.extraction.families import attention_size, linear_size
+from attnviz.extraction.families import attention_size, indexer_size, linear_size
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.options import CaptureOptions
 
@@ -129,8 +130,8 @@ class LayerSize:
     as_weights : bool
         Whether the weights are captured instead of queries and keys.
     per_token : int
-        Number of numbers that are captured for each token of a linear layer. 0 for other layers.
-        The sizes of heads are 0 for linear layers.
+        Number of numbers that are captured for each token of a linear layer or indexer. Then the
+        sizes of heads are 0. 0 for other layers.
     """
 
     num_heads: int
@@ -179,10 +180,11 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
             # Parameters that are offloaded to disk have the device "meta". Their modules compute on
             # the CPU.
             device = torch.device("cpu") if device.type == "meta" else device
+            read_size = linear_size if entry.linear else indexer_size
+            numbers = read_size(entry.module)
+            if numbers is not None:
+                sizes.append(LayerSize(0, 0, 0, lengths, dtype, device, per_token=numbers))
             if entry.linear:
-                numbers = linear_size(entry.module)
-                if numbers is not None:
-                    sizes.append(LayerSize(0, 0, 0, lengths, dtype, device, per_token=numbers))
                 continue
             size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
             if size is not None:

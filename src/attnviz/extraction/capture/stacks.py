@@ -23,6 +23,7 @@ from attnviz.utils.arguments import format_numbers
 _ORDER = [
     "self",
     "linear",
+    "indexer",
     "encoder",
     "decoder",
     "cross",

@@ -154,7 +154,23 @@ class _ModuleTrace:
     kept_alive: list[Any] = field(default_factory=list)
 
 
-class FunctionWatch(TorchFunctionMode):
+class FunctionMode(TorchFunctionMode):
+    """Observer of the torch functions that this thread calls, from `start` to `stop`."""
+
+    def start(self) -> None:
+        """Start to observe."""
+        self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
+
+    def stop(self) -> None:
+        """Stop to observe, also after an interrupt."""
+        _end_interrupted(sys.exception())
+        # An interrupt may have left other modes that were entered after this mode. Remove them,
+        # too.
+        while self in overrides._get_current_function_mode_stack():
+            overrides._pop_mode()
+
+
+class FunctionWatch(FunctionMode):
     """Observer of the torch functions of attention modules. `sink` receives the attention calls.
 
     `current` returns the attention module that runs in this thread and an object that identifies
@@ -184,15 +200,8 @@ class FunctionWatch(TorchFunctionMode):
 
     def watch(self, undo: Cleanup) -> None:
         """Observe the torch functions of this thread until the ``with`` block of `undo` ends."""
-        undo.add(self._stop)
-        self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
-
-    def _stop(self) -> None:
-        _end_interrupted(sys.exception())
-        # An interrupt may have left other modes that were entered after this mode. Remove them,
-        # too.
-        while self in overrides._get_current_function_mode_stack():
-            overrides._pop_mode()
+        undo.add(self.stop)
+        self.start()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None

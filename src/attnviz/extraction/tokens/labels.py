@@ -45,7 +45,7 @@ from attnviz.record.tokens import Tokens
 # Kinds of stacks whose queries may be patches of images or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
 # Kinds of stacks whose queries may be tokens of a text.
-_READING = ("self", "linear", "encoder", "decoder", "cross")
+_READING = ("self", "linear", "indexer", "encoder", "decoder", "cross")
 
 
 class RecordTokens:

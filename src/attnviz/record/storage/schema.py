@@ -11,10 +11,10 @@ such as replaced weights, all computed weights are written.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -22,10 +22,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.attention import (
+    CausalAttention,
+    LayerAttention,
+    QueryKeyAttention,
+    StoredWeights,
+)
 from attnviz.record.difference import DifferenceAttention
-from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
+from attnviz.record.linear import LinearAttention, SelectiveAttention
 from attnviz.record.masks import Bias, Mask, from_parts
+from attnviz.record.ranks import IndexerRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Tokens, make_visible
@@ -33,6 +39,10 @@ from attnviz.record.units import UnitAttention, in_units
 
 #: Version of the file format. Files with another version cannot be loaded.
 FORMAT = 3
+
+_CAUSAL_KINDS: dict[str, type[CausalAttention]] = {
+    cls.kind: cls for cls in (LinearAttention, SelectiveAttention, IndexerRanks)
+}
 
 # Maximum number of weights of a record that are computed for its file. They take half a gigabyte.
 _MAX_COMPUTED = 1 << 27
@@ -186,10 +196,9 @@ class _Writer:
                     "mask": self._part_name(attention.mask),
                     "bias": self._part_name(attention.bias),
                 }
-            case StateAttention():
+            case CausalAttention():
                 self.arrays |= {f"{prefix}/{name}": part for name, part in attention.parts.items()}
-                kind = "selective" if isinstance(attention, SelectiveAttention) else "linear"
-                return {"kind": kind, "erases": attention.erases}
+                return {"kind": attention.kind, **attention.settings}
         [self.arrays[f"{prefix}/weights"]] = attention.tensors
         return {"kind": "weights"}
 
@@ -232,7 +241,7 @@ def _has_form(attention: LayerAttention) -> bool:
             return _has_form(attention.a) and _has_form(attention.b)
         case UnitAttention():
             return _has_form(attention.base)
-    return isinstance(attention, StoredWeights | QueryKeyAttention | StateAttention)
+    return isinstance(attention, StoredWeights | QueryKeyAttention | CausalAttention)
 
 
 class _Reader:
@@ -279,10 +288,11 @@ class _Reader:
                 return StoredWeights(self._three_axes(f"{prefix}/weights"))
             case "queries and keys":
                 return self._queries_and_keys(prefix, fields)
-            case "linear":
-                return LinearAttention(erases=bool(fields["erases"]), **self._parts(prefix))
-            case "selective":
-                return SelectiveAttention(**self._parts(prefix))
+            case "linear" | "selective" | "ranks":
+                cls = _CAUSAL_KINDS[fields["kind"]]
+                names = [field.name for field in dataclasses.fields(cls) if field.name in fields]
+                settings = {name: fields[name] for name in names}
+                return cls(**settings, **self._parts(prefix))
         raise ValueError(f"{prefix} is a layer of an unknown kind, {fields['kind']!r}")
 
     def _queries_and_keys(self, prefix: str, fields: _Header) -> QueryKeyAttention:
@@ -322,11 +332,11 @@ class _Reader:
 def _tokens_from_header(fields: Any) -> Tokens:
     tokens = msgspec.convert(fields, Tokens)
     # Apply make_visible() again, because a changed file could contain misleading characters.
-    return replace(
+    return dataclasses.replace(
         tokens,
         text=tuple(map(_visible_with_parts, tokens.text)),
         predictions=tuple(
-            replace(
+            dataclasses.replace(
                 prediction,
                 token=_visible_candidate(prediction.token),
                 candidates=tuple(map(_visible_candidate, prediction.candidates)),
@@ -337,7 +347,7 @@ def _tokens_from_header(fields: Any) -> Tokens:
 
 
 def _visible_candidate(candidate: Candidate) -> Candidate:
-    return replace(candidate, text=_visible_with_parts(candidate.text))
+    return dataclasses.replace(candidate, text=_visible_with_parts(candidate.text))
 
 
 def _visible_with_parts(text: str) -> str:
