@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from numpy.testing import assert_allclose
 
 from attnviz import Tokens, extract
+from model_types.build import tiny_model
 from models.tiny import SIZE, built, changed_queries, extracted, picture, with_patch
 
 _PLAIN = {**SIZE, "image_size": 32, "patch_size": 8}
@@ -194,3 +196,19 @@ def test_patches_without_a_known_position_have_neutral_names(
     assert [stack.name for stack in named] == (["vision attention"] if len(pixels) == 4 else [])
     for stack in record.stacks.values():
         assert any("," in text for text in stack.query_tokens) == (stack in named)
+
+
+def test_queries_and_keys_of_cvt_are_those_of_its_softmax() -> None:
+    """CvT passes a list to `einsum`, and its projections have "Attention" in their names, too."""
+    model = tiny_model("cvt", None, {})
+    own: list[torch.Tensor] = []
+    for name, module in model.named_modules():
+        if name.endswith("attention.attention"):
+            module.dropout.register_forward_pre_hook(lambda _, args: own.append(args[0][0]))
+    record = extract(model, {"pixel_values": torch.randn(1, 3, 32, 32)})
+    weights = [
+        stack.weights(layer=layer) for stack in record.stacks.values() for layer in stack.layers
+    ]
+    assert len(weights) == len(own)
+    for ours, theirs in zip(weights, own, strict=True):
+        assert_allclose(ours, theirs, atol=1e-5)

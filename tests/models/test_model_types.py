@@ -65,6 +65,7 @@ CASES = [
     ("bart", "BartForSequenceClassification", ""),
     ("t5", "T5ForQuestionAnswering", ""),
     ("whisper", "WhisperForConditionalGeneration", ""),
+    ("idefics", "IdeficsForVisionText2Text", "use_resampler=True"),
     ("llava", "LlavaForConditionalGeneration", ""),
     ("wav2vec2", "Wav2Vec2ForCTC", "do_stable_layer_norm=True"),
     ("bert", "BertLMHeadModel", "is_decoder=True"),

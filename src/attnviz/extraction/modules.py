@@ -160,7 +160,8 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
       attribute of lightning attention (`LIGHTNING_RATES`);
     - other modules that are ``nn.MultiheadAttention`` of torch, or that have parameters and
       "attention" or "attn" in the name of their class. Such a module does not count if it is inside
-      of a module of the first kind, or if it contains a module of either kind.
+      of a module of the first kind, or if it contains a module of either kind. A submodule without
+      a softmax, such as a projection of CvT, does not hide a module with a softmax.
     """
     return scan_modules(model).attending
 
@@ -194,11 +195,15 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
         for entry in entries
         if entry.dispatches
         or not any(
-            other.name.startswith(f"{entry.name}.")
+            (other.name.startswith(f"{entry.name}.") and (_computes(other) or not entry.softmax))
             or (other.dispatches and entry.name.startswith(f"{other.name}."))
             for other in entries
         )
     ]
+
+
+def _computes(entry: AttentionModule) -> bool:
+    return entry.softmax or entry.linear
 
 
 def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:

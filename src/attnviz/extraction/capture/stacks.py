@@ -211,16 +211,20 @@ def _check_any_captured(collector: Collector) -> None:
 def _check_covers_input(run: Run) -> None:
     """Raise NotImplementedError if the calls of a run overlap, or omit tokens of its input.
 
-    The error is raised if neither the total number of queries in all calls nor the total number of
-    keys is a possible number of tokens of the input. Two kinds of runs are not checked: runs whose
-    number of tokens is not known, and runs with a single call that used transformers' attention
-    dispatcher or torch's `scaled_dot_product_attention`.
+    The error is raised if the total number of queries in all calls, the total number of keys, and
+    their difference are not possible numbers of tokens of the input, or if the calls have different
+    numbers of heads. Two kinds of runs are not checked: runs whose number of tokens is not known,
+    and runs with a single call that used transformers' attention dispatcher or torch's
+    `scaled_dot_product_attention`.
     """
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
     # Queries may be pooled (one query for several tokens), so it is enough if the keys cover all
-    # tokens.
-    if not set(run.total_shape) & run.num_tokens:
+    # tokens. In a resampler, the keys are the tokens and the queries.
+    num_queries, num_keys = run.total_shape
+    covers = bool({num_queries, num_keys, num_keys - num_queries} & run.num_tokens)
+    numbers_of_heads = {attention.num_heads for call in run.calls for attention in call}
+    if not covers or len(numbers_of_heads) > 1:
         raise NotImplementedError(
             f"model: {run.name} attends to parts of its input that overlap or do not cover it "
             "(local, chunked or hashed attention), which cannot be shown yet. Show the "

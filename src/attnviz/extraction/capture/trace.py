@@ -223,6 +223,8 @@ class FunctionWatch(FunctionMode):
         elif name == "multi_head_attention_forward":
             self._sink(_call_of_multi_head(module, func, args, kwargs))
         elif isinstance(result, torch.Tensor):
+            if name == "einsum" and len(args) == 2 and isinstance(args[1], list | tuple):
+                args = (args[0], *args[1])
             self._read(self._trace, _Call(name, args, kwargs, result))
         return result
 
@@ -569,7 +571,7 @@ def _read_einsum(args: Sequence[Any]) -> tuple[Sequence[str], Sequence[torch.Ten
     All are empty unless `einsum` has two operands, and an equation of letters with one comma and an
     arrow, such as ``"hid,hjd->hij"``. An equation with dots gives empty results.
     """
-    operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
+    operands = args[1:]
     equation = _EQUATION.match(str(args[0]).replace(" ", ""))
     if equation is None or len(operands) != 2:
         return (), (), ""
