@@ -181,6 +181,8 @@ export function namedColors(
 
 /** Width of a colour scale in layout pixels. */
 const RAMP_WIDTH = 196;
+/** Width in layout pixels by which the quantity below a colour scale may exceed the scale. */
+const MAX_RAMP_EXCESS = 44;
 /** Number of intervals between the computed colours of a colour scale. */
 const RAMP_STEPS = 24;
 
@@ -195,21 +197,24 @@ export interface LegendScale {
 }
 
 /** Return a colour scale with an outline. Its labels and quantity are below the colours. */
-export function rampBox(palette: FigureColors, { color, labels, quantity }: LegendScale): Box {
+export function rampBox(palette: FigureColors, { color, labels, quantity = "" }: LegendScale): Box {
   const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
   const colors = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
   const label = (text: string, x: number, y: number, align: "start" | "middle" | "end"): Mark =>
     textMark(text, x, y, palette.muted, 11, { align });
+  const widthOf = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
+  const isLong = widthOf(quantity) > RAMP_WIDTH + MAX_RAMP_EXCESS;
+  const lines = isLong ? wrap(quantity, RAMP_WIDTH, widthOf) : [quantity].filter(Boolean);
   return {
     width: RAMP_WIDTH,
-    height: quantity ? 44 : 30,
+    height: lines.length > 0 ? 29 + 15 * lines.length : 30,
     marks: [
       { kind: "rect", ...ramp, ramp: colors },
       { kind: "rect", ...ramp, stroke: palette.rule },
       label(labels[0], 0, 20, "start"),
       label(labels[1], RAMP_WIDTH / 2, 20, "middle"),
       label(labels[2], RAMP_WIDTH, 20, "end"),
-      ...(quantity ? [label(quantity, RAMP_WIDTH / 2, 35, "middle")] : []),
+      ...lines.map((line, i) => label(line, RAMP_WIDTH / 2, 35 + 15 * i, "middle")),
     ],
   };
 }

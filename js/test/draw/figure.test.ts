@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { composeFigure, type FigureParts, wrap } from "../../src/draw/figure";
+import { composeFigure, type FigureParts, rampBox, wrap } from "../../src/draw/figure";
 import type { FigureRequest } from "../../src/draw/figure-request";
 import type { Mark, RectMark, Scene, TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
@@ -64,6 +64,17 @@ it("a figure without a set width has no blank sides, and unchanged distances bet
   const [first, second] = rects as [RectMark, RectMark];
   expect([second.x - first.x, first.width]).toEqual([400, 10]);
   expect(scene.width).toBeLessThan(600);
+});
+
+it("a long quantity below a colour scale is broken into lines", () => {
+  const quantity = "negative ← thumbnails: ink = √linear weight → positive";
+  const { height, marks } = rampBox(PALETTES.light, {
+    ...{ color: () => [0, 0, 0, 255], labels: ["−1", "0", "+1"], quantity },
+  });
+  const lines = marks.filter((mark) => mark.kind === "text").slice(3);
+  expect(lines.length).toBeGreaterThan(1);
+  expect(lines.map(({ text }) => text).join(" ")).toBe(quantity);
+  expect(Math.max(...lines.map(({ y }) => y))).toBeLessThan(height);
 });
 
 it("a word that is wider than a line breaks between characters", () => {
