@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from playwright.sync_api import expect
 
 import attnviz as av
@@ -52,3 +53,57 @@ def test_compact_controls_name_the_kind(show: Show) -> None:
     choice.select_option("2 · linear")
     drawn(root, "linear", 2)
     expect(choice).to_have_value("2 · linear")
+
+
+def test_the_grid_has_the_layers_of_all_kinds_with_their_own_scales(show: Show) -> None:
+    record = hybrid_record()
+    root = show(av.ModelView(record))
+    rows = root.get_by_role("rowheader")
+    names = ["layer 0, linear", "layer 1", "layer 1, linear", "layer 2, linear", "layer 3"]
+    assert [row.get_attribute("aria-label") for row in rows.all()] == names
+    texts = [" ".join(text.split()) for text in rows.all_inner_texts()]
+    assert texts == ["linear layer 0", "layer 1", "linear layer 1", "linear layer 2", "layer 3"]
+    expect(root.get_by_label("Stack")).to_have_count(0)
+    expect(root).to_contain_text("self-attention: 2 layers of 2 heads, exact to 0.004")
+    maximum = record.stacks["linear"].maximum
+    legends = root.locator(".av-legend")
+    expect(legends.nth(0)).to_contain_text("self-attention0")
+    expect(legends.nth(1)).to_contain_text(f"−{maximum:.2g}0+{maximum:.2g}")
+    lines = table(root)
+    assert len(lines) == 2 * 2 + 3 * 3
+    for line in lines:
+        stack = record.stacks[line["stack"]]
+        weights = stack.weights(int(line["layer"]), int(line["head"]))
+        name, other = "strongest_weight", "strongest_linear_weight"
+        if stack.linear:
+            name, other = other, name
+        assert line[other] == ""
+        error = float(line["largest_error"]) + 1e-6
+        assert abs(abs(float(line[name])) - np.abs(weights).max()) <= error
+        at = int(line["query"]), int(line["key"])
+        assert abs(float(line[name]) - weights[at]) <= error
+    check(root)
+
+
+def test_a_click_opens_a_head_of_either_kind(show: Show, page: Page) -> None:
+    root = show(av.ModelView(hybrid_record()))
+    opened = root.get_by_role("heading", level=3)
+    chosen = root.locator("[aria-selected=true]")
+    root.get_by_role("gridcell", name="Layer 1, head 1, linear", exact=True).click()
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:linear:1")
+    expect(opened).to_have_text("Layer 1, head 1, linear")
+    expect(chosen).to_have_count(1)
+    expect(root.locator(".av-model-detail")).to_contain_text("linear weight")
+    for name in ("Layer 1, head 1", "Layer 0, head 1, linear"):
+        page.keyboard.press("ArrowUp")
+        expect(opened).to_have_text(name)
+        expect(chosen).to_have_attribute("aria-label", name)
+
+
+def test_a_list_by_score_has_one_kind(show: Show) -> None:
+    root = show(av.ModelView(hybrid_record(), order="previous token"))
+    assert root.get_by_role("gridcell").count() == 4
+    root.get_by_label("Stack").select_option("linear")
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:linear:1")
+    root.get_by_label("Heads by").select_option("number")
+    expect(root.get_by_role("gridcell")).to_have_count(13)

@@ -4,6 +4,7 @@
  */
 
 import type { Signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import type { LegendScale } from "../../draw/figure";
 import type { Scaling } from "./color-scales";
 
@@ -38,12 +39,14 @@ export function fitSwitch(
 
 interface ColorLegendProps {
   scale: LegendScale;
+  /** Element above the ramp. */
+  title?: ComponentChildren;
   /** Switch below the ramp that changes the end or the type of the scale. */
   toggle?: ReturnType<typeof fitSwitch>;
 }
 
 /** Render the ramp of a scale with its labels. */
-export function ColorLegend({ scale, toggle }: ColorLegendProps) {
+export function ColorLegend({ scale, title: above, toggle }: ColorLegendProps) {
   const colors = Array.from({ length: STEPS + 1 }, (_, i) => {
     const [red, green, blue, opacity] = scale.color(i / STEPS);
     return `rgb(${red} ${green} ${blue} / ${opacity / 255})`;
@@ -51,6 +54,7 @@ export function ColorLegend({ scale, toggle }: ColorLegendProps) {
   const backgroundImage = `linear-gradient(to right, ${colors.join(", ")})`;
   const content = (
     <>
+      {above}
       <span class="av-ramp" style={{ backgroundImage }} />
       <span class="av-ramp-words">
         {scale.labels.map((label, i) => (

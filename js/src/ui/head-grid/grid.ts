@@ -18,10 +18,12 @@ export type IncludeHeads = number[] | Record<string, number[]> | null;
 export interface HeadIndex {
   layer: number;
   head: number;
+  /** Name of the stack in a grid of several stacks. Otherwise undefined. */
+  stack?: string;
 }
 
 export function isSameHead(one: HeadIndex | null, other: HeadIndex | null): boolean {
-  return one?.layer === other?.layer && one?.head === other?.head;
+  return one?.layer === other?.layer && one?.head === other?.head && one?.stack === other?.stack;
 }
 
 /**
@@ -56,6 +58,11 @@ export interface HeadGrid {
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
   /**
+   * Words that distinguish the layers of each stack, by stack (see `ModelLayer`). Undefined in a
+   * grid of one stack.
+   */
+  kinds?: Record<string, string>;
+  /**
    * `all` is the number of heads in the stack. `offered` is the number of heads that the view may
    * show (see `IncludeHeads`). `shown` is the number of heads in the grid. It is less than
    * `offered` if a gallery drops heads with low scores (see `rankedCells`).
@@ -83,6 +90,32 @@ export function layerGrid(stack: StackDescription, offered: number[][]): HeadGri
   });
   const shown = offered.flat().length;
   return { stack: stack.name, columns, rows, shown, ...countsOf(stack, offered), score: null };
+}
+
+/** Return one grid with the rows of the grids of sibling stacks, in the order of the model. */
+export function joinGrids(
+  parts: readonly { grid: HeadGrid; stack: string; kind: string }[],
+): HeadGrid | null {
+  const [first, ...others] = parts;
+  if (!first || others.length === 0) return first?.grid ?? null;
+  const columns = [...new Set(parts.flatMap(({ grid }) => grid.columns ?? []))];
+  columns.sort((a, b) => a - b);
+  const rows = parts.flatMap(({ grid, stack }) =>
+    grid.rows.map((row) =>
+      columns.map((head) => {
+        const cell = row.find((other) => other?.head === head);
+        return cell ? { ...cell, stack } : null;
+      }),
+    ),
+  );
+  const layerOf = (row: (HeadIndex | null)[]): number => row.find(Boolean)?.layer ?? 0;
+  // The sort is stable, so layers with the same number stay in the order of their stacks.
+  rows.sort((a, b) => layerOf(a) - layerOf(b));
+  const total = (count: "shown" | "offered" | "all"): number =>
+    parts.reduce((sum, { grid }) => sum + grid[count], 0);
+  const counts = { shown: total("shown"), offered: total("offered"), all: total("all") };
+  const kinds = Object.fromEntries(parts.map(({ stack, kind }) => [stack, kind]));
+  return { ...first.grid, columns, rows, kinds, ...counts };
 }
 
 function countsOf(stack: StackDescription, offered: number[][]) {
@@ -196,10 +229,12 @@ export interface GridCells {
   down: number;
   /**
    * `left` is the width of the row labels. `top` is the height of the column labels. A gallery has
-   * no labels, and both are margins of a few pixels.
+   * no labels, and both are margins of a few pixels. `kinds` is the part of `left` for the kinds of
+   * layers, or undefined if the grid has only one stack.
    */
   left: number;
   top: number;
+  kinds?: number;
   columns: number;
   /** Width and height of the whole grid, which has all cells and labels. */
   width: number;
@@ -252,7 +287,16 @@ export interface GridShape {
    * applies.
    */
   printed?: boolean;
+  /** Words for the kinds of layers in the row labels (see `HeadGrid.kinds`). */
+  kinds?: readonly string[];
 }
+
+/**
+ * Width in pixels of the mark of linear layers in a row label, and of a letter of the word for
+ * them. Narrow grids have only the mark.
+ */
+const KIND_MARK = 20;
+const KIND_LETTER = 6.4;
 
 /**
  * `SHORT_LABELS` is the width of a grid in pixels below which its row labels are narrow.
@@ -277,7 +321,7 @@ export const GALLERY_EDGE = 2;
  *   the given space, which does not include the labels. The height is infinite in a printed figure.
  */
 export function layOutFramed(
-  { columns, rows, gallery, width, maxHeight, printed = false }: GridShape,
+  { columns, rows, gallery, width, maxHeight, printed = false, kinds = [] }: GridShape,
   cellsIn: (room: { width: number; height: number }) => {
     cell: number;
     across: number;
@@ -285,7 +329,10 @@ export function layOutFramed(
   },
 ): GridLayout {
   const short = printed ? LABEL_WIDTHS.shortInFigure : LABEL_WIDTHS.short;
-  const label = width < SHORT_LABELS ? short : LABEL_WIDTHS.long;
+  const isShort = width < SHORT_LABELS;
+  const letters = isShort ? 0 : Math.max(0, ...kinds.map((kind) => kind.length));
+  const kindWidth = kinds.length > 0 && KIND_MARK + Math.ceil(KIND_LETTER * letters);
+  const label = (isShort ? short : LABEL_WIDTHS.long) + (kindWidth || 0);
   const [left, top] = gallery ? [GALLERY_EDGE, GALLERY_EDGE] : [label, LABEL_HEIGHT];
   const limit = printed ? Number.POSITIVE_INFINITY : maxHeight;
   const layOutIn = (available: number): GridCells => {
@@ -293,6 +340,7 @@ export function layOutFramed(
     const { across, down } = cells;
     return {
       ...{ ...cells, frame: 1, left, top, columns },
+      ...(kindWidth && { kinds: kindWidth }),
       width: left + columns * across,
       height: top + rows * down,
     };
@@ -305,16 +353,34 @@ export function layOutFramed(
  * if the row labels are at most 40 pixels wide.
  */
 export function columnLabel(head: number, layout: GridLayout): string {
-  return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
+  return layout.across >= 50 && labelWidth(layout) > 40 ? `head ${head}` : String(head);
+}
+
+/** Return the width of the row labels without the kinds of layers. */
+function labelWidth({ left, kinds = 0 }: GridLayout): number {
+  return left - kinds;
 }
 
 /**
- * Return the label of a row: "layer 3" if the row labels are wider than 40 pixels (`layout.left`),
+ * Return the label of a row: "layer 3" if the row labels are wider than 40 pixels (`labelWidth`),
  * "L3" if they are wider than 30 pixels, otherwise "3".
  */
 export function rowLabel(layer: number | undefined, layout: GridLayout): string {
-  if (layout.left > 40) return `layer ${layer}`;
-  return layout.left > 30 ? `L${layer}` : String(layer);
+  if (labelWidth(layout) > 40) return `layer ${layer}`;
+  return labelWidth(layout) > 30 ? `L${layer}` : String(layer);
+}
+
+/**
+ * Return the kind of the layer of a row, and the word for it in the row label. The word is "" if the
+ * label has only space for the mark.
+ */
+export function rowKind(
+  row: readonly (HeadIndex | null)[],
+  grid: HeadGrid,
+  layout: GridLayout,
+): { kind: string; word: string } {
+  const kind = grid.kinds?.[row.find(Boolean)?.stack ?? ""] ?? "";
+  return { kind, word: (layout.kinds ?? 0) > KIND_MARK ? kind : "" };
 }
 
 /**

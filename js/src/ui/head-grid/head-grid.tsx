@@ -17,6 +17,7 @@ import { type ComponentChildren, Fragment, type RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { prepareCanvas } from "../../draw/canvas";
 import { type KeyActions, runKey } from "../controls/keys";
+import { LinearMark } from "../controls/layers";
 import { type Hint, HintBox } from "../plot/plot";
 import {
   CHUNK,
@@ -29,6 +30,7 @@ import {
   type HeadIndex,
   isSameHead,
   labelledEvery,
+  rowKind,
   rowLabel,
   SCROLLBAR,
   type ScoredHead,
@@ -228,8 +230,8 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   );
 }
 
-function cellId(id: string, { layer, head }: HeadIndex): string {
-  return `${id}-${layer}-${head}`;
+function cellId(id: string, { layer, head, stack }: HeadIndex): string {
+  return [id, layer, head, ...(stack ? [encodeURIComponent(stack)] : [])].join("-");
 }
 
 /**
@@ -238,12 +240,10 @@ function cellId(id: string, { layer, head }: HeadIndex): string {
  */
 export function headOfCell(event: Event, id: string): HeadIndex | null {
   const name = (event.target as Element).closest("[role=gridcell]")?.id;
-  const [layer, head] =
-    name
-      ?.slice(id.length + 1)
-      .split("-")
-      .map(Number) ?? [];
-  return layer === undefined || head === undefined ? null : { layer, head };
+  const [layer, head, ...stack] = name?.slice(id.length + 1).split("-") ?? [];
+  if (layer === undefined || head === undefined) return null;
+  const at = { layer: Number(layer), head: Number(head) };
+  return stack.length > 0 ? { ...at, stack: decodeURIComponent(stack.join("-")) } : at;
 }
 
 /**
@@ -308,7 +308,7 @@ function useScrolling(
       const row = grid.rows.find((candidates) => candidates.some((cell) => cell?.layer === layer));
       show(row?.find((cell) => cell !== null) ?? null, false);
     }
-  }, [current?.layer, current?.head, layer, grid?.stack, grid?.score, scrollAgain]);
+  }, [current?.layer, current?.head, current?.stack, layer, grid?.stack, grid?.score, scrollAgain]);
 }
 
 /** Scroll a box until the row of a cell is visible and, if `acrossToo`, its column. */
@@ -372,6 +372,7 @@ function Row(props: Inner & { row: number }) {
   const [first, last] = store.sight.value?.chunks ?? [0, 0];
   const chunks = Array.from({ length: last - first }, (_, i) => first + i);
   const layer = cells.find((cell) => cell !== null)?.layer;
+  const { kind, word } = rowKind(cells, grid, layout);
   const offset = grid.columns ? 2 : 1;
   const cursor = store.cursor.value;
   const current = store.current.value;
@@ -398,9 +399,14 @@ function Row(props: Inner & { row: number }) {
           class="av-grid-layer"
           role="rowheader"
           aria-colindex={1}
-          aria-label={`layer ${layer}`}
+          aria-label={`layer ${layer}${kind && `, ${kind}`}`}
           style={{ width: `${layout.left}px` }}
         >
+          {kind && (
+            <span class="av-muted av-grid-kind" title={kind}>
+              {word} <LinearMark />
+            </span>
+          )}
           {row % labelledEvery(layout.down) === 0 && rowLabel(layer, layout)}
         </div>
       )}
@@ -423,7 +429,7 @@ function Row(props: Inner & { row: number }) {
         const x = layout.left + column * layout.across;
         const { label, selected, style = "", content } = props.look(cell, grid);
         return (
-          <Fragment key={`${cell.layer} ${cell.head}`}>
+          <Fragment key={`${cell.layer} ${cell.head} ${cell.stack ?? ""}`}>
             <div
               id={cellId(store.id, cell)}
               role="gridcell"

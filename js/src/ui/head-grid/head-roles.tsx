@@ -113,6 +113,17 @@ export function signsOfHeads(roles: NamedHeads | null, palette: Palette): RoleSi
   return signedRoles(counts, palette);
 }
 
+/** Return the roles of several stacks as those of one, or null if no stack has roles. */
+export function joinRoles(stacks: readonly (NamedHeads | undefined)[]): NamedHeads | null {
+  const known = stacks.filter((roles) => roles !== undefined);
+  if (known.length < 2) return known[0] ?? null;
+  return {
+    names: known.flatMap(({ names }) => names),
+    labels: known.flatMap(({ labels }) => labels),
+    ranks: known.flatMap(({ ranks }) => ranks),
+  };
+}
+
 export function RoleLetter({ sign, color }: Pick<RoleSign, "sign" | "color">) {
   return (
     <span

@@ -1,16 +1,27 @@
 /** Marks of a grid of heads in a figure. */
 
+import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
-import type { Mark } from "../../draw/marks";
+import { fontOf, type Mark } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
 import {
   columnLabel,
   type GridLayout,
   type HeadGrid,
   labelledEvery,
+  rowKind,
   rowLabel,
   type ScoredHead,
 } from "./grid";
+
+/** Return the mark of linear layers, from x to x + 14. */
+function linearMark(x: number, y: number, { negative, positive }: Palette): Mark[] {
+  const box = { y: y - 1.5, width: 7, height: 3 };
+  return [
+    { kind: "rect", ...box, x, fill: negative },
+    { kind: "rect", ...box, x: x + 7, fill: positive },
+  ];
+}
 
 /**
  * Return the labels of rows and columns, and the marks of all heads. A gallery has no labels.
@@ -36,7 +47,14 @@ export function gridMarks(
     const y = top + at * down;
     if (grid.columns && at % labelledEvery(down) === 0) {
       const label = rowLabel(row.find((head) => head !== null)?.layer, layout);
-      marks.push(textMark(label, left - 10, y + cell / 2, palette.ink, 11.5, { align: "end" }));
+      const text = textMark(label, left - 10, y + cell / 2, palette.ink, 11.5, { align: "end" });
+      marks.push(text);
+      const { kind, word } = rowKind(row, grid, layout);
+      if (kind) {
+        const x = left - 10 - measureText(label, fontOf(text)) - 6;
+        marks.push(...linearMark(x - 14, y + cell / 2, palette));
+        marks.push(textMark(word, x - 18, y + cell / 2, palette.muted, 11, { align: "end" }));
+      }
     }
     row.forEach((head, column) => {
       if (head) marks.push(...cellMarks(head, left + column * across, y));

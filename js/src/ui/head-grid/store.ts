@@ -77,8 +77,8 @@ export function createHeadGrid(options: {
       const to = isVisible ? stepCell(now, from, rows, columns) : from;
       const cell = now.rows[to.row]?.[to.column];
       if (!cell) return null;
-      const { layer, head } = cell;
-      cursor.value = { layer, head };
+      const { score: _, ...head } = cell;
+      cursor.value = head;
       return cursor.value;
     },
   };

@@ -35,6 +35,7 @@ import {
   waysOf,
   withWay,
   written,
+  writtenSmall,
 } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
@@ -51,15 +52,27 @@ export function layersInWords({ layers, heads_per_layer }: StackDescription): st
   return `${several(layers.length, "layer")} of ${atLeast}${several(maxHeads, "head")}`;
 }
 
-/** Return the subtitle: the stack, the numbers of layers, heads and tokens, and the precision. */
-export function subtitleOf(selection: Selection, grid: HeadGrid, map: HeadMap | null): string {
+/** Return the name of a stack, with the numbers of its layers and heads. */
+function namedLayers(stack: StackDescription): string {
+  return `${stackName(baseName(stack))}: ${layersInWords(stack)}`;
+}
+
+/** Return the subtitle: the stacks, the numbers of layers, heads and tokens, and the precision. */
+export function subtitleOf(store: ModelStore, selection: Selection, grid: HeadGrid): string {
+  const exact = (stack: StackDescription): string[] => {
+    const map = store.anyMap(stack);
+    return map ? [precision(map.error, stack)] : [];
+  };
+  const stacks = store.stacks.value;
   const { stack } = selection;
+  const several = stacks.length > 1;
   return [
-    stackName(baseName(stack)),
-    layersInWords(stack),
+    ...(several
+      ? stacks.map((one) => [namedLayers(one), ...exact(one)].join(", "))
+      : [stackName(baseName(stack)), layersInWords(stack)]),
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads included`] : []),
     tokensInWords(selection),
-    ...(map ? [precision(map.error, stack)] : []),
+    ...(several ? [] : exact(stack)),
   ].join(" · ");
 }
 
@@ -71,11 +84,17 @@ export function headLabel(store: ModelStore, head: ScoredHead, grid: HeadGrid): 
   const [effects, role] = [store.effects.value, store.roleOf(head)];
   const isScored = grid.score !== null && effects?.name !== grid.score && !store.byRole.value;
   return [
-    capital(headName(head)),
+    nameInWords(head, grid),
     ...(isScored ? [`${grid.score} ${scoreText(head.score)}`] : []),
     ...(role ? [role.label] : []),
     ...(effects ? [headEffectInWords(effects, head)] : []),
   ].join(", ");
+}
+
+/** Return the name of a head, with the kind of its layer: "Layer 3, head 1, linear". */
+export function nameInWords(head: HeadIndex, { kinds }: HeadGrid): string {
+  const kind = kinds?.[head.stack ?? ""];
+  return capital(headName(head)) + (kind ? `, ${kind}` : "");
 }
 
 /** Describe the order of the heads in a gallery, without the name of the score. */
@@ -132,10 +151,11 @@ export function hintOf(
   const selection = store.selection.peek();
   if (!selection) return null;
   const map = store.map(head);
+  const ofHead = { ...selection, stack: store.stackOf(head) };
   const scored = grid.rows.flat().find((other) => other && isSameHead(other, head));
   return {
     title: headLabel(store, scored ?? { ...head, score: null }, grid),
-    rows: map ? [{ color: "", meant: false, text: strongestInWords(store, map, selection) }] : [],
+    rows: map ? [{ color: "", meant: false, text: strongestInWords(store, map, ofHead) }] : [],
   };
 }
 
@@ -151,14 +171,14 @@ export function sentenceOf(
   live: boolean,
 ): string {
   const opened = store.opened.value;
-  const { token, queries, stack } = selection;
+  const { token, queries } = selection;
   if (grid.rows.length === 0)
     return grid.offered === 0 ? "No head of this stack is included." : "No head has this score.";
   if (opened) {
     // In a dashboard, other panes describe the weights of the open head.
     const map = store.showsDetail.value ? store.map(opened) : undefined;
     const best = map ? ` ${capital(strongestInWords(store, map, selection))}.` : "";
-    return `${capital(headName(opened))}.${best}`;
+    return `${nameInWords(opened, grid)}.${best}`;
   }
   const included = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are included` : "";
   const predicting = token === null ? "" : predictingInWords(selection, token).slice(0, -1);
@@ -167,7 +187,12 @@ export function sentenceOf(
       ? ` Outlined: ${quotedAt(queries.text, token)}${predicting}.`
       : "";
   const click = live ? " Click a head to see it in detail." : "";
-  return `${layersInWords(stack)}${included}.${outlined}${click}`;
+  const stacks = store.stacks.value;
+  const layers =
+    stacks.length > 1
+      ? capital(stacks.map(namedLayers).join("; "))
+      : layersInWords(selection.stack);
+  return `${layers}${included}.${outlined}${click}`;
 }
 
 /**
@@ -190,9 +215,13 @@ export function coverageOf(
   return [
     orderInWords(context, store, grid, selection.stack),
     effects ? effectsInWords(effects, "below heads") : "",
-    rolesInWords(context.record.roles.value, selection.stack),
+    ...store.stacks.value.map((stack) =>
+      rolesInWords(context.state.roles.value[baseName(stack)] ?? null, stack),
+    ),
     pair === "" ? "" : `Only ${pair}.`,
-    thumbnailsInWords(context, store, selection, drawn),
+    ...thumbnailKinds(context, store).map((stack) =>
+      thumbnailsInWords(context, store, stack, drawn),
+    ),
     // Only a figure needs the sentence about an intervention. The view has it in a separate line.
     drawn === undefined ? "" : changedInWords(selection.stack),
   ]
@@ -226,14 +255,30 @@ function orderInWords(
   return `By ${grid.score}${shares}${estimated}, ${order}: ${which}.`;
 }
 
+/**
+ * Return the stacks whose thumbnails have separate captions. If heat maps of all stacks are sampled
+ * and pooled alike, they have one caption for all quantities.
+ */
+function thumbnailKinds(
+  { state }: ViewContext<ModelState>,
+  store: ModelStore,
+): readonly StackDescription[] {
+  const stacks = store.stacks.value;
+  const [first] = stacks;
+  const alike = stacks.every(({ sampled }) => sampled === first?.sampled);
+  if (!first || stacks.length === 1 || !alike || state.thumbnails.value === "lines") return stacks;
+  const names = [...new Set(stacks.map((stack) => quantityOf(stack).name))];
+  return [{ ...first, measure: names.join(" or "), signed: true }];
+}
+
 /** Return the caption of the thumbnails: how they are drawn, and how they are sampled or pooled. */
 function thumbnailsInWords(
   { state }: ViewContext<ModelState>,
   store: ModelStore,
-  { stack }: Selection,
+  stack: StackDescription,
   drawn?: HeadMap | null,
 ): string {
-  const map = drawn ?? store.anyMap.value;
+  const map = drawn ?? store.anyMap(stack);
   if (!map) return "";
   const part = store.part.value;
   const cell = store.layout.value?.cell ?? 0;
@@ -262,7 +307,7 @@ function thumbnailsInWords(
       : `more ${quantity.name} (square root)`;
     return `${pooled} More ink, ${ink}; queries downwards, keys to the right.`;
   }
-  const minWeight = written({ ...quantity, signed: false }, MIN_LINE_OPACITY * map.maximum);
+  const minWeight = writtenSmall({ ...quantity, signed: false }, MIN_LINE_OPACITY * map.maximum);
   const [less, more] = waysOf(quantity);
   const dashed = quantity.signed ? `, dashed where ${less}, not where ${more}` : "";
   const lines = `Up to ${maxLinesFor(cell)} strongest ${pluralOf(quantity)} per head, at least ${minWeight}${inSize}${dashed}`;

@@ -8,8 +8,8 @@ import { coverage } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
 import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import { imageShortcuts, WithImage } from "../../ui/image/panel";
-import { capital, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
+import { nameInWords } from "./captions";
 import type { ModelState } from "./state";
 import { createDetail, type DetailStore, type ModelStore } from "./store";
 
@@ -42,8 +42,8 @@ export function Detail(props: {
       setDrawn(null);
     };
   }, []);
-  const opened = store.opened.value;
-  if (!opened) return null;
+  const [opened, grid] = [store.opened.value, store.grid.value];
+  if (!opened || !grid) return null;
 
   const close = (): boolean => {
     const { token, key } = context.state;
@@ -55,7 +55,7 @@ export function Detail(props: {
   const onKeyDown = (event: KeyboardEvent): void => {
     if (!(event.target as Element).matches("input, select")) runKey(event, { Escape: close });
   };
-  const name = capital(headName(opened));
+  const name = nameInWords(opened, grid);
   return (
     <section
       class="av-model-detail"

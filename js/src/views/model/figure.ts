@@ -5,6 +5,7 @@
  * number that is drawn as a bar. The role of a head names what it does, as found over a corpus.
  */
 
+import type { StackDescription } from "../../client/protocol";
 import type { HeadMap, Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Box, namedColors, textMark } from "../../draw/figure";
@@ -21,7 +22,7 @@ import type { ViewContext } from "../../ui/view/define-view";
 import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
 import { BAR_GAP, BAR_HEIGHT, groupByLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
-import { strongestOf } from "./maps";
+import { requestOf, strongestOf } from "./maps";
 import { heatMark, lineMarks, rowMark, type Square, thumbnailScale } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
@@ -51,17 +52,19 @@ export async function loadAll(
   { grid, selection }: Pick<Exported, "grid" | "selection">,
   onProgress: (done: number) => void,
 ): Promise<Exported> {
-  const set = store.mapSet.peek();
-  const size = grid.shown * set.size ** 2 > MAX_VALUES ? 32 : set.size;
+  const keyOf = ({ layer, head, stack }: HeadIndex): string => `${layer} ${head} ${stack}`;
   const all = new Map<string, HeadMap>();
-  for (const [layer, heads] of groupByLayer(grid.rows.flat())) {
-    const maps = await source.maps(selection.stack, { ...set, size, layer, heads });
+  for (const heads of groupByLayer(grid.rows.flat())) {
+    const set = store.mapSetOf(heads[0]);
+    const size = grid.shown * set.size ** 2 > MAX_VALUES ? 32 : set.size;
+    const request = requestOf({ ...set, size }, heads);
+    const maps = await source.maps(store.stackOf(heads[0]), request);
     heads.forEach((head, i) => {
-      all.set(`${layer} ${head}`, maps[i] as HeadMap);
+      all.set(keyOf(head), maps[i] as HeadMap);
     });
     onProgress(all.size);
   }
-  return { grid, selection, map: ({ layer, head }) => all.get(`${layer} ${head}`) };
+  return { grid, selection, map: (head) => all.get(keyOf(head)) };
 }
 
 /** Return the role or, in a gallery, the name and the score below the map of a head. */
@@ -122,11 +125,11 @@ export function figureParts(
   const thumbnails = context.state.thumbnails.peek();
   const [outlinedRow, effects] = [store.outlinedRow.peek(), store.effects.peek()];
   const { stack, chosen, layer } = selection;
-  const quantity = quantityOf(stack);
-  const ink = quantity.signed ? palette : palette.neutral;
+  const stacks = store.stacks.peek();
+  const inkOf = ({ signed }: StackDescription) => (signed ? palette : palette.neutral);
   const back: Mark[] = [];
-  const lines: [HeadMap, Square][] = [];
-  let maximum = stack.signed ? stack.maximum : 1;
+  const lines = new Map(stacks.map((one) => [one, [] as [HeadMap, Square][]]));
+  const maxima = new Map(stacks.map((one) => [one, one.signed ? one.maximum : 1]));
   const side = layout.cell;
   const front = gridMarks(grid, layout, palette, (head, x, y) => {
     const square = { x, y, side };
@@ -138,13 +141,14 @@ export function figureParts(
     }
     const headMap = map(head);
     if (!headMap) return marks;
-    if (thumbnails === "lines") lines.push([headMap, square]);
+    const ofHead = store.stackOf(head);
+    if (thumbnails === "lines") lines.get(ofHead)?.push([headMap, square]);
     else {
-      maximum = headMap.maximum;
-      back.push({ ...heatMark(headMap, square, ink), ground });
+      maxima.set(ofHead, headMap.maximum);
+      back.push({ ...heatMark(headMap, square, inkOf(ofHead)), ground });
       if (outlinedRow) marks.push(rowMark(square, outlinedRow, palette));
     }
-    const index = layer === head.layer ? chosen.indexOf(head.head) : -1;
+    const index = layer === head.layer && ofHead === stack ? chosen.indexOf(head.head) : -1;
     marks.push({
       kind: "rect",
       ...{ x: x - 0.5, y: y - 0.5, width: side + 1, height: side + 1 },
@@ -154,10 +158,13 @@ export function figureParts(
     });
     return marks;
   });
-  if (thumbnails === "lines") back.push(...lineMarks(lines, ink));
+  if (thumbnails === "lines")
+    for (const [one, maps] of lines) back.push(...lineMarks(maps, inkOf(one)));
   return {
     picture: sceneOf(layout, back, front),
-    scales: [thumbnailScale(thumbnails, maximum, quantity, palette)],
+    scales: stacks.map((one) =>
+      thumbnailScale(thumbnails, maxima.get(one) ?? one.maximum, quantityOf(one), palette),
+    ),
     ...((effects || store.roleSigns.value.length > 0) && {
       legend: (width: number) => legendBox(store, palette, width),
     }),
@@ -177,16 +184,17 @@ interface Strongest {
  */
 async function findStrongest(
   source: Source,
-  { stack }: Selection,
   store: ModelStore,
-  { layer, head }: HeadIndex,
+  at: HeadIndex,
   map: HeadMap | undefined,
 ): Promise<Strongest | null> {
   const best = map && strongestOf(map, store.part.peek());
   if (!best) return null;
   const { rows, columns, weight } = best;
   if (best.isSingle) return { query: rows[0], key: columns[0], weight, error: errorOf(map) };
-  const block = await source.block({ stack: stack.name, layer, heads: [head], rows, columns });
+  const { layer, head } = at;
+  const stack = store.stackOf(at).name;
+  const block = await source.block({ stack, layer, heads: [head], rows, columns });
   const values = block.matrices[0] as Float32Array;
   const exact = strongestOf({ ...block, values }, { rows, columns });
   return (
@@ -213,10 +221,10 @@ export async function headsCsv(
   store: ModelStore,
   { grid, selection, map }: Exported,
 ): Promise<string> {
-  const { stack, queries, keys } = selection;
+  const { queries, keys } = selection;
   const effects = store.effects.peek();
   const columns: [string, (head: ScoredHead) => string | number | null][] = [
-    ["stack", () => grid.stack],
+    ["stack", (head) => store.stackOf(head).name],
     ["layer", ({ layer }) => layer],
     ["head", ({ head }) => head],
   ];
@@ -227,13 +235,18 @@ export async function headsCsv(
     columns.push([scoreColumn(effects.name, "score error"), (head) => effects.of(head).error]);
   if (effects?.note) columns.push(["score_measure", () => effects.note]);
 
+  const nameOf = (stack: StackDescription): string => columnName(stack, "strongest");
+  const weights = [...new Set(store.stacks.peek().map(nameOf))];
   const rowOf = async (head: ScoredHead): Promise<(string | number | null)[]> => {
-    const best = await findStrongest(source, selection, store, head, map(head));
+    const best = await findStrongest(source, store, head, map(head));
+    // Numbers of stacks with different quantities are in different columns.
+    const inColumn = (value: string | number): (string | number | null)[] =>
+      weights.map((name) => (name === nameOf(store.stackOf(head)) ? value : null));
     return [
       ...columns.map(([, read]) => read(head)),
       ...(best
         ? [
-            roundedTo(best.weight, best.error),
+            ...inColumn(roundedTo(best.weight, best.error)),
             best.query,
             queries.text[best.query] ?? "",
             best.key,
@@ -242,7 +255,7 @@ export async function headsCsv(
           ]
         : // If all weights of a map are 0, small weights may have been rounded to 0. In this case,
           // write the error of the map.
-          [0, null, null, null, null, roundedUp(errorOf(map(head)))]),
+          [...inColumn(0), null, null, null, null, roundedUp(errorOf(map(head)))]),
     ];
   };
   const rows: (string | number | null)[][] = [];
@@ -250,6 +263,6 @@ export async function headsCsv(
     const heads = row.filter((head) => head !== null);
     rows.push(...(await Promise.all(heads.map(rowOf))));
   }
-  const names = [...columns.map(([name]) => name), columnName(stack, "strongest")];
+  const names = [...columns.map(([name]) => name), ...weights];
   return csvText([...names, "query", "query_token", "key", "key_token", "largest_error"], rows);
 }

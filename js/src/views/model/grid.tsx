@@ -37,7 +37,8 @@ export function ModelGrid({ context, store }: GridProps) {
       }
       corner="head"
       look={(cell, shownGrid) => {
-        const index = selection?.layer === cell.layer ? chosen.indexOf(cell.head) : -1;
+        const isShown = selection?.layer === cell.layer && store.stackOf(cell) === selection.stack;
+        const index = isShown ? chosen.indexOf(cell.head) : -1;
         return {
           label: headLabel(store, cell, shownGrid),
           selected: index >= 0,
@@ -50,7 +51,7 @@ export function ModelGrid({ context, store }: GridProps) {
       below={(cell, x) => <Below {...{ store, cell, x, grid, layout }} />}
       hint={(cell, shownGrid) => hintOf(store, cell, shownGrid)}
       painting={{
-        follows: [store.mapSet, store.drawnId, store.arrivals],
+        follows: [store.mapSets, store.drawnId, store.arrivals],
         sources: (cells) => [
           ...cells.map((cell) => (cell ? store.map(cell) : null)),
           palette,
@@ -59,7 +60,8 @@ export function ModelGrid({ context, store }: GridProps) {
         ],
         paint: (canvas, cells, scale) => {
           const maps = cells.map((cell) => (cell ? store.map(cell) : null));
-          const ink = selection?.stack.signed ? palette : palette.neutral;
+          const first = cells.find((cell) => cell !== null);
+          const ink = first && store.stackOf(first).signed ? palette : palette.neutral;
           paintRow(canvas, maps, scale, { layout, thumbnails, palette, ink, outlinedRow });
         },
         onPainted: (complete) => {

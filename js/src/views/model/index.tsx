@@ -9,6 +9,7 @@ import { useMemo, useRef } from "preact/hooks";
 import { recordTransport } from "../../client/page";
 import { ColorLegend } from "../../ui/colors/legend";
 import { bound, Choice } from "../../ui/controls/fields";
+import { LinearMark } from "../../ui/controls/layers";
 import { EffectLegend } from "../../ui/effects/bar";
 import { drawnYet, useExports, viewFigure } from "../../ui/exports/exports";
 import {
@@ -58,7 +59,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const first = grid.rows.flat().find((head) => head !== null);
       return viewFigure(context, {
         captions: {
-          subtitle: subtitleOf(selection, grid, store.anyMap.value),
+          subtitle: subtitleOf(store, selection, grid),
           sentence:
             store.detailCaptions.peek()?.sentence ?? sentenceOf(store, selection, grid, false),
           coverage: coverageOf(context, store, grid, (first && map(first)) ?? null),
@@ -85,7 +86,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     const detail = store.detailCaptions.value;
     return detail
       ? `${layersInWords(selection.stack)}. ${detail.summary}`
-      : `${stackName(selection.stack.name)}. ${sentenceOf(store, selection, grid, true)}`;
+      : `${stackName(grid.stack)}. ${sentenceOf(store, selection, grid, true)}`;
   });
   useDetailInSight(store, section);
   const selection = store.selection.value;
@@ -95,11 +96,12 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     <ViewFrame
       context={context}
       name="Model view"
-      subtitle={selection && grid ? subtitleOf(selection, grid, store.anyMap.value) : ""}
+      subtitle={selection && grid ? subtitleOf(store, selection, grid) : ""}
       summary={summary}
       exports={entries}
       keys={[...KEYS, ...(store.detail.value ? detailShortcuts(store.detail.value) : [])]}
       choose="none"
+      oneStack={grid?.columns === null}
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
       options={<Options context={context} store={store} />}
       footer={
@@ -112,10 +114,10 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       <div class={`av-wrapping av-model${store.beside.value ? " av-detail-beside" : ""}`}>
         <ModelGrid context={context} store={store} />
         {store.showsDetail.value && (
-          // `key` replaces the detail when another stack is chosen, because its tokens differ. A
-          // run with an intervention has the same tokens, so the detail stays while weights load.
+          // `key` replaces the detail when a stack with other tokens is chosen. Siblings and a run
+          // with an intervention have the same tokens, so the detail stays while weights load.
           <Detail
-            key={selection && baseName(selection.stack)}
+            key={selection?.siblings[0] && baseName(selection.siblings[0])}
             context={context}
             store={store}
             section={section}
@@ -206,15 +208,28 @@ function ModelFooter(props: { context: ViewContext<ModelState>; store: ModelStor
         <EffectLegend scale={effects} palette={context.palette.value} where="below heads" />
       )}
       {store.roleSigns.value.length > 0 && <RoleLegend signs={store.roleSigns.value} />}
-      <ColorLegend
-        scale={thumbnailScale(
-          context.state.thumbnails.value,
-          store.anyMap.value?.maximum ?? selection.stack.maximum,
-          quantityOf(selection.stack),
-          context.palette.value,
-        )}
-      />
+      {store.stacks.value.map((stack, _, { length }) => (
+        <ColorLegend
+          key={baseName(stack)}
+          title={length > 1 && <KindTitle grid={grid} name={baseName(stack)} />}
+          scale={thumbnailScale(
+            context.state.thumbnails.value,
+            store.anyMap(stack)?.maximum ?? stack.maximum,
+            quantityOf(stack),
+            context.palette.value,
+          )}
+        />
+      ))}
     </Footer>
+  );
+}
+
+/** Title of the colour scale of a stack, if the grid has several stacks. */
+function KindTitle({ grid, name }: { grid: HeadGrid; name: string }) {
+  return (
+    <span class="av-color-title">
+      {grid.kinds?.[name] && <LinearMark />} {stackName(name)}
+    </span>
   );
 }
 

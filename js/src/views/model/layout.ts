@@ -144,16 +144,20 @@ export function detailWidth(room: number): number {
   return Math.min(MAX_DETAIL, Math.floor(0.45 * (room - BETWEEN)));
 }
 
-/** Group heads by layer, because a request has heads of one layer only. */
-export function groupByLayer(cells: Iterable<HeadIndex | null>): [number, number[]][] {
-  const layers = new Map<number, number[]>();
+/** Heads of one layer, of which there is at least one. */
+type HeadsOfLayer = [HeadIndex, ...HeadIndex[]];
+
+/** Group heads by stack and layer, because a request has heads of one layer only. */
+export function groupByLayer(cells: Iterable<HeadIndex | null>): HeadsOfLayer[] {
+  const layers = new Map<string, HeadsOfLayer>();
   for (const cell of cells) {
     if (!cell) continue;
-    const heads = layers.get(cell.layer);
-    if (heads) heads.push(cell.head);
-    else layers.set(cell.layer, [cell.head]);
+    const key = `${cell.layer} ${cell.stack}`;
+    const group = layers.get(key);
+    if (group) group.push(cell);
+    else layers.set(key, [cell]);
   }
-  return [...layers].map(([layer, heads]) => [layer, heads.sort((a, b) => a - b)]);
+  return [...layers.values()].map((group) => group.sort((a, b) => a.head - b.head));
 }
 
 /**

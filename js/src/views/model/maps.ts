@@ -17,6 +17,11 @@ export interface Part {
 /** Resolution, queries and keys that all maps of a grid have in common. */
 export type MapSet = Omit<MapsRequest, "layer" | "heads">;
 
+/** Return the request of the maps of `heads`, which are heads of one layer. */
+export function requestOf(set: MapSet, heads: readonly [HeadIndex, ...HeadIndex[]]) {
+  return { ...set, layer: heads[0].layer, heads: heads.map(({ head }) => head) };
+}
+
 /** Resolutions of maps in cells per side, the finest first. */
 const SIZES = [64, 32, 16] as const;
 

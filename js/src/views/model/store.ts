@@ -6,21 +6,23 @@
  * larger heat map of the open head.
  */
 
-import { batch, computed, type ReadonlySignal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import type { StackDescription } from "../../client/protocol";
 import type { HeadMap } from "../../client/source";
 import { isPrinted } from "../../draw/figure-request";
+import { type HeadEffects, headEffectsOf } from "../../ui/effects/effects";
 import {
   CHUNK,
   galleryGrid,
   type HeadGrid,
   type HeadIndex,
+  joinGrids,
   layerGrid,
   offeredHeads,
   rankedCells,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
-import { type HeadRole, signsOfHeads } from "../../ui/head-grid/head-roles";
+import { type HeadRole, joinRoles, roleOf, signsOfHeads } from "../../ui/head-grid/head-roles";
 import { BY_PIN, orderLabel } from "../../ui/head-grid/pinned-weights";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import { sentence } from "../../ui/heat-map/captions";
@@ -28,7 +30,8 @@ import { createHeatMapImage, createHeatMapStore } from "../../ui/heat-map/store"
 import { sharingRoom } from "../../ui/image/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { ViewContext } from "../../ui/view/define-view";
-import { assign, computedValue } from "../../ui/view/state";
+import { kindOf } from "../../ui/view/model-layers";
+import { assign, computedValue, follow } from "../../ui/view/state";
 import { baseName } from "../../ui/what-if/changed-run";
 import {
   BETWEEN,
@@ -40,7 +43,7 @@ import {
   layOut,
   mapSizeFor,
 } from "./layout";
-import { cachedMap, type MapSet, type Part } from "./maps";
+import { cachedMap, type MapSet, type Part, requestOf } from "./maps";
 import type { ModelState } from "./state";
 
 /** Cells per side of the maps of a long text, whose rows are a sample of its queries. */
@@ -87,10 +90,37 @@ export function createModelStore(context: ViewContext<ModelState>) {
     stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
   );
 
+  const ranked = computed(() => {
+    const scores = record.scores.value;
+    if (!stack.value || !scores) return null;
+    return rankedCells(
+      stack.value,
+      offered.value,
+      scores,
+      record.byRole.value ? null : state.min_score.value,
+      record.headEffects.value?.name === state.order.value ||
+        (state.order.value === BY_PIN && stack.value.signed === true),
+    );
+  });
+  /**
+   * Stacks in the grid: the shown stack and its siblings. A gallery has only the shown stack,
+   * because scores of siblings have different scales.
+   */
+  const stacks = computed<StackDescription[]>(() => {
+    if (ranked.value && stack.value) return [stack.value];
+    return record.selection.value?.siblings ?? [];
+  });
+  /** Return the stack of a head in the grid. */
+  const stackOf = (head: HeadIndex): StackDescription =>
+    (stacks.value.find((other) => baseName(other) === head.stack) ??
+      stack.value) as StackDescription;
+
   const opened = computed<HeadIndex | null>(() => {
     const selection = record.selection.value;
     const head = selection?.chosen[0];
-    return selection && head !== undefined ? { layer: selection.layer, head } : null;
+    if (!selection || head === undefined) return null;
+    const name = stacks.value.length > 1 && { stack: baseName(selection.stack) };
+    return { layer: selection.layer, head, ...name };
   });
   /** Whether the view shows the detail. In a dashboard, other panes show the open head. */
   const showsDetail = computed(() => opened.value !== null && !context.embedded);
@@ -108,21 +138,16 @@ export function createModelStore(context: ViewContext<ModelState>) {
     return lastWidth;
   });
 
-  const ranked = computed(() => {
-    const scores = record.scores.value;
-    if (!stack.value || !scores) return null;
-    return rankedCells(
-      stack.value,
-      offered.value,
-      scores,
-      record.byRole.value ? null : state.min_score.value,
-      record.headEffects.value?.name === state.order.value ||
-        (state.order.value === BY_PIN && stack.value.signed === true),
-    );
-  });
   const grid = computed<HeadGrid | null>(() => {
-    if (!stack.value) return null;
-    if (!ranked.value) return layerGrid(stack.value, offered.value);
+    const description = record.description.value;
+    if (!stack.value || !description) return null;
+    if (!ranked.value) {
+      const parts = stacks.value.map((one) => ({
+        grid: layerGrid(one, offeredHeads(one, state.include_heads.value)),
+        ...{ stack: baseName(one), kind: kindOf(description, one) },
+      }));
+      return joinGrids(parts);
+    }
     const perRow = cellsInRow(cellsWidth.value, size.value);
     const label = orderLabel(state.order.value);
     return galleryGrid(stack.value, offered.value, ranked.value, label, perRow);
@@ -139,14 +164,35 @@ export function createModelStore(context: ViewContext<ModelState>) {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
+  const roles = computed(() =>
+    joinRoles(stacks.value.map((one) => state.roles.value[baseName(one)])),
+  );
+  const effects = computed<HeadEffects | null>(() => {
+    const { order, scores, score_notes, score_errors } = state;
+    const values = follow({ order, scores, score_notes, score_errors });
+    const scales = stacks.value.map((one) => headEffectsOf(one, values));
+    const first = scales.find(Boolean);
+    if (!first || scales.length === 1) return first ?? null;
+    // The bars of all stacks have one scale, because effects on one answer have one unit. Stacks
+    // whose effects have another name have no bars.
+    const joined = scales.map((scale) => (scale?.name === first.name ? scale : null));
+    return {
+      ...first,
+      end: Math.max(...joined.map((scale) => scale?.end ?? 0)),
+      spread: joined.some((scale) => scale?.spread),
+      of: (head: HeadIndex) =>
+        joined[stacks.peek().indexOf(stackOf(head))]?.of(head) ?? { value: null, error: null },
+    };
+  });
   const layoutOf = (headGrid: HeadGrid, width: number, maxHeight: number): Layout =>
     layOut({
       columns: headGrid.columns?.length ?? cellsInRow(width, size.value),
       rows: headGrid.rows.length,
       gallery: headGrid.columns === null,
       ...{ width, maxHeight, size: size.value, longest: longest.value },
-      hasBars: record.headEffects.value !== null,
-      hasRoles: record.roles.value !== null,
+      hasBars: effects.value !== null,
+      hasRoles: roles.value !== null,
+      kinds: Object.values(headGrid.kinds ?? {}),
       printed: isPrinted(context.figure),
     });
   const layout = computed(() => {
@@ -159,21 +205,25 @@ export function createModelStore(context: ViewContext<ModelState>) {
 
   const heads = createHeadGrid({ grid, layout, current: opened, highlighted: true });
 
-  // The signal changes only with the values of the request, so that a new layout alone does not
-  // load maps again.
-  const mapSet = computedValue<MapSet>(() => {
+  // For each stack, the values of the requests of its maps. The signal changes only with these
+  // values, so that a new layout alone does not load maps again.
+  const mapSets = computedValue<MapSet[]>(() => {
     const selection = record.selection.value;
     const ratio = globalThis.devicePixelRatio || 1;
     const isWhole = !selection || pairOf(selection, state.pair.value) === "all";
-    return {
-      stack: selection?.stack.name ?? "",
+    return stacks.value.map(({ name, sampled }) => ({
+      stack: name,
       size:
-        selection?.stack.sampled === undefined
+        sampled === undefined
           ? mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value)
           : SAMPLED_SIZE,
       ...(isWhole ? {} : part.value),
-    };
+    }));
   });
+  const mapSetOf = (head: HeadIndex): MapSet => {
+    const { name } = stackOf(head);
+    return mapSets.peek().find((set) => set.stack === name) as MapSet;
+  };
 
   const reordering = computed(() => {
     const name = state.order.value;
@@ -186,8 +236,9 @@ export function createModelStore(context: ViewContext<ModelState>) {
 
   // Number of arrivals of maps. Its change makes the grid repaint.
   const arrivals = signal(0);
-  // Any map of the latest reply. All maps have the same size and precision.
-  const latestMap = signal<{ stack: string; map: HeadMap } | null>(null);
+  // Any map of the latest reply for each stack, by the name of the stack. All maps of a stack have
+  // the same size and precision.
+  const latestMaps = signal<ReadonlyMap<string, HeadMap>>(new Map());
   const mapsRequest = computed(() => {
     const headGrid = grid.value;
     const sight = heads.sight.value;
@@ -195,23 +246,24 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const rows = headGrid.rows.slice(...sight.rows);
     const [from, to] = sight.chunks.map((chunk) => chunk * CHUNK);
     const cells = rows.flatMap((row) => row.slice(from, to));
-    return { ...mapSet.value, layers: groupByLayer(cells) };
+    return { sets: mapSets.value, layers: groupByLayer(cells) };
   });
-  record.answer(mapsRequest, ({ layers, ...set }, ended) => {
-    const now = stack.peek() as StackDescription;
-    return Promise.all(
-      layers.map(async ([layer, numbers]) => {
-        const request = { ...set, layer, heads: numbers };
+  record.answer(mapsRequest, ({ layers }, ended) =>
+    Promise.all(
+      layers.map(async (group) => {
+        const now = untracked(() => stackOf(group[0]));
+        const request = requestOf(mapSetOf(group[0]), group);
         const [map] = await source.maps(now, request, ended, () => arrivals.value++);
-        if (map) latestMap.value = { stack: now.name, map };
+        if (map) latestMaps.value = new Map(latestMaps.peek()).set(now.name, map);
       }),
-    );
-  });
-  const roleSigns = computed(() => signsOfHeads(record.roles.value, context.palette.value));
+    ),
+  );
+  const roleSigns = computed(() => signsOfHeads(roles.value, context.palette.value));
   const mustShowDetail = signal(false);
-  const moveTo = ({ layer, head }: HeadIndex): void => {
-    heads.cursor.value = { layer, head };
-    assign(state, { layer, heads: [head] });
+  const moveTo = (head: HeadIndex): void => {
+    const { layer, stack: name } = head;
+    heads.cursor.value = head;
+    assign(state, { ...(name && { stack: name }), layer, heads: [head.head] });
   };
   const open = (head: HeadIndex): void => {
     batch(() => {
@@ -222,8 +274,14 @@ export function createModelStore(context: ViewContext<ModelState>) {
 
   return {
     selection: record.selection,
-    effects: record.headEffects,
-    roleOf: record.roleOf,
+    stacks,
+    stackOf,
+    /** Bars of the heads in the grid. */
+    effects,
+    roleOf: (head: HeadIndex): HeadRole | null => {
+      const of = stackOf(head);
+      return roleOf(state.roles.value[baseName(of)], of, head);
+    },
     /** Letters and colours of all roles. */
     roleSigns,
     /** Return the letter and colour of a role, or undefined if the role is null. */
@@ -279,14 +337,12 @@ export function createModelStore(context: ViewContext<ModelState>) {
       const shareOf = (row: number): number => (row - start) / (stop - start);
       return [shareOf(query), shareOf(query + 1)] as const;
     }),
-    mapSet,
+    mapSets,
+    mapSetOf,
     arrivals,
-    /** Any map of this stack, or null before the first reply. */
-    anyMap: computed(() => {
-      const latest = latestMap.value;
-      return latest?.stack === stack.value?.name ? (latest?.map ?? null) : null;
-    }),
-    map: (head: HeadIndex) => cachedMap(source, mapSet.peek(), head),
+    /** Return any map of a stack, or null before the first reply. */
+    anyMap: ({ name }: StackDescription): HeadMap | null => latestMaps.value.get(name) ?? null,
+    map: (head: HeadIndex) => cachedMap(source, mapSetOf(head), head),
     opened,
     showsDetail,
     beside,

@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import { layerGrid, offeredHeads, rankedCells, stepCell } from "../../../src/ui/head-grid/grid";
+import {
+  findCell,
+  type GridLayout,
+  joinGrids,
+  layerGrid,
+  offeredHeads,
+  rankedCells,
+  rowKind,
+  stepCell,
+} from "../../../src/ui/head-grid/grid";
 import { stackOf, tokensOf } from "../../builders";
 
 function withHeads(heads: Record<number, number>): StackDescription {
@@ -44,4 +53,32 @@ it("heads with at least the smallest score are ordered by their own scores", () 
   const scores = [[0.1, 0.5, 0.2], [0.9], [null, 0.5]];
   const ranked = rankedCells(ragged, offeredHeads(ragged, null), scores, 0.5);
   expect(ranked.map(({ layer, head }) => `${layer}.${head}`)).toEqual(["2.0", "0.1", "7.1"]);
+});
+
+it("grids of sibling stacks are joined in the order of the layers", () => {
+  const linear = withHeads({ 1: 4, 2: 2 });
+  const parts = [
+    { grid: layerGrid(ragged, offeredHeads(ragged, null)), stack: "self", kind: "" },
+    { grid: layerGrid(linear, offeredHeads(linear, [3, 1])), stack: "linear", kind: "linear" },
+  ];
+  const grid = joinGrids(parts);
+  if (!grid) throw new Error("no grid");
+  const heads = grid.rows.map((row) => row.map((cell) => cell?.head ?? null));
+  expect(grid.columns).toEqual([0, 1, 2, 3]);
+  expect(heads).toEqual([
+    [0, 1, 2, null],
+    [null, 1, null, 3],
+    [0, null, null, null],
+    [null, 1, null, null],
+    [0, 1, null, null],
+  ]);
+  expect(grid.rows.map((row) => row.find(Boolean)?.layer)).toEqual([0, 1, 2, 2, 7]);
+  expect([grid.shown, grid.offered, grid.all]).toEqual([9, 9, 12]);
+  // The two heads differ only in their stacks.
+  expect(findCell(grid, { layer: 2, head: 1, stack: "linear" })).toEqual({ row: 3, column: 1 });
+  expect(findCell(grid, { layer: 2, head: 1, stack: "self" })).toBe(null);
+  const words = grid.rows.map((row) => rowKind(row, grid, { kinds: 60 } as GridLayout).word);
+  expect(words).toEqual(["", "linear", "", "linear", ""]);
+  // A single grid is unchanged.
+  expect(joinGrids(parts.slice(0, 1))).toBe(parts[0]?.grid);
 });
