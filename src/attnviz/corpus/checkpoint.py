@@ -138,9 +138,9 @@ class Checkpoint:
                 f"checkpoint={str(self._path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
-        # The hash of the model's weights is compared only if this process has loaded the model. If
-        # Ray actors (worker processes) load it, their results have the hash, and `Totals.plus`
-        # compares it with the hash in the file.
+        # If only Ray actors (worker processes) load the model, `new` has no hash of its weights, so
+        # the hash is not compared here. `Totals.plus` compares it when results of the actors, which
+        # have the hash, are added.
         pairs = compared_arguments(totals, new)
         pairs |= {name: (call.get(name), value) for name, value in self._arguments.items()}
         for name, (saved, value) in pairs.items():

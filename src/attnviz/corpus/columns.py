@@ -68,15 +68,14 @@ class GivenColumn:
     def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Return the value of the column for each of the given tokens.
+        """Return the value of the column for each of the given tokens: only queries or only keys.
 
-        `texts` has the index of each token's text, and `positions` its position in this text. The
-        tokens are either queries or keys. `lengths` has the total number of queries, or of keys, of
-        each text of the corpus.
+        `texts` has the index of each token's text, and `positions` its position in this text.
+        `lengths` has the number of queries (or keys) of each text of the corpus.
 
-        If a text has several values, but not `lengths[text]`, the result for its tokens is unknown
-        (NaN or -1). This happens in cross-attention: values that the user passed for the keys do
-        not fit the queries.
+        If the number of values of a text differs from its number of queries (or keys), the values
+        of its tokens are unknown (NaN or -1). For example, in cross-attention, the user can pass
+        values for the keys, which do not fit the queries.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -292,9 +291,9 @@ def _to_column(entries: Sequence[Any]) -> GivenColumn:
     """Convert the values of a column to numbers.
 
     `entries` has an entry for each text: one value, or a list with one value for each token. If any
-    value is a string or a boolean, all values are converted to strings, and the numbers are indices
-    into the sorted distinct strings. In this case a missing value becomes -1. Otherwise all values
-    become floats, and a missing value becomes NaN.
+    value is a string or a boolean, each value is converted to a string, and then to its index in
+    the sorted distinct strings. A missing value becomes -1. Otherwise each value becomes a float,
+    and a missing value becomes NaN.
     """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     numbers: NDArray[Any]

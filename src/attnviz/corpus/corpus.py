@@ -457,8 +457,8 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.total_texts == len(self) else f" of {self.total_texts:,}"
         points = self.points()
-        # `total_points` counts the queries and keys of the texts in `records`. `total_texts` also
-        # counts texts without a record, whose numbers of queries and keys are not known.
+        # Compare the points only with the queries and keys of the texts in `records`: the numbers
+        # of queries and keys of other texts are not known.
         of_points = "" if len(points) == points.total_points else f" of {points.total_points:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.total_texts == 1 else 's'}, "

@@ -219,10 +219,9 @@ class NearTokens:
         Position i is `positions[i]` in the text with the index `texts[i]`.
         """
         distinct = np.unique(self.text)
-        # One number combines the text (upper 32 bits) and the position of a token. Then one search
-        # finds the near tokens of all texts, because numbers of tokens of different texts differ by
-        # more than `WINDOW`. `own` has the numbers of all tokens, and `others` those of the given
-        # positions.
+        # To search all texts at once, combine the text (upper 32 bits) and the position of each
+        # token in one number. Numbers of tokens in different texts differ by more than `WINDOW`.
+        # `own` has the numbers of the tokens of `self`, and `others` those of the given positions.
         own, others = (
             (np.searchsorted(distinct, text) << 32) + position
             for text, position in ((self.text, self.position), (texts, positions))
@@ -419,11 +418,11 @@ class KeptEdges:
 
 
 def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
-    """Return the codes of `words`, which are texts of tokens or names of classes.
+    """Return the code of each of `words` in `codes_of`, followed by -1.
 
-    `codes_of` maps each known word to its code. A new word gets the next number as its code and is
-    added to `codes_of`. The result has -1 as an additional last item. Therefore ``result[i]`` is
-    also correct for a token without a class, whose index i is -1.
+    The words are texts of tokens or names of classes. A new word is added to `codes_of` with the
+    next number as its code. Because the last item is -1, indexing the result with -1 (a token
+    without a class) gives -1.
     """
     return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
 

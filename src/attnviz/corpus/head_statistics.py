@@ -274,12 +274,12 @@ def _finished(
     progress: bool,
     saver: Checkpoint | None = None,
 ) -> HeadStatistics:
-    """Iterate over `added`, an iterator that adds texts to the statistics. Return the statistics.
+    """Add texts to the statistics by iterating over `added`, and return the statistics.
 
-    Each item of `added` is the number of texts that were added since the last item. During the
-    iteration, show a progress bar if `progress`. If `saver` is not None, save the statistics during
-    the iteration and at its end, also after an error or interrupt. `total` is the length of the
-    progress bar: the number of texts to read, including those that were added in earlier calls.
+    Each item of `added` is the number of texts that were added since the last item. If `progress`,
+    show a progress bar of the length `total`: the number of texts to read, including those that
+    were added in earlier calls. If `saver` is not None, save the statistics during the iteration
+    and at its end, also after an error or interrupt.
     """
     bar = tqdm(
         total=total,
@@ -349,10 +349,10 @@ class _Inputs:
     ) -> Iterator[int]:
         """Add the record of each text in `read` to the statistics.
 
-        Successive texts are measured together if possible, which is faster for short texts. After
-        each step, yield the number of texts that it added. A text without a record (empty or too
-        long) is a step with one text, which is only counted as skipped. `name` is the name of the
-        argument in error messages such as ``texts[3]: ...``: "texts" or "records".
+        Successive texts are measured as one group if possible, which is faster for short texts.
+        Yield the number of texts of each group after the group was added. A text without a record
+        (empty or too long) is counted as skipped, and 1 is yielded for it. `name` is "texts" or
+        "records": the name of the argument in error messages such as ``texts[3]: ...``.
         """
         group: list[RecordText] = []
         try:
@@ -380,14 +380,18 @@ class _Inputs:
 
 
 def _add_group(statistics: HeadStatistics, group: list[RecordText], name: str) -> int:
-    """Add all texts of `group` to the statistics, and empty `group`. Return the number of texts."""
+    """Add all texts of `group` to the statistics, and empty `group`. Return the number of texts.
+
+    A TypeError or ValueError names the text that caused it, such as ``texts[3]: ...``. `name` is
+    the part before the index: "texts" or "records".
+    """
     texts = list(group)
     group.clear()
     try:
         statistics._add(texts)
     except (TypeError, ValueError):
-        # The error does not say which text of the group caused it. Add each text alone: this raises
-        # the error again, with the index of the text.
+        # The error does not say which text caused it, and no text was added. Add each text alone:
+        # the text that causes the error raises it again, now with the index of the text.
         for text in texts:
             with _named_errors(name, text.number):
                 statistics._add([text])
@@ -429,7 +433,7 @@ class _Work:
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
         """Read the texts with the given indices and add them to the statistics.
 
-        After each step, yield the number of texts that it added or skipped (`_Inputs.add_texts`).
+        Yield numbers of texts that were added or skipped, as `_Inputs.add_texts` does.
         """
         read = read_records(
             self.model,
@@ -459,12 +463,13 @@ class _RemoteModel:
 def _for_ray(work: _Work) -> Loaded:
     """Return the model, tokenizer and processor for this process if Ray actors read the texts.
 
-    If `work.model` is a model in memory, this is the result of `load`. Raise ValueError if the
-    model is not on the CPU.
+    If `work.model` is a model in memory, return it with its tokenizer and processor. Raise
+    ValueError if the model is not on the CPU.
 
-    If `work.model` is a hub id, a folder or a function, only the actors load the model, and the
-    result has a `_RemoteModel` in its place. In this case, a tokenizer that was passed as a hub id
-    or folder is loaded. The result has None instead if it is not on this machine.
+    If `work.model` is a hub id, a folder or a function, only the actors load the model. The result
+    has a `_RemoteModel` in place of the model. If the tokenizer was passed as a hub id or folder,
+    the result has the loaded tokenizer, or None if the tokenizer is not on this machine. Otherwise
+    the tokenizer and the processor are those that were passed.
     """
     tokenizer, processor = work.options["tokenizer"], work.options["processor"]
     if not isinstance(work.model, str | os.PathLike) and not is_loader(work.model):

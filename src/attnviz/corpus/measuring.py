@@ -48,9 +48,9 @@ from attnviz.record.stack import AttentionStack
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
-#: Pairs of each relation in a dependency parse, such as subject and verb. The mapping has, for the
-#: name of the relation's score (such as "syntactic: nsubj"), two arrays: the query position and the
-#: key position of each pair.
+#: Pairs of each relation in a dependency parse, such as subject and verb. The keys are the names of
+#: the scores, such as "syntactic: nsubj". Each value is two arrays: the positions of the queries of
+#: all pairs, and the positions of their keys.
 Relations = Mapping[str, tuple[Indices, Indices]]
 
 #: Largest absolute offset with a separate column in `StackNumbers.offsets`.
@@ -63,25 +63,23 @@ _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 # Approximate maximum number of entries of W and D of a block together: 16 MiB of float32. W and D
 # are the matrices in the description of this module.
 _MAX_ENTRIES = 1 << 22
-# If a text is measured alone and has at most this number of pairs (queries times keys),
-# `_joined_groups` computes the weights of several layers in one matrix product.
+# Maximum number of pairs (queries times keys) of a text that is measured alone and whose layers are
+# joined, so that one matrix product computes their weights (`_joined_groups`).
 _MAX_JOINED_PAIRS = 1 << 14
 # Maximum number of entries of W and D of several texts that are measured together: 2 MiB of
 # float32, which fits into the cache of a processor.
 _MAX_ENTRIES_TOGETHER = 1 << 19
-# Maximum number of strongest edges of a head in one text, with at most one edge for each query.
-# Without this limit, all strongest edges that a corpus keeps could come from one long text.
+# Maximum number of strongest edges of a head in one text. Without this limit, all strongest edges
+# of a corpus could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
-# The baseline from position needs the mean weight of the pairs at each offset. For these means,
-# offsets are clipped to plus or minus this value, which limits the number of means.
+# Largest absolute offset with a separate mean weight in the baseline from position. Larger offsets
+# are clipped to this value, which limits the number of means.
 _MAX_PAIR_OFFSET = 1024
-# The score "positional share" is undefined if the weights of a head hardly differ: if their
-# variance is at most this share of the mean of their squares. A variance this small can be a
-# rounding error.
+# Maximum variance of the weights of a head, divided by the mean of their squares, with which the
+# score "positional share" is undefined. A variance this small can be a rounding error.
 _NO_VARIANCE = 1e-9
-# Name of a score that is not in `MEASURES`, because it has none of the kinds of measures: it is
-# neither a weight on a set of pairs, nor a mean over queries, nor computed from outputs or gates of
-# heads. The score is computed from the sums of the weights at all offsets.
+# Name of a score that is not in `MEASURES`, because no kind of measure fits it: the score is
+# computed from the sums of the weights at all offsets.
 _POSITIONAL_SHARE = "positional share"
 
 
@@ -148,12 +146,16 @@ class StackText:
 
     @cached_property
     def shape(self) -> Hashable:
-        """Value that must be equal in texts that are measured together, or None.
+        """Value that must be equal in texts that are measured together.
 
-        It has the layers and heads of the stack, whether it has outputs and gates of heads, whether
-        queries and keys are the same tokens, the formula of each group (`_Group.formula`), and the
-        names of relations and classes. It is None if a group has no formula: the text must be
-        measured alone.
+        It is None if the text must be measured alone, because a group of heads has no
+        `_Group.formula`. Otherwise it has:
+
+        - the layers and the numbers of heads of the stack
+        - whether the stack has outputs of heads, and whether it has gates
+        - whether queries and keys are the same tokens
+        - the heads and the formula of each group
+        - the names of the relations and classes
         """
         if any(group.formula is None for group in self.groups):
             return None
@@ -194,17 +196,20 @@ class StackNumbers:
     ----------
     scores : dict of str to ndarray, (texts, 3, heads)
         The second axis has the score, its shuffled baseline, and its baseline from position (see
-        the description of this module). A number is NaN if it is not defined. Scores without a set
-        of pairs, such as entropy, have no baselines, except that "positional share" has the
-        shuffled baseline. The baseline from position is not defined in cross-attention, nor for
-        scores whose pairs depend only on positions. A score with a set of pairs is left out if this
-        set has no allowed pair in any head and text. Scores of the outputs of heads are left out if
-        the record has no outputs.
+        the description of this module). A number is NaN if it is not defined:
+
+        - Scores without a set of pairs, such as entropy, have no baselines. Only "positional share"
+          has a shuffled baseline.
+        - Scores whose pairs depend only on positions have no baseline from position. In
+          cross-attention, all scores have none.
+
+        If no head of any text has an allowed pair of a score, the score is left out. Scores of
+        outputs of heads are left out if the record has no outputs.
     offsets : ndarray, (texts, heads, offsets)
-        Sums of weights. The columns have the labels `OFFSET_LABELS`. The column "first" has the
-        weights on the first key. The column of an offset has the weights on other keys at this
-        offset. The column "rest" has the weights on the remaining keys. In cross-attention, where
-        offsets have no meaning, all weights are in "first" and "rest".
+        Sums of weights. The columns have the labels `OFFSET_LABELS`. Each weight is in one column:
+        "first" if the key is the first key, otherwise the column of its offset, or "rest" if the
+        offset has no column. In cross-attention, where offsets have no meaning, all weights are in
+        "first" and "rest".
     offset_counts : ndarray, (texts, heads, offsets)
         Number of allowed pairs in each sum of `offsets`. For "first" and "rest", the number of
         queries with at least one allowed pair in the sum.
@@ -235,10 +240,10 @@ def measure_stacks(
 ) -> StackNumbers:
     """Measure the heads of the same stack in one text, or in several (`can_measure_together`).
 
-    The sampled edges depend on `seed` and on the indices of the texts. `min_orders` has two arrays,
-    (heads,), one for strongest edges and one for sampled edges. They contain the smallest rank
-    (`EdgeColumns.order`) of a new edge that the corpus could keep for each head. Edges with smaller
-    ranks are ignored. If `min_orders` is None, no edges are ignored.
+    The sampled edges depend on `seed` and on the indices of the texts. `min_orders` has a rank for
+    each head, (heads,), in two arrays: for strongest and for sampled edges. Edges with a smaller
+    rank (`EdgeColumns.order`) are ignored, because the corpus would not keep them. If `min_orders`
+    is None, no edges are ignored.
     """
     return _Measuring(texts, seed=seed, min_orders=min_orders).result()
 
@@ -297,34 +302,34 @@ class _Measuring:
         self._row_counts = np.zeros((*of_heads, len(self._row_measures)), np.int64)
         self._offsets = np.zeros((*of_heads, len(OFFSET_LABELS)))
         self._offset_counts = np.zeros((*of_heads, len(OFFSET_LABELS)), np.int64)
-        # The next two arrays have the sum of the weights, and the number of allowed pairs, at each
-        # offset from -(num_queries - 1) to num_keys - 1. They are empty in cross-attention.
+        # `_diagonals` has the sum of the weights at each offset from -(num_queries - 1) to num_keys
+        # - 1. `_diagonal_counts` has the number of allowed pairs at each offset. In cross-attention
+        # they have no columns, because offsets have no meaning.
         num_offsets = self._num_queries + self._num_keys - 1 if self._one_text else 0
         self._diagonals = np.zeros((*of_heads, num_offsets))
         self._diagonal_counts = np.zeros((*of_heads, num_offsets), np.int64)
-        # The next two arrays have the mean and the variance of the sum of the weights at each
-        # offset if the weights of each query are shuffled among its allowed keys.
+        # Expected value and variance of `_diagonals` if the weights of each query are shuffled
+        # among its allowed keys.
         self._shuffled_means = np.zeros((*of_heads, num_offsets))
         self._shuffled_variances = np.zeros((*of_heads, num_offsets))
-        # The baseline from position exists only for scores whose pairs depend on the tokens, and
-        # not only on positions. The allowed pairs of these scores are sorted into bins: one bin for
-        # each text, score and offset. For each bin and head, `_on_pairs` has the sum of the weights
-        # on the pairs in the bin, and `_pair_counts` has their number.
+        # Only scores whose pairs depend on the tokens have a baseline from position. Their allowed
+        # pairs are sorted into bins: one bin for each text, score and offset. `_on_pairs` has the
+        # sum of the weights of each head on the pairs in each bin. `_pair_counts` has the number of
+        # these pairs.
         self._max_offset = min(self._num_queries - 1, _MAX_PAIR_OFFSET)
         positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
             column for column, name in enumerate(self._names) if name not in positional
         ]
-        # Shape of the bins: numbers of texts, of scores with a baseline from position, and of
-        # offsets. Offsets are clipped to [-_max_offset, _max_offset]. The arrays of bins have these
-        # three axes flattened to one.
+        # Numbers of texts, of scores with a baseline from position, and of offsets, which are
+        # clipped to [-_max_offset, _max_offset]. `_on_pairs` and `_pair_counts` have these three
+        # axes flattened to one.
         self._bins_shape = (len(texts), len(self._token_score_columns), 2 * self._max_offset + 1)
         num_bins = math.prod(self._bins_shape) if self._one_text else 0
         self._on_pairs = np.zeros((num_bins, self._num_heads))
         self._pair_counts = np.zeros((num_bins, self._num_heads))
-        # For each system of classes, the classes of all queries as one-hot vectors, (texts,
-        # queries, classes), and those of all keys, (texts, keys, classes). The vector of a token
-        # without a class has only zeros.
+        # For each system of classes, one-hot vectors of the classes of all queries, (texts,
+        # queries, classes), and of all keys, (texts, keys, classes).
         self._one_hot = {
             name: (
                 _one_hot([text.queries.classes[name] for text in texts], len(classes)),
@@ -369,7 +374,7 @@ class _Measuring:
         return replace(edges, head=edges.head % self._num_heads)
 
     def _measure(self, group: _Group) -> None:
-        """Add the measurements of the heads of a group to the attributes, one block at a time."""
+        """Compute the weights of a group one block at a time, and add their measurements."""
         num_texts, scores = len(self._texts), len(self._names)
         heads_per_step = max(
             1,
@@ -400,7 +405,7 @@ class _Measuring:
     def _find_pairs(self, rows: slice) -> Flags:
         """Return whether each pair belongs to the set of each score, (texts, scores, rows, keys).
 
-        `rows` are the queries of a block. Pairs that the mask forbids are included.
+        `rows` are the queries of a block. The mask is ignored: pairs that it forbids can be True.
         """
         positions = np.arange(rows.start, rows.stop)
         shape = (len(self._texts), len(self._names), len(positions), self._num_keys)
@@ -419,11 +424,10 @@ class _Measuring:
         return pairs
 
     def _add_weights(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
-        """Add the measurements of one block to the attributes.
+        """Add the measurements of the weights of one block, (texts, heads, rows, keys).
 
-        `weights` is (texts, heads, rows, keys). `heads` has the indices of its heads among the
-        heads of all layers, in ascending order. `block` has the queries of these weights, and which
-        pairs are allowed.
+        `heads` has the indices of the heads of `weights` among the heads of all layers, in
+        ascending order.
         """
         # Adding to consecutive heads is faster with a slice than with an array.
         are_consecutive = heads[-1] - heads[0] == len(heads) - 1
@@ -514,11 +518,11 @@ class _Measuring:
             self._offset_counts[:, heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of the last axis of `_diagonals` with the offsets of the queries `rows`.
+        """Return the columns of `_diagonals` (its last axis) for the queries `rows`, as a slice.
 
-        The last axis of `_diagonals` has the offsets of all pairs of the text. The slice has those
-        of the pairs of these queries with all keys. They are the columns of `_Block.by_offset`, in
-        the same order.
+        `_diagonals` has one column for each offset in the text. The slice has the offsets that
+        occur between the queries `rows` and any key, in the order of the columns of
+        `_Block.by_offset`.
         """
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
@@ -607,12 +611,12 @@ class _Measuring:
         return scores
 
     def _expected_from_position(self) -> Numbers:
-        """Return the baseline from position before its division, (texts, heads, scores).
+        """Return the numerator of the baseline from position, (texts, heads, scores).
 
-        The baseline is the result divided by the number of queries that have an allowed pair of the
-        score. The result is a sum over the allowed pairs of the score. Each of them contributes the
-        mean weight of the allowed pairs at the same offset that do not belong to the score. If all
-        allowed pairs at an offset belong to the score, their own mean weight is used.
+        The denominator is the number of queries that have an allowed pair of the score. The
+        numerator is a sum over the allowed pairs of the score. Each pair adds the mean weight of
+        the allowed pairs at its offset that do not belong to the score. If all of them belong to
+        the score, each adds their mean weight.
 
         The result is NaN if a score has no allowed pairs, or if its pairs depend only on positions.
         In cross-attention, it is NaN for all scores.
@@ -642,13 +646,14 @@ class _Measuring:
     def _positional_share(self) -> tuple[Numbers, Numbers]:
         """Return the score "positional share" and its shuffled baseline. Both are (texts, heads).
 
-        The score is the share of the variance of the weights that their offsets explain, in an
-        analysis of variance in which each offset is a group. This share (eta squared) is above 0
-        even for weights in random order. Therefore the score is epsilon squared (Kelley 1935), a
-        corrected share whose mean is 0 if all weights of a head are permuted at random. The
-        baseline is the exact mean of the score if the weights of each query are permuted among its
-        allowed keys. Both are NaN if the weights of the head hardly differ, or if each offset has
-        only one pair.
+        The score is the share of the variance of the weights that their offsets explain. The groups
+        of this analysis of variance are the offsets. The share (eta squared) is above 0 even for
+        weights in random order. Therefore it is corrected: the score is epsilon squared (Kelley
+        1935), whose mean is 0 if all weights of a head are permuted at random.
+
+        The baseline is the exact mean of the score if the weights of each query are permuted among
+        its allowed keys. Both are NaN if the weights of the head hardly differ (`_NO_VARIANCE`), or
+        if each offset has only one pair.
         """
         counts = self._diagonal_counts
         pairs, groups = counts.sum(axis=2), np.count_nonzero(counts, axis=2)
@@ -661,8 +666,9 @@ class _Measuring:
             ((squares / np.maximum(counts, 1)).sum(axis=2) - total) / variance
             for squares in (self._diagonals**2, expected)
         )
-        # If all weights of a head are permuted at random, the mean of eta squared is (groups - 1) /
-        # (pairs - 1). With the factor `freedom`, the mean of the score is then 0.
+        # The factor `freedom` turns eta squared into epsilon squared. If all weights of a head are
+        # permuted at random, the mean of eta squared is (groups - 1) / (pairs - 1), and that of
+        # epsilon squared is 0.
         freedom = (pairs - 1) / np.maximum(pairs - groups, 1)
         return 1 - freedom * (1 - eta), 1 - freedom * (1 - by_chance)
 
@@ -671,12 +677,15 @@ class _Measuring:
 class _Group:
     """Heads with the same mask, in one or several layers of a stack.
 
-    `members` has one item for each layer: its attention, and the indices of its heads that belong
-    to the group. `heads` has the index of each head of the group among the heads of all layers.
-
-    In a joined group (`_joined_groups`), `members` has a single item: a layer that has the heads of
-    all layers of the first text, then those of the second text, and so on. `heads` then has the
-    indices for one text, because they are the same in all texts.
+    Attributes
+    ----------
+    members : tuple of (LayerAttention, tuple of int)
+        For each layer, its attention, and the indices in this layer of the heads that belong to the
+        group. A joined group (`_joined_groups`) has a single layer, made of several: it has the
+        heads of the first text, then those of the second text, and so on.
+    heads : ndarray of int64
+        Index of each head of the group among the heads of all layers. A joined group has the
+        indices of one text, because they are the same in all texts.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]
@@ -687,11 +696,11 @@ class _Group:
 
     @cached_property
     def formula(self) -> Hashable:
-        """Everything that determines how weights are computed from queries and keys, or None.
+        """Value that is equal in several texts if their weights can be computed together.
 
-        The value has the formulas of the layers (`_formula_of`), the mask and the number of layers.
-        If it is equal for several texts, the weights of all layers and texts can be computed at
-        once. None if the layers have different formulas, or if a layer has none.
+        It has the formula of the layers (`_formula_of`), the mask, and the number of layers. None
+        if the layers have different formulas, or if a layer has none. In this case, the weights of
+        each layer must be computed separately.
         """
         formulas = {_formula_of(layer) for layer, _ in self.members}
         vectors = self.members[0][0].vectors
@@ -708,8 +717,8 @@ class _Group:
         """Whether all layers store weights, and these are 0 on all keys after the query.
 
         Stored weights have no known mask, so only the weights can show that heads are causal. False
-        for all other layers, without computing their weights. Also False if there is only one
-        query, or if the numbers of queries and keys differ.
+        if a layer computes its weights, for example from queries and keys. Also False if there is
+        only one query, or if the numbers of queries and keys differ.
         """
         weights = [attention.stored_weights for attention, _ in self.members]
         return all(
@@ -731,9 +740,9 @@ class _Group:
     def weights(self, subset: slice, rows: slice) -> NDArray[np.float32]:
         """Return the weights of some heads of the group, (heads, rows, keys).
 
-        `subset` has the positions of these heads in the group. If several texts are joined in the
-        group, `subset` must select all heads. In that case the result has all heads of the first
-        text, then all heads of the second text, and so on.
+        `subset` selects items of `heads`. If the group has several texts, `subset` must select all
+        items. In that case the result has the heads of the first text, then those of the second
+        text, and so on.
         """
         if len(self.members) == 1 and subset.start == 0 and subset.stop >= len(self):
             [(attention, heads)] = self.members
@@ -748,12 +757,14 @@ class _Group:
 
 
 def _formula_of(layer: LayerAttention) -> Hashable:
-    """Return everything that determines how the weights of a layer are computed, or None.
+    """Return a value that is equal for layers that `_joined` can join, or None.
 
-    For queries and keys, these are their shapes, the dtype of queries, the scale and the soft cap.
-    For the shares of a linear layer, these are its rule, and the shapes and dtypes of its inputs.
-    None if heads have different masks, if the layer has a bias or sinks, or if its weights are
-    computed in another way.
+    It has all that determines the weights, except the values of the inputs and the mask:
+
+    - for a layer with queries and keys, their shapes, the dtype of the queries, the scale and the
+      soft cap. None if its heads have different masks, or if it has a bias or sinks
+    - for the shares of a linear layer, its rule, and the shapes and dtypes of its inputs
+    - for any other layer, None
     """
     if isinstance(layer, AbsoluteShares) and isinstance(layer.base, StateAttention):
         parts = layer.base.parts.items()
@@ -770,7 +781,7 @@ def _formula_of(layer: LayerAttention) -> Hashable:
 
 
 def _joined(layers: Sequence[Any]) -> LayerAttention:
-    """Return one layer with the heads of all `layers`, which have the same `_formula_of`."""
+    """Return one layer with the heads of all `layers`. Their `_formula_of` must be equal."""
     if isinstance(layers[0], AbsoluteShares):
         return AbsoluteShares(join_heads(*(layer.base for layer in layers)))
     joined: LayerAttention = replace(
@@ -784,10 +795,12 @@ def _joined(layers: Sequence[Any]) -> LayerAttention:
 def _joined_groups(texts: Sequence[StackText]) -> Iterator[_Group]:
     """Yield the groups of heads with the same mask. Each group has the heads of all `texts`.
 
-    The queries and keys of all layers and texts of a group are joined to one layer, because one
-    matrix product is faster than many small ones. If there is only one text, a group is not joined
-    if it has only one layer, if the text is long (`_MAX_JOINED_PAIRS`), or if the group has no
-    `_Group.formula`.
+    All layers and texts of a group are joined to one layer, because one large matrix product is
+    faster than many small ones. If there is only one text, these groups are not joined:
+
+    - groups with only one layer
+    - groups without a `_Group.formula`
+    - all groups of a long text (`_MAX_JOINED_PAIRS`)
     """
     for groups in zip(*(text.groups for text in texts), strict=True):
         first = groups[0]
@@ -822,9 +835,9 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
 class _Block:
     """Queries (rows) of a block, with their allowed keys and the allowed pairs of each score.
 
-    `rows` is the slice of the queries in the text. `allowed` says whether the mask allows each
-    pair, (rows, keys). `pairs` says whether each allowed pair belongs to each score, (texts,
-    scores, rows, keys).
+    `rows` is the slice of the queries in the text. `allowed`, (rows, keys), is True for the pairs
+    that the mask allows. `pairs`, (texts, scores, rows, keys), is True for the allowed pairs that
+    belong to a score.
     """
 
     def __init__(self, rows: slice, allowed: Flags, pairs: Flags) -> None:
@@ -834,8 +847,8 @@ class _Block:
         # For each score, the number of queries that have at least one of its pairs, (texts,
         # scores).
         self.queries = np.count_nonzero(per_query, axis=2)
-        # Number of allowed keys of each query, (rows,), or 1 without allowed keys, to avoid a
-        # division by 0.
+        # Number of allowed keys of each query, (rows,). Use 1 for a query without allowed keys, to
+        # avoid a division by 0.
         self.num_keys = np.maximum(allowed.sum(axis=1), 1)
         # For each score and query, the share of the allowed keys that form a pair of the score,
         # (texts, scores, rows).
@@ -843,11 +856,10 @@ class _Block:
 
     @cached_property
     def by_offset(self) -> Numbers:
-        """Mask of the block with offsets instead of keys as columns, (rows, offsets).
+        """`allowed` with one column for each offset instead of each key, (rows, offsets).
 
-        With n rows, the entry in row r and column c is for the key with the index r + c - (n - 1).
-        It is 1 if the query of row r may attend to this key. It is 0 if not, or if the key does not
-        exist.
+        Column c has the offset ``c - (rows.stop - 1)``. An entry is 1 if the query may attend to
+        the key at this offset. It is 0 if the query may not, or if there is no such key.
         """
         num_rows, num_keys = self.allowed.shape
         flags = np.zeros((num_rows, num_keys + num_rows - 1))
@@ -860,14 +872,14 @@ class _Block:
         """Sort the pairs that are True in `pairs`, (texts, scores, rows, keys), into bins.
 
         There is one bin for each text, score and offset. Offsets are clipped to [-max_offset,
-        max_offset]. This method sets four attributes:
+        max_offset]. Set four attributes:
 
         - `flat_indices`: two arrays with an entry for each pair, sorted by bin. The first has the
-          index of its text in `pairs`, the second its index in the flattened matrix (rows, keys)
-        - `bins`: for each bin that is not empty, its index in the flattened array (texts, scores,
+          text (index in the first axis of `pairs`). The second has row * number of keys + key
+        - `bins`: indices of the bins that have pairs, in the flattened axes (texts, scores,
           offsets)
-        - `starts`: for each bin in `bins`, the index of its first pair in `flat_indices`
-        - `in_bins`: for each bin in `bins`, the number of its pairs
+        - `starts`: for each of these bins, the index of its first pair in `flat_indices`
+        - `in_bins`: for each of these bins, the number of its pairs
         """
         text, score, row, key = np.nonzero(pairs)
         num_offsets = 2 * max_offset + 1
@@ -881,10 +893,10 @@ class _Block:
 
 
 def _values_of_heads(measure: Measure, stack: AttentionStack) -> Numbers:
-    """Return the value of a measure of the kind "heads" for each head of a stack, (heads,).
+    """Return the value of a measure of outputs or gates for each head of a stack, (heads,).
 
-    Such a measure is computed from the outputs or gates of heads. The value is NaN for the heads of
-    a layer whose outputs or gates are not in the record.
+    The kind of the measure is "heads". The value is NaN for the heads of a layer whose outputs or
+    gates are not in the record.
     """
     of_layers = [
         np.full(num_heads, np.nan)
@@ -896,10 +908,10 @@ def _values_of_heads(measure: Measure, stack: AttentionStack) -> Numbers:
 
 
 def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) -> Numbers:
-    """Sum the columns of `diagonals`, (..., offsets), that have the same offset when clipped.
+    """Sum the columns of `diagonals` by offset, clipped to [-max_offset, max_offset].
 
-    The first column of `diagonals` has the offset -(num_tokens - 1). Offsets are clipped to
-    [-max_offset, max_offset]. The result has shape (..., 2 * max_offset + 1).
+    `diagonals` is (..., offsets). Its columns have the offsets -(num_tokens - 1), -(num_tokens -
+    2), and so on. The result is (..., 2 * max_offset + 1).
     """
     if max_offset == num_tokens - 1:
         return diagonals

@@ -82,11 +82,17 @@ class Points:
         return tuple(np.union1d(self.query_text, self.key_text).tolist())
 
     def queries_of(self, text: int) -> slice:
-        """Return the slice of `query_text` for the text with the index `text`. It can be empty."""
+        """Return the slice of the queries that belong to the text with the index `text`.
+
+        The slice can be applied to `query_text` and `query_position`. It can be empty.
+        """
         return _slice_of(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
-        """Return the slice of `key_text` for the text with the index `text`. It can be empty."""
+        """Return the slice of the keys that belong to the text with the index `text`.
+
+        The slice can be applied to `key_text` and `key_position`. It can be empty.
+        """
         return _slice_of(self.key_text, text)
 
 

@@ -46,13 +46,14 @@ from attnviz.utils.arguments import whole_number
 
 BatchSize = int | Literal["auto"]
 
-# Names of arguments of `read_records` that apply to all texts. The index of a text is not added to
-# an error message that begins with one of these names. The exception is `target`, if it was passed:
-# it has an entry for each text, so the error is about one text.
+# Names of arguments of `read_records` that apply to all texts. If an error message begins with one
+# of these names, the index of a text is not added to it. If targets were passed, `target` is an
+# exception, because each text has its own target.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
-# Maximum number of tokens of a batch, including padding, if batch_size is "auto": on a CPU and on a
-# GPU. On a CPU, larger batches are not faster, because they exceed the processor's caches.
+# Maximum number of tokens of a batch on a CPU, including padding, if batch_size is "auto". Larger
+# batches are not faster, because they exceed the processor's caches.
 _MAX_TOKENS_CPU = 1_024
+# Maximum number of tokens of a batch on a GPU, including padding, if batch_size is "auto".
 _MAX_TOKENS_GPU = 16_384
 # Maximum share of padding among the tokens of a batch, if batch_size is "auto".
 _MAX_PADDING = 0.2
@@ -437,10 +438,10 @@ class _Reader:
     def _fits(self, count: int, longest: int, num_tokens: int, room: float) -> bool:
         """Whether a batch may have `count` texts.
 
-        If batch_size is a number, it is the only limit. If it is "auto", the number of tokens with
-        padding, the share of padding and the memory of the forward pass are limited. `longest` is
-        the number of tokens of the longest text, `num_tokens` the total number of tokens without
-        padding, and `room` the maximum memory in bytes.
+        `longest` is the number of tokens of the longest of these texts. `num_tokens` is the total
+        number of their tokens, without padding. If batch_size is a number, it is the only limit.
+        If it is "auto", three things are limited: the number of tokens with padding, the share of
+        padding, and the memory of the forward pass (to `room` bytes).
         """
         if count > self._max_texts:
             return False
@@ -457,9 +458,12 @@ class _Reader:
         """Read a batch, and store the record or error of each text in its entry.
 
         Read all texts in one forward pass if possible. If memory is not sufficient, divide the
-        batch into halves and read each half. After another error that one of the texts can cause,
-        such as ValueError, or if `_read_together` returns False, read each text alone. A
-        _DifferentError is not caught.
+        batch into halves and read each half. Read each text alone in two cases:
+
+        - The first check shows wrong weights (`_read_together` returns False).
+        - Another error occurs that one of the texts can cause, such as ValueError.
+
+        If a later check shows wrong weights, the _DifferentError is not caught.
         """
         if len(batch) == 1 or not self._can_batch:
             for entry in batch:
@@ -481,18 +485,17 @@ class _Reader:
             pass
         for entry in batch:
             self._read_alone(entry)
-        # If no text causes an error when it is read alone, the model cannot read several texts
-        # together. In that case, read all further texts alone.
+        # Reading the batch together failed. If each text could be read alone, the cause is not one
+        # of the texts: the model cannot read several texts together. Then read all further texts
+        # alone.
         self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
         """Read a batch in one forward pass and store the records in its entries.
 
-        Return True unless a check shows that the weights of the batch are wrong. To check some
-        batches, the shortest text is also read alone, and its weights are compared with those in
-        the batch. If they differ in the first check, return False. If they differ in a later check,
-        raise _DifferentError, because weights of earlier batches may be wrong, too. There is a
-        first check for batches with padding, and one for batches without padding.
+        Some batches are checked (see the description of this module). Return False if the first
+        check shows wrong weights. Raise _DifferentError if a later check does, because weights of
+        earlier batches may be wrong, too. Otherwise return True.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         records = self._records(joined_examples(singles, self._padding))
@@ -501,8 +504,8 @@ class _Reader:
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
         count = self._forwards[padded]
-        # Among the batches with padding, and among those without, check only the batches 1, 2, 4, 8
-        # and so on, because a check needs another forward pass.
+        # Check only the batches 1, 2, 4, 8 and so on, because a check needs another forward pass.
+        # Batches with and without padding are counted separately.
         if count & (count - 1):
             return True
         [alone] = self._records(replace(singles[-1]))
@@ -552,17 +555,18 @@ class _Reader:
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:
-        """Return an error like `error` whose message begins with the text, such as ``texts[3]: ``.
+        """Return `error` with ``texts[3]: `` before its message, where 3 is the `index` of a text.
 
-        The result is a TypeError, ValueError, MemoryError, NotImplementedError or RuntimeError: the
-        first of these classes of which `error` is an instance. If there is none, or if `error` is a
-        torch.OutOfMemoryError, return `error` with a note that names the text. If the message is
-        about an argument for all texts, or already names the text, return `error` unchanged.
+        The result is a new TypeError, ValueError, MemoryError, NotImplementedError or RuntimeError:
+        the first of these classes of which `error` is an instance. There are two exceptions:
+
+        - If the message is about an argument for all texts, or already names the text, return
+          `error` unchanged.
+        - If `error` is an instance of none of these classes, or a torch.OutOfMemoryError, return
+          `error` with a note that names the text.
         """
         words = str(error)
         argument = re.split(r"\W", words, maxsplit=1)[0]
-        # If targets were passed, each text has its own target, so an error in `target` is about one
-        # text.
         of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
         if of_all or words.startswith(f"texts[{index}]"):
             return error
@@ -571,8 +575,8 @@ class _Reader:
         if kind is None or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"This was texts[{index}].")
             return error
-        # Raise the built-in base class of the error and not its own class, which may need arguments
-        # besides the message.
+        # Use the built-in base class of the error, because its own class may need arguments besides
+        # the message.
         named = kind(f"texts[{index}]: {words}")
         named.__cause__ = error
         return named

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.float64]
 
-#: Prefix of the names of syntactic roles, each of which belongs to a relation in dependency parses.
-#: Heads with the role "syntactic: nsubj" attend from the dependent word of this relation (the
-#: subject) to the word on which it depends (the verb). Heads with the role "syntactic: nsubj
-#: (reversed)", whose name has the suffix `REVERSED`, attend in the other direction.
+#: Prefix of the names of syntactic roles. Each role belongs to a relation in dependency parses. For
+#: example, heads with the role "syntactic: nsubj" attend from subjects to their verbs.
 SYNTACTIC = "syntactic: "
+#: Suffix of the names of syntactic roles with the opposite direction. For example, heads with the
+#: role "syntactic: nsubj (reversed)" attend from verbs to their subjects.
 REVERSED = " (reversed)"
 # Minimum number of texts in which a score must be defined for a test. With fewer texts, the
 # standard error is not reliable.
@@ -341,11 +341,11 @@ def _measures_by_role() -> dict[str, Measure]:
 def _tests(
     evidence: Mapping[str, Evidence], margin: float, level: float, num_heads: int
 ) -> list[list[tuple[Role, bool]]]:
-    """Test all roles of all heads.
+    """Test all roles of all heads. The keys of `evidence` are the names of the roles.
 
-    The result has a list for each head, sorted with `_strongest_first`. Each item of a list has the
-    result of a test, and whether the head has the role. A role whose score is not defined in any
-    text is left out. `evidence` has the statistics of each role's score.
+    The result has a list for each head, sorted with `_strongest_first`. Each item has the result of
+    a test, and whether the head has the role. A role is left out for a head if its score is not
+    defined in any text.
     """
     heads = range(num_heads)
     tested = [
@@ -367,13 +367,13 @@ def _tests(
 def _strictest_test(name: str, evidence: Evidence, head: int, margin: float, level: float) -> Role:
     """Test the score of a head against each baseline. Return the result with the largest p value.
 
-    `name` is the name of the role. If p values are equal, for example both 0, the result with the
-    smaller difference is returned. A baseline that is not defined in any text is ignored. If no
-    baseline is defined, or with fewer than `_MIN_TEXTS` texts, the p value and the bounds of the
-    confidence interval are NaN.
+    `name` is the name of the role. If p values are equal, for example both 0, return the result
+    with the smaller difference. A baseline that is not defined in any text is ignored. The p value
+    and the confidence interval are NaN if no baseline is defined, or if there are fewer than
+    `_MIN_TEXTS` texts.
 
-    The p value is not corrected for the number of heads and roles. It needs no correction for the
-    number of baselines, because a head has a role only if its score exceeds every baseline
+    The caller corrects the p value for the number of heads and roles. The number of baselines needs
+    no correction, because a head has a role only if its score exceeds every baseline
     (intersection-union test).
     """
     texts = int(evidence.texts[head])

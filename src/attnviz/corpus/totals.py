@@ -31,8 +31,8 @@ Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, whose classes are kinds of tokens such as punctuation.
 KIND = "kind"
-# Joining edges is slow. Therefore `StackTotals.plus` only appends those of new texts to the tuple
-# `StackTotals.edges`. It joins all items when the tuple has more than this number of them.
+# Maximum number of items of the tuple `StackTotals.edges`. Joining is slow, so `StackTotals.plus`
+# adds the edges of new texts as items, and joins all items only if they are more than this number.
 _MAX_PARTS = 64
 # `StackTotals.plus` also joins when many edges were added since the last join: more than this
 # number plus twice the number of edges that the last join kept.
@@ -149,11 +149,10 @@ class StackTotals:
         return sum(self.heads_per_layer)
 
     def plus(self, other: StackTotals, max_edges: int) -> StackTotals:
-        """Return the totals of the texts of `self` and `other`, which have different texts.
+        """Return the totals of the texts of `self` and `other`. No text may be in both.
 
-        If there are many edges (`_MAX_PARTS`, `_MAX_EDGES`), join them. The join keeps at most
-        `max_edges` strongest edges and at most `max_edges` sampled edges of each head. Otherwise
-        keep all edges.
+        If there are many edges (`_MAX_PARTS`, `_MAX_EDGES`), join them and keep at most `max_edges`
+        of each kind (strongest and sampled) for each head. Otherwise keep all edges.
         """
         scores = dict(self.scores)
         for name, sums in other.scores.items():
@@ -169,8 +168,9 @@ class StackTotals:
             },
             edges=(*self.edges, *other.edges),
         )
-        # A join also reduces the work for later texts: an edge with a smaller rank than all kept
-        # edges of its head is ignored when its text is measured (`Totals.min_orders`).
+        # Do not wait for `_MAX_PARTS` items if there are many new edges. After a join, fewer edges
+        # of later texts are added, because edges with smaller ranks than the kept edges of their
+        # head are ignored (`Totals.min_orders`).
         num_collected = sum(map(len, total.edges[1:]))
         if len(total.edges) > _MAX_PARTS or num_collected > _MAX_EDGES + 2 * len(self.edges[0]):
             return total.settled(max_edges)
@@ -179,9 +179,9 @@ class StackTotals:
     def settled(self, max_edges: int) -> StackTotals:
         """Return the same totals with all items of `edges` joined to one.
 
-        Scores are sorted by name. At most `max_edges` strongest edges and at most `max_edges`
-        sampled edges of each head are kept. Except for rounding, the result does not depend on the
-        order in which texts were added.
+        At most `max_edges` edges of each kind (strongest and sampled) are kept for each head.
+        Scores are sorted by name. Except for rounding, the result does not depend on the order in
+        which texts were added.
         """
         names = [classes.names for classes in self.classes.values()]
         return replace(
@@ -295,11 +295,12 @@ class Totals:
         """Return the smallest rank that a new edge of each head of a stack needs to be kept.
 
         The first array, (heads,), is for strongest edges, and the second for sampled edges. Edges
-        with a smaller rank (`EdgeColumns.order`) can be ignored.
+        with a smaller rank (`EdgeColumns.order`) can be ignored. There are two special cases:
 
-        The rank is 0 if these totals do not have the stack `name` with `num_heads` heads: any edge
-        could be kept. The rank is the largest uint64 if `settings.edges` is 0. The next join then
-        drops the few edges that are not ignored.
+        - The rank is 0 if these totals do not have the stack `name`, or if the stack does not have
+          `num_heads` heads.
+        - The rank is the largest uint64 if `settings.edges` is 0. Edges with this rank are rare,
+          and the next join drops them.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
@@ -323,9 +324,9 @@ class Totals:
     def plus(self, other: Totals) -> Totals:
         """Return the totals of the texts of `self` and `other`, with the settings of `self`.
 
-        Raise ValueError if both have the same text, if a stack has different layers or numbers of
-        heads, or if one of the `compared_arguments` differs: the settings except `frequencies`, the
-        name of the model, and the hash of its weights.
+        Raise ValueError if a text index is in both, if a stack has different layers or numbers of
+        heads, or if one of the `compared_arguments` differs. These are the name of the model, the
+        hash of its weights, and all settings except `frequencies`.
         """
         for name, (first, second) in compared_arguments(self, other).items():
             if first != second:
@@ -361,11 +362,10 @@ class Totals:
 
 
 def compared_arguments(first: Totals, second: Totals) -> dict[str, tuple[Any, Any]]:
-    """Return the arguments that must be equal in two totals that are added.
+    """Return the values that must be equal in two totals that are added, by argument name.
 
-    The result maps the name of each argument to its value in the first totals and its value in the
-    second. The names of the models are left out unless both are known, and so are the hashes of
-    their weights.
+    Each item has the value in `first` and the value in `second`. The names of the models are left
+    out unless both are known. The hashes of their weights are left out unless both are known.
     """
     pairs: dict[str, tuple[Any, Any]] = {
         name: (getattr(first.settings, name), getattr(second.settings, name))
@@ -381,9 +381,9 @@ def compared_arguments(first: Totals, second: Totals) -> dict[str, tuple[Any, An
 def join_ranges(
     first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
-    """Return the half-open ranges of two lists in one list, sorted, with adjacent ranges joined.
+    """Merge two lists of half-open ranges (start, stop) into one sorted list.
 
-    Raise ValueError if two ranges overlap.
+    Adjacent ranges, such as (0, 3) and (3, 5), become one. Raise ValueError if two ranges overlap.
     """
     joined: list[tuple[int, int]] = []
     for start, stop in sorted([*first, *second]):

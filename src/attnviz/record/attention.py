@@ -545,8 +545,9 @@ class QueryKeyAttention(LayerAttention):
         """Write the weights of `heads` into `block`, (heads, rows, columns).
 
         `block` contains zeros when the method is called, and keeps them for keys that are not
-        allowed. `normalizers` are those of the same heads and rows, (heads, rows). If they are
-        None, logits of complete rows are computed.
+        allowed. `normalizers`, (heads, rows), are the log-sum-exps of these heads and rows: item 0
+        of the result of the method `normalizers`. If they are None, the logits of complete rows are
+        computed, because the softmax needs all of them.
         """
         num_computed = self.num_keys if normalizers is None else columns.stop - columns.start
         with torch.no_grad():

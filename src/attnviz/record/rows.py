@@ -78,6 +78,7 @@ def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDAr
     num_sampled = min(num_queries, max_queries)
     parts = np.arange(num_sampled)
     offsets = (0.5 + parts * _GOLDEN_RATIO) % 1.0
-    # Limit each position to its section, because rounding could move it into the next section.
     positions = np.floor((parts + offsets) * (num_queries / num_sampled)).astype(np.int64)
+    # The end of a section may lie inside of a query. This query belongs to the next section. Limit
+    # each position to the last query that ends in its own section.
     return np.minimum(positions, (parts + 1) * num_queries // num_sampled - 1)

@@ -103,8 +103,8 @@ def _scan(values: torch.Tensor) -> tuple[NDArray[np.int64], bool, bool]:
     weighted = np.zeros((heads, num_queries), np.int64)
     ahead = _offset(values) < 0 or num_queries == 1
     alike = True
-    # Compute flags for some rows at a time. Flags of all rows would take a quarter of the memory of
-    # the weights.
+    # Determine for some rows at a time which weights are not 0. The flags of all rows would take
+    # one byte per weight, which is a quarter of the memory of float32 weights.
     for rows in row_tiles(slice(0, num_queries), heads * num_keys):
         # View the flags as uint8, because torch reduces and compares bool tensors slowly.
         flags = values[:, rows].bool().view(torch.uint8)

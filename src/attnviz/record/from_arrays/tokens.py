@@ -86,9 +86,10 @@ class ProjectedKeys:
         Returns
         -------
         Tokens
-            One token per key. The text contains the first and the last token that the key combines,
-            and their positions, or only one token if the key combines no others. For a dense
-            projection, texts are ``projection 0``, ``projection 1``, ...
+            One token per key. Its text contains the first and the last token that the key combines,
+            and their positions, as in ``the … sat (0–2)``. If the key combines only one token, the
+            text contains this token and its position, as in ``the (0)``. For a dense projection,
+            texts are ``projection 0``, ``projection 1``, ...
 
         Raises
         ------
