@@ -104,7 +104,27 @@ def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
         bands = name.replace("global_attentions", "attentions")
         pairs = zip(weights[bands], weights.pop(name), strict=True)
         weights[bands] = [_with_global_tokens(*pair) for pair in pairs]
+    if hasattr(eager.config, "num_random_blocks"):
+        for name in weights.keys() & {"attentions", "encoder_attentions"}:
+            count = inputs["input_ids"].shape[1]
+            weights[name] = [_with_random_blocks(t, eager.config, count) for t in weights[name]]
     return _scores_as_weights(weights, eager.config.model_type)
+
+
+def _with_random_blocks(
+    tensor: torch.Tensor | None, config: Any, count: int
+) -> torch.Tensor | None:
+    """Complete the weights of BigBird on the first block, in a batch of one text.
+
+    Except in training, the random blocks are all the first block. Its keys occur once, and once per
+    random block, in the softmax of all rows but those of the first and the last block. The output
+    has only one of these equal weights. `count` is the number of tokens without padding.
+    """
+    if tensor is None or bool((tensor.sum(dim=-1) > 1 - 1e-3).all()):
+        return tensor
+    size, complete = config.block_size, tensor.clone()
+    complete[:, :, size:-size, :size] *= 1 + config.num_random_blocks
+    return complete[:, :, :count, :count]
 
 
 def _with_global_tokens(band: torch.Tensor | None, rows: torch.Tensor | None) -> torch.Tensor:

@@ -91,9 +91,12 @@ LINEAR_RULES = {
 }
 #: Attribute of modules with lightning attention: the decay rates of the heads.
 LIGHTNING_RATES = "slope_rate"
-#: Attribute of modules that attend in a window with global tokens (Longformer, LED): the largest
-#: distance of a query and a key.
-WINDOW_SIZE = "one_sided_attn_window_size"
+# Attributes of modules that compute only some pairs of tokens, and the kinds of these modules.
+_SPARSE = {
+    "one_sided_attn_window_size": "Longformer",
+    "local_radius": "local LongT5",
+    "num_random_blocks": "BigBird",
+}
 #: Attribute of attention modules that choose keys before the softmax: the module that scores the
 #: keys, or None if the layer uses the choice of an earlier layer, or does not choose.
 INDEXER = "indexer"
@@ -301,6 +304,16 @@ def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
     return AttentionSize(
         num_heads, num_key_heads or num_heads, head_dim or (width or 0) // num_heads
     )
+
+
+def sparse_kind(module: nn.Module) -> str | None:
+    """Return the kind of a module whose own code computes only some pairs of tokens, or None.
+
+    Also return None for LongT5 with global blocks, which cannot be captured.
+    """
+    if hasattr(module, "global_block_size"):
+        return None
+    return next((kind for name, kind in _SPARSE.items() if hasattr(module, name)), None)
 
 
 def linear_size(module: Any) -> int | None:

@@ -17,7 +17,7 @@ from attnviz.extraction.capture.check import SelfCheck, sinks_of, uses_sink_as_g
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
-from attnviz.extraction.capture.window import WindowCall
+from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.record.attention import CausalAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.masks import Bias, Mask
 
@@ -132,11 +132,8 @@ def read_attention(
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     masks_and_biases: list[tuple[Mask | None, Bias | None]]
     try:
-        if isinstance(call, WindowCall):
-            masks_and_biases = [
-                (masks.shared(call.mask_of(index, positions)), None)
-                for index, positions in enumerate(unpadded)
-            ]
+        if isinstance(call, SparseCall):
+            masks_and_biases = masks.shared(call.read_pairs(unpadded))
         else:
             masks_and_biases = masks.read(call, unpadded)
     except NotImplementedError:
@@ -158,7 +155,7 @@ def read_attention(
             zip(unpadded, masks_and_biases, strict=True)
         )
     ]
-    if isinstance(call, WindowCall):
+    if isinstance(call, SparseCall):
         call.compare(check, attentions, unpadded, name)
     elif call.weights is None:
         check.compare_output(call, attentions, unpadded, name)

@@ -20,7 +20,7 @@ from attnviz.extraction.capture.calls import AnyCaptured
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
-from attnviz.extraction.capture.window import WindowCall
+from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.record.attention import CausalAttention, LayerAttention, StoredWeights
 from attnviz.record.softmax import as_rows, row_tiles
 from attnviz.record.units import in_units
@@ -254,7 +254,9 @@ def _change_rows(
     output, value = call.output[example], call.value
     if value is None:
         raise TypeError("attention without values cannot be changed")
-    windows = call if isinstance(call, WindowCall) else None
+    global_value = flags = None
+    if isinstance(call, SparseCall):
+        global_value, flags = call.global_value, call.is_global
 
     def times_values(weights: torch.Tensor, heads: list[int], value: torch.Tensor) -> torch.Tensor:
         value = value[example if len(value) > 1 else 0]
@@ -268,9 +270,9 @@ def _change_rows(
         for heads, rows, weights in changed:
             positions = rows if unpadded.queries is None else unpadded.queries.cpu()[rows]
             replacement = times_values(weights, heads, value)
-            if windows is not None and windows.global_value is not None:
-                is_global = windows.is_global[example, positions.to(output.device)]
-                of_global = times_values(weights, heads, windows.global_value)
+            if global_value is not None and flags is not None:
+                is_global = flags[example, positions.to(output.device)]
+                of_global = times_values(weights, heads, global_value)
                 replacement = torch.where(is_global[:, None, None], of_global, replacement)
             indices = positions.to(output.device)[:, None], torch.tensor(heads).to(output.device)
             output[indices] = replacement.to(output.dtype)

@@ -37,7 +37,7 @@ from attnviz.extraction.capture.indexer import read_ranks, report_indexers
 from attnviz.extraction.capture.linear import read_linear, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
-from attnviz.extraction.capture.window import WindowCall
+from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.extraction.families import INDEXER, LANGUAGE_MODEL, SOUNDS
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.models import Loaded
@@ -258,7 +258,7 @@ class Collector:
         """
 
         def receive(call: AttentionCall) -> None:
-            if isinstance(call, WindowCall):
+            if isinstance(call, SparseCall):
                 sequence = self.sequences.get("input")
                 call = call.first_tokens(None if sequence is None else sequence.length)
             run = self._receive(call)

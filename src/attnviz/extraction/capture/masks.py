@@ -146,11 +146,13 @@ class MaskReader:
                 rows = num_queries if unpadded.queries is None else len(unpadded.queries)
                 mask = compact_mask(allowed.expand(-1, rows, -1))
         bias = None if added is None else compact_bias(added)
-        return self.shared(mask), _shared(self._biases, bias)
+        return self.shared([(mask, bias)])[0]
 
-    def shared(self, mask: Mask | None) -> Mask | None:
-        """Return an equal mask that was read earlier, or else `mask`."""
-        return _shared(self._masks, mask)
+    def shared(
+        self, pairs: Sequence[tuple[Mask | None, Bias | None]]
+    ) -> list[tuple[Mask | None, Bias | None]]:
+        """Replace masks and biases by equal ones that were read earlier."""
+        return [(_shared(self._masks, mask), _shared(self._biases, bias)) for mask, bias in pairs]
 
 
 # Type of the objects that `_shared` compares: either masks or biases.

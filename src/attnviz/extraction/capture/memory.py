@@ -28,8 +28,7 @@ from torch import nn
 
 from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
-from attnviz.extraction.capture.window import has_window
-from attnviz.extraction.families import attention_size, indexer_size, linear_size
+from attnviz.extraction.families import attention_size, indexer_size, linear_size, sparse_kind
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.options import CaptureOptions
 
@@ -188,8 +187,8 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
                 continue
             size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
             if size is not None:
-                # With global tokens, queries and keys have two halves.
-                halves = 2 if has_window(entry.module) else 1
+                # With global tokens of Longformer, queries and keys have two halves.
+                halves = 2 if sparse_kind(entry.module) == "Longformer" else 1
                 sizes.append(
                     LayerSize(
                         size.num_heads,

@@ -14,9 +14,9 @@ from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink, dispatching, report
+from attnviz.extraction.capture.sparse import sparse_hooks
 from attnviz.extraction.capture.trace import FunctionWatch
-from attnviz.extraction.capture.window import has_window, window_hooks
-from attnviz.extraction.families import OVER_LAYERS
+from attnviz.extraction.families import OVER_LAYERS, sparse_kind
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule, ModuleScan
 from attnviz.utils.cleanup import Cleanup
@@ -87,8 +87,8 @@ class RunningModules:
         hook(self._hooks(begun, ended), undo)
         if any(map(self.is_traced, self._modules)):
             FunctionWatch(self._bypassing, sink, edit, outputs=outputs).watch(undo)
-        windows = [entry.module for entry in self._modules if has_window(entry.module)]
-        hook(window_hooks(windows, sink), undo)
+        windows = [entry.module for entry in self._modules if sparse_kind(entry.module)]
+        hook(sparse_hooks(windows, sink), undo)
 
         def receive(call: AttentionCall) -> None:
             if not OVER_LAYERS.search(type(call.module).__name__):
@@ -99,7 +99,7 @@ class RunningModules:
     def is_traced(self, entry: AttentionModule) -> bool:
         """Whether a module's torch functions are traced."""
         is_traced = entry.softmax and (self._trace_all or not entry.dispatches)
-        return is_traced and not has_window(entry.module)
+        return is_traced and not sparse_kind(entry.module)
 
     def _next_run(self, path: str) -> ModuleRun:
         self._num_runs[path] += 1

@@ -30,7 +30,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
-from attnviz.extraction.capture.window import WindowCall
+from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.extraction.families import CACHES
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import scan_modules
@@ -119,7 +119,7 @@ class ChangedSteps:
         step_change = self._changes.get(module_run)
         if step_change is None:
             return
-        if isinstance(call, WindowCall):
+        if isinstance(call, SparseCall):
             call = call.first_tokens()
         edited = module_run in self._changed and call.weights is not None
         if call.weights is not None:

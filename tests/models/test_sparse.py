@@ -1,4 +1,4 @@
-"""Longformer and the encoder of LED: windows, and global tokens with their own projections."""
+"""Models that compute only some pairs of tokens: Longformer, LED, LongT5 and BigBird."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 
 import attnviz as av
 from attnviz import extract
-from attnviz.extraction.capture.window import has_window
+from attnviz.extraction.families import sparse_kind
 from attnviz.interventions.changes import Change
 from attnviz.record.attention import QueryKeyAttention
-from model_types.shapes import with_global_tokens
+from model_types.shapes import layouts, with_global_tokens
 from models.tiny import SIZE, built
 
 WINDOW = 2
@@ -154,7 +154,7 @@ def test_changes_equal_those_of_an_explicit_matrix(
 ) -> None:
     """The model pads the text to 12 tokens. Tokens 0 and 5 are global."""
     model, inputs = model_of(name), inputs_of(name, MASK)
-    kind = next(type(part) for part in model.modules() if has_window(part))
+    kind = next(type(part) for part in model.modules() if sparse_kind(part))
     states: list[torch.Tensor] = []
 
     def store(*arguments: Any) -> None:
@@ -191,3 +191,115 @@ def test_changes_of_the_encoder_apply_to_generations() -> None:
         weights = generated.stack("encoder").weights(layer=layer)
         own = forward.stack("encoder").weights(layer=layer)
         assert abs(weights - own).max() < 1e-6
+
+
+_LOCAL_T5 = {
+    "d_model": 48,
+    "d_ff": 64,
+    "d_kv": 12,
+    "num_layers": 2,
+    "num_heads": 4,
+    "local_radius": 3,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 4,
+}
+_BLOCKS = {"block_size": 2, "num_random_blocks": 2, "max_position_embeddings": 64}
+IN_BLOCKS: dict[str, dict[str, Any]] = {
+    "LongT5EncoderModel": _LOCAL_T5,
+    "BigBirdModel": {**SIZE, **_BLOCKS},
+    "BigBirdPegasusModel": {**_LED, **_BLOCKS},
+}
+
+
+@cache
+def blocks_model(name: str) -> Any:
+    model = built(name, {"vocab_size": 120, "pad_token_id": 1, **IN_BLOCKS[name]})
+    with torch.no_grad():
+        for path, parameter in model.named_parameters():
+            if "relative_attention_bias" in path:
+                parameter.normal_()
+    return model
+
+
+def own_blocks(model: Any, inputs: dict[str, torch.Tensor], example: int) -> list[torch.Tensor]:
+    """Return the weights that the model returns for an example, without its padding."""
+    with torch.no_grad():
+        outputs = model(**inputs, output_attentions=True)
+    kept = inputs["attention_mask"][example].bool()
+    weights = []
+    for tensor in outputs.get("encoder_attentions") or outputs["attentions"]:
+        full = tensor[example].clone()
+        if model.config.model_type == "longt5":
+            full = torch.from_numpy(next(layouts(full, 4, len(kept), len(kept))))
+        else:
+            # The first block is also each of the two random blocks, but transformers returns only
+            # one of these three equal weights.
+            full[:, 2:-2, :2] *= 3
+        full = full[:, : len(kept), : len(kept)]
+        weights.append(full[:, kept][:, :, kept])
+    return weights
+
+
+def blocks_inputs(name: str, mask: list[list[int]]) -> dict[str, torch.Tensor]:
+    inputs = inputs_of("LED", mask)
+    del inputs["global_attention_mask"]
+    return inputs if "Pegasus" in name else {k: v for k, v in inputs.items() if "decoder" not in k}
+
+
+@pytest.mark.parametrize("name", IN_BLOCKS)
+@pytest.mark.parametrize(
+    "mask",
+    [[[1] * 25], [[1] * 24, [0, 0, 0] + [1] * 19 + [0, 0], [0, 1, 0] + [1, 1, 0] * 7]],
+    ids=["one", "batch"],
+)
+def test_blocks_equal_the_models_own(name: str, mask: list[list[int]]) -> None:
+    model, inputs = blocks_model(name), blocks_inputs(name, mask)
+    records = extract(model, inputs)
+    for example, record in enumerate(records if len(mask) > 1 else [records]):
+        stack = record.stack("self" if name == "BigBirdModel" else "encoder")
+        for layer, expected in enumerate(own_blocks(model, inputs, example)):
+            assert expected.amax(dim=-1).mean() > 0.3
+            assert (expected.sum(dim=-1) - 1).abs().max() < 1e-5
+            weights = torch.from_numpy(stack.weights(layer=layer))
+            assert weights.shape == expected.shape
+            assert (weights - expected).abs().max() < 1e-6
+            assert isinstance(stack.attention(layer), QueryKeyAttention)
+
+
+@pytest.mark.parametrize("name", IN_BLOCKS)
+def test_changed_rows_are_products_with_the_values(name: str) -> None:
+    """The change is in the last layer, so the values do not change."""
+    model, inputs = blocks_model(name), blocks_inputs(name, [[1] * 25])
+    stack = "self" if name == "BigBirdModel" else "encoder"
+    weights = own_blocks(model, inputs, 0)[1]
+    keys = weights[1, [4, 24]].argmax(dim=-1).tolist()
+    kept = torch.ones(25, 25)
+    for query in (4, 24):
+        kept[query, keys] = 0
+    cut = torch.stack([weights[0], weights[1] * kept, *weights[2:]])
+    cut /= cut.sum(dim=-1, keepdim=True)
+    paths = [path for path, module in model.named_modules() if sparse_kind(module)]
+    module = model.get_submodule(paths[-1])
+    value = module.v if hasattr(module, "v") else module.value
+    values: list[torch.Tensor] = []
+    outputs: list[torch.Tensor] = []
+
+    def store(*hooked: Any) -> None:
+        # attnviz changes the stored tensors in place.
+        outputs.append(hooked[-1][0])
+
+    handles = [
+        value.register_forward_hook(lambda *hooked: values.append(hooked[-1])),
+        module.o.register_forward_pre_hook(store)
+        if hasattr(module, "o")
+        else module.register_forward_hook(store),
+    ]
+    change = av.Knockout(queries=[4, 24], keys=keys, heads=1, layers=1, stack=stack)
+    av.intervene(model, inputs, change, answer=lambda output: output[0].square().sum())
+    for handle in handles:
+        handle.remove()
+    by_head = values[0][0, :25].view(25, 4, 12).transpose(0, 1)
+    plain, expected = ((rows @ by_head).transpose(0, 1).flatten(1) for rows in (weights, cut))
+    assert (plain - expected).abs().max() > 1e-2
+    assert (outputs[0][0, :25] - plain).abs().max() < 1e-5
+    assert min((output[0, :25] - expected).abs().max() for output in outputs) < 1e-5

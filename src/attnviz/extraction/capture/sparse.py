@@ -1,0 +1,289 @@
+"""Capture of attention that computes only some pairs of tokens, in chunks.
+
+Hooks of the module's projections read queries, keys and values. The pairs that the module computes
+follow from its settings, and become a mask. The result is compared with the output of the module.
+
+- Longformer, LED: a token attends to a window around it and to the global tokens, and a global
+  token to all tokens. A global token has another query, and other keys and values of all tokens,
+  from three separate projections. Therefore vectors have two halves: queries are (q, 0) for local
+  tokens and (0, q) for global tokens, and keys have the keys for both. So the product of a query
+  and a key is the logit of the model, and memory grows only with the number of tokens.
+- LongT5, local: a token attends to a window around it. A bias depends on the distance.
+- BigBird: tokens are in blocks. A block attends to itself, its neighbours, the first and the last
+  block, and random blocks. Except in training, the random block is always the first, so its keys
+  occur several times in the softmax. This is a bias: the logarithm of their number.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.check import SelfCheck
+from attnviz.extraction.capture.dispatch import AttentionCall, Sink
+from attnviz.extraction.capture.masks import Positions
+from attnviz.extraction.families import sparse_kind
+from attnviz.extraction.models import in_this_thread
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import (
+    BandMask,
+    Bias,
+    CutMask,
+    DistanceBias,
+    Mask,
+    WindowBias,
+    compact_bias,
+    compact_mask,
+)
+
+#: Function of the index of an example and the positions of its tokens that are not padding, int64.
+#: It returns the mask (None if all pairs are allowed) and the bias (or None).
+Pairs = Callable[[int, torch.Tensor], tuple[Mask | None, Bias | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseCall(AttentionCall):
+    """Attention that computes only some pairs of tokens. Queries and keys are the same tokens.
+
+    If there are global tokens with separate values, `value` has the values for all other queries.
+
+    Attributes
+    ----------
+    pairs : callable
+        Function that returns the mask and the bias of an example.
+    is_padding : Tensor or None
+        Whether each token is padding, bool, (batch, tokens). None if the model adds no padding.
+    is_global : Tensor or None
+        Whether each token is global, bool, (batch, tokens).
+    global_value : Tensor or None
+        Values for queries of global tokens, with the axes of `value`. None without global tokens.
+    """
+
+    pairs: Pairs
+    is_padding: torch.Tensor | None = None
+    is_global: torch.Tensor | None = None
+    global_value: torch.Tensor | None = None
+
+    def first_tokens(self, count: int | None = None) -> SparseCall:
+        """Return the call of the first `count` tokens, as views of the same tensors.
+
+        The model may pad each text to a multiple of its window. By default, `count` is the position
+        after the last token that is not padding.
+        """
+        if self.is_padding is None:
+            return self
+        if count is None:
+            count = int((~self.is_padding).any(dim=0).nonzero().max()) + 1
+
+        def first(tensor: torch.Tensor | None, axis: int = 2) -> torch.Tensor | None:
+            return None if tensor is None else tensor.narrow(axis, 0, count)
+
+        return replace(
+            self,
+            query=first(self.query),
+            key=first(self.key),
+            value=first(self.value),
+            global_value=first(self.global_value),
+            output=first(self.output, axis=1),
+            is_global=first(self.is_global, axis=1),
+            is_padding=first(self.is_padding, axis=1),
+        )
+
+    def read_pairs(self, unpadded: Sequence[Positions]) -> list[tuple[Mask | None, Bias | None]]:
+        """Return the mask and the bias of each example, as `MaskReader.read` does."""
+        tokens = torch.arange(self.num_keys)
+        return [
+            self.pairs(index, tokens if positions.keys is None else positions.keys.cpu())
+            for index, positions in enumerate(unpadded)
+        ]
+
+    def compare(
+        self,
+        check: SelfCheck,
+        attentions: Sequence[QueryKeyAttention],
+        unpadded: Sequence[Positions],
+        name: str,
+    ) -> None:
+        """Compare the output of the call, as `SelfCheck.compare_output` does.
+
+        The outputs of local and of global tokens are compared separately, because they are sums of
+        different values.
+        """
+        if self.global_value is None or self.is_global is None:
+            check.compare_output(self, attentions, unpadded, name)
+            return
+        of_local, of_global, positions_of_global = [], [], []
+        for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
+            flags = self.is_global[index].cpu()
+            tokens = flags.nonzero().flatten()
+            if positions.queries is not None:
+                flags = flags[positions.queries.cpu()]
+            # Rows without allowed keys are not compared.
+            is_key = torch.ones_like(flags)
+            mask = CutMask(torch.tensor([True]), flags, is_key, attention.mask)
+            of_local.append(replace(attention, mask=mask))
+            queries = attention.queries[:, flags.to(attention.queries.device)]
+            of_global.append(replace(attention, queries=queries, mask=None))
+            positions_of_global.append(Positions(tokens, positions.keys))
+        check.compare_output(self, of_local, unpadded, name)
+        call = replace(self, value=self.global_value)
+        check.compare_output(call, of_global, positions_of_global, name)
+
+
+def sparse_hooks(modules: Sequence[nn.Module], sink: Sink) -> Iterator[Any]:
+    """Register hooks that pass the calls of `modules` to `sink`. Yield the handle of each hook."""
+    # The arguments of each running module and the outputs of its projections, by name.
+    tensors: dict[nn.Module, dict[str, Any]] = {}
+
+    def begin(module: nn.Module, args: Any, kwargs: Any) -> None:
+        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        tensors[module] = {**arguments}
+
+    def keep(module: nn.Module, name: str, *hooked: Any) -> None:
+        # A module that replaces another during the forward may have its projections.
+        if module in tensors:
+            # Some modules scale the queries in place. The kept tensor then has the scaled queries.
+            tensors[module][name] = hooked[-1]
+
+    def report(module: nn.Module, *hooked: Any) -> None:
+        # The last argument is the output of the module, or the input of its output projection.
+        read = _READERS[sparse_kind(module) or ""]
+        sink(read(module, tensors.pop(module), hooked[-1][0]))
+
+    for module in modules:
+        start = in_this_thread(begin)
+        yield module.register_forward_pre_hook(start, with_kwargs=True)
+        last: Any = getattr(module, "o", None)
+        for name, projection in module.named_children():
+            if projection is not last:
+                yield projection.register_forward_hook(in_this_thread(partial(keep, module, name)))
+        after = in_this_thread(partial(report, module))
+        if last is not None:
+            yield last.register_forward_pre_hook(after)
+        else:
+            # Report the call before other hooks of the module note that its run has ended.
+            yield module.register_forward_hook(after, prepend=True)
+
+
+def _by_head(vectors: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return vectors (batch, tokens, width) as (batch, heads, tokens, head_dim)."""
+    return vectors.detach().view(*vectors.shape[:2], heads, -1).transpose(1, 2)
+
+
+def _call_of(
+    module: nn.Module, vectors: tuple[torch.Tensor, ...], output: torch.Tensor, **options: Any
+) -> SparseCall:
+    """Return a call with `vectors`: queries, keys and values.
+
+    `output` is (batch, tokens, width). The output of the call is a view of it, so that the sink can
+    change it in place.
+    """
+    query, key, value = vectors
+    by_head = output.unflatten(-1, (query.shape[1], -1))
+    return SparseCall(module, "sparse", query, key, value, output=by_head, **options)
+
+
+def _longformer(module: Any, tensors: dict[str, Any], output: torch.Tensor) -> SparseCall:
+    def by_head(name: str) -> torch.Tensor:
+        # Projections return (tokens, batch, width).
+        return _by_head(tensors[name].transpose(0, 1), module.num_heads)
+
+    query, key, global_value = by_head("query"), by_head("key"), None
+    is_global: torch.Tensor = tensors["is_index_global_attn"]
+    if bool(is_global.any()):
+        # `query_global` gets only the global tokens: those of each example come first.
+        example, token = is_global.nonzero(as_tuple=True)
+        index = is_global.cumsum(dim=1)[example, token] - 1
+        global_query = torch.zeros_like(query)
+        global_query[example, :, token] = by_head("query_global")[example, :, index]
+        local_query = query.masked_fill(is_global[:, None, :, None], 0.0)
+        query = torch.cat([local_query, global_query], dim=-1)
+        key = torch.cat([key, by_head("key_global")], dim=-1)
+        global_value = by_head("value_global")
+    flags = is_global.cpu()
+
+    def pairs(index: int, tokens: torch.Tensor) -> tuple[Mask | None, Bias | None]:
+        band, local = _band(module.one_sided_attn_window_size, tokens), ~flags[index, tokens]
+        if band is None or bool(local.all()):
+            return band, None
+        return CutMask(torch.tensor([True]), local, local, kept=band), None
+
+    return _call_of(
+        module,
+        (query, key, by_head("value")),
+        output,
+        pairs=pairs,
+        options={"scaling": 1.0},
+        is_global=is_global,
+        is_padding=tensors["is_index_masked"],
+        global_value=global_value,
+    )
+
+
+def _band(window: int, tokens: torch.Tensor) -> Mask | None:
+    """Return the mask of tokens at the positions `tokens` that attend within a window."""
+    span = int(tokens[-1] - tokens[0])
+    if window >= span:
+        return None
+    if span < len(tokens):
+        return BandMask(window, window)
+    # Padding between tokens counts for the window.
+    distances = (tokens[:, None] - tokens).abs()
+    return compact_mask(distances[None] <= window)
+
+
+def _local_t5(module: Any, tensors: dict[str, Any], output: torch.Tensor) -> SparseCall:
+    size, heads = module.block_len, module.n_heads
+    bias = tensors.get("position_bias")
+    if bias is None:
+        # Only the first layer has the embeddings of the distances.
+        bias = tensors["relative_attention_bias"].permute(2, 0, 1)[None, None]
+    # `bias` is (batch, blocks, heads, size, 3 * size), for keys of three blocks, and may contain
+    # the mask. Entries with the same distance are equal unless they are masked: take the largest.
+    largest = bias.detach().float().cpu().flatten(0, 1).amax(dim=0)
+    columns = torch.arange(size)[:, None] + torch.arange(1, 2 * size)
+    by_distance: torch.Tensor = largest.gather(2, columns.expand(heads, -1, -1)).amax(dim=1)
+
+    def values_of(distances: torch.Tensor) -> torch.Tensor:
+        indices = distances.clamp(1 - size, size - 1) + size - 1
+        return by_distance[:, indices]
+
+    def pairs(index: int, tokens: torch.Tensor) -> tuple[Mask | None, Bias | None]:
+        del index
+        mask, span = _band(size - 1, tokens), int(tokens[-1] - tokens[0])
+        if span < len(tokens):
+            return mask, DistanceBias(values_of(torch.arange(-span, span + 1)), span + 1)
+        # The bias also counts the padding between tokens.
+        return mask, compact_bias(values_of(tokens - tokens[:, None]))
+
+    vectors = tuple(_by_head(tensors[name], heads) for name in "qkv")
+    return _call_of(module, vectors, output, pairs=pairs, options={"scaling": 1.0})
+
+
+def _bigbird(module: Any, tensors: dict[str, Any], output: torch.Tensor) -> SparseCall:
+    heads, size = module.num_attention_heads, module.block_size
+    is_padding = tensors["to_mask"][:, 0, 0] == 0
+    num_blocks = is_padding.shape[1] // size
+    # How often the keys of each block occur in the softmax of the queries of each block.
+    counts = torch.ones(num_blocks, num_blocks).tril(1).triu(-1)
+    counts[:, [0, -1]] = counts[[0, -1]] = 1
+    counts[1:-1, 0] += module.num_random_blocks
+
+    def pairs(index: int, tokens: torch.Tensor) -> tuple[Mask | None, Bias | None]:
+        del index
+        blocks = tokens // size
+        mask = compact_mask((counts > 0)[None, blocks][:, :, blocks])
+        window, logarithms = torch.zeros_like(blocks), counts.clamp_min(1).log()[None, None]
+        return mask, WindowBias(logarithms, window, window, blocks, blocks)
+
+    vectors = tuple(_by_head(tensors[name], heads) for name in ("query", "key", "value"))
+    return _call_of(module, vectors, output, pairs=pairs, is_padding=is_padding)
+
+
+_READERS = {"Longformer": _longformer, "local LongT5": _local_t5, "BigBird": _bigbird}
