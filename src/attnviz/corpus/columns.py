@@ -57,9 +57,9 @@ class GivenColumn:
     """Column that the user passed, with its values converted to numbers.
 
     `values` has one array for each text. A 0-d array is the value of the whole text. A 1-d array
-    has one value for each token. The numbers and `categories` are those that `Column` describes:
-    float64 with NaN for unknown values, or int32 indices into `categories` with -1 for unknown
-    values.
+    has one value for each token. The values of a numeric column are float64, and NaN if unknown,
+    and `categories` is None. The values of any other column are int32 indices into `categories`,
+    and -1 if unknown.
     """
 
     values: tuple[NDArray[Any], ...]
@@ -119,14 +119,14 @@ def is_missing(value: Any) -> bool:
 def checked_entry(
     name: str, entry: Any, counts: Collection[int] = (), text: int | None = None
 ) -> Any:
-    """Check the entry of a column for one text, and convert its values to Python values.
+    """Check the entry of a column for one text, and return it as a Python value or a list of them.
 
-    `entry` is one value, or a sequence with one value for each token. In the second case, the
-    result is a list. Raise TypeError unless all values are strings, numbers, booleans or missing.
-    `counts` has the valid lengths of a sequence: the numbers of query tokens and of key tokens of
-    the text, which can differ. Raise ValueError if a sequence has another length. If `counts` is
-    empty, any length is valid. The name of the column (`name`) and the index of the text (`text`)
-    are used only in error messages.
+    `entry` is one value, or a sequence with one value for each token. `name` is the name of the
+    column, and `text` the index of the text. Both are used only in error messages.
+
+    Raise TypeError unless all values are strings, numbers, booleans or missing. Raise ValueError if
+    the length of a sequence is not in `counts`, which has the numbers of query tokens and of key
+    tokens of the text. If `counts` is empty, any length is valid.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in (entry if several else (entry,))]
@@ -198,10 +198,10 @@ class TextColumns:
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
-    """Convert `value` to the name of a class if it is an index of a class.
+    """Return the name of the class with the index `value`, or None for an index such as -1.
 
-    `classes` has the names to which the indices refer. Return None for an index out of this range,
-    such as -1. If `classes` is None, the column has no indices, so return `value` unchanged.
+    `classes` has the names of all classes. If it is None, the values of the column are not indices
+    of classes, so return `value` unchanged.
     """
     if classes is None or value is None:
         return value
@@ -226,9 +226,8 @@ def _check_columns(columns: Any, counts: Sequence[Collection[int]]) -> dict[str,
     """Check the columns, and return the entries of each column as Python values and lists.
 
     `columns` must be a mapping of valid names to sequences with one entry for each text. Otherwise
-    raise TypeError or ValueError. `counts` has one item for each text: the valid lengths of an
-    entry that is a sequence with one value for each token. If the item is empty, any length is
-    valid.
+    raise TypeError or ValueError. `counts` has the argument `counts` of `checked_entry` for each
+    text.
     """
     if not isinstance(columns, Mapping):
         raise TypeError(
@@ -265,7 +264,7 @@ def _is_sequence(value: Any) -> TypeGuard[Collection[Any]]:
 
 
 def _to_python(value: Any) -> Any:
-    """Convert a numpy or torch scalar to a Python value."""
+    """Convert a numpy or torch scalar to a Python value. Return other values unchanged."""
     # Return dates and durations of numpy unchanged, because `item` can convert them to a number of
     # nanoseconds.
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):

@@ -320,12 +320,12 @@ class KeptEdges:
     ) -> KeptEdges:
         """Join the edges of all `parts`, and keep those of each head with the largest ranks.
 
-        Different parts must have edges of different texts. The result has at most `max_edges`
-        strongest edges, and at most `max_edges` sampled edges, of each head, with the tokens near
-        them. `class_names` has the names of the classes of each system. The attribute `words` of
-        the result has the texts of the tokens near the edges, in the order of their first
-        occurrence, followed by `class_names`. A token whose class is not in `class_names` gets the
-        code -1 (no class).
+        Different parts must have edges of different texts. For each head, the result has at most
+        `max_edges` edges of each kind (strongest and sampled), with the tokens near them.
+
+        `class_names` has the names of the classes of each system. They become ``words[1:]`` of the
+        result. A token whose class is not among them gets the code -1 (no class). ``words[0]`` has
+        the texts of the tokens near the edges, in the order of their first occurrence.
         """
         num_heads = parts[0].num_heads
         strongest = largest_per_head([part.strongest for part in parts], max_edges, num_heads)

@@ -182,9 +182,9 @@ class _Reading:
     chosen : ChosenTexts
         Count of the points of `records`: their queries and keys in the stack `stack`.
     expected : ChosenTexts or None
-        Copy of `chosen` that also counts texts which are about to be read, with estimated numbers
-        of points (`look_ahead`). None if no text is about to be read: `take` sets it to None,
-        because the records that were read have exact numbers.
+        Copy of `chosen` that also counts the texts of the current window, which are not read yet.
+        Their numbers of points are estimates (`look_ahead`). `take` sets it to None, because the
+        records that were read have exact numbers.
     records : dict of int to AttentionRecord
         Record of each chosen text, by the index of the text.
     skipped : Counter of str
@@ -204,10 +204,10 @@ class _Reading:
     stack: str = ""
 
     def look_ahead(self, num_tokens: int) -> bool:
-        """Add a text to `expected`. Return whether to read a further text together with it.
+        """Add a text to `expected`. Return whether to add a further text to the window.
 
-        `num_tokens` is the number of input tokens of the text. Each token is expected to give a
-        query and a key.
+        A window is a group of texts that are read together (`read_records`). `num_tokens` is the
+        number of input tokens of the text. Each token is expected to give a query and a key.
         """
         if self.expected is None:
             self.expected = replace(self.chosen)

@@ -383,8 +383,8 @@ class _Measuring:
                 _MAX_ENTRIES // (2 * self._num_keys * min(self._num_queries, 32)) - scores,
             ),
         )
-        # If there are several texts, all of their weights fit into one block
-        # (`can_measure_together`).
+        # The weights of several texts fit into one block (`can_measure_together`), and their heads
+        # cannot be divided (`_Group.weights`).
         if num_texts > 1:
             heads_per_step = len(group)
         step = max(1, _MAX_ENTRIES // (num_texts * self._num_keys * (heads_per_step + scores)))
@@ -615,8 +615,8 @@ class _Measuring:
 
         The denominator is the number of queries that have an allowed pair of the score. The
         numerator is a sum over the allowed pairs of the score. Each pair adds the mean weight of
-        the allowed pairs at its offset that do not belong to the score. If all of them belong to
-        the score, each adds their mean weight.
+        the allowed pairs at its offset that do not belong to the score. If all allowed pairs at its
+        offset belong to the score, it adds the mean weight of these pairs.
 
         The result is NaN if a score has no allowed pairs, or if its pairs depend only on positions.
         In cross-attention, it is NaN for all scores.

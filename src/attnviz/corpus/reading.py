@@ -217,9 +217,9 @@ class _Entry:
     target : str or None
         Output that the model is made to produce.
     batch : Batch or None
-        Encoded input of this text alone. None if the text could not be encoded, is empty or too
-        long, or if the input is no longer needed. Also None with the option `generate`, because
-        `extract` then encodes the text.
+        Encoded input of this text alone. None if the text is empty, too long or could not be
+        encoded, and after the text was read alone or its result was yielded. Also None with the
+        option `generate`, because `extract` then encodes the text.
     kind : tuple of str or None
         Names and dtypes of the model's arguments for the text. Texts of the same kind can be read
         in one forward pass. None if the text must be read alone.
@@ -258,7 +258,7 @@ class _Entry:
         return max((sequence.length for sequence in sequences), default=0)
 
     def take(self) -> Iterator[ReadText]:
-        """Yield `result` unless it is None, and remove it from `self` to release memory."""
+        """Yield `result` unless it is None. Remove it and `batch` to release memory."""
         if self.result is not None:
             result, self.result, self.batch = self.result, None, None
             yield result

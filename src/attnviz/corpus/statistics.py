@@ -101,11 +101,11 @@ class HeadStatistics:
     columns : sequence of str
         Names of additional systems of classes of tokens, such as ``"pos"`` for parts of speech.
     frequencies : mapping of int or str to int, optional
-        Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
-        tokens if the ids are not known. A token that is not in the mapping has the number 0. The
-        score "rarest token" is the weight on the tokens of the text with the smallest number. If
-        many tokens have it, as without `frequencies`, those that are rarest in the text are used
-        (`TokenFacts.rarest`).
+        Number of occurrences of each token in the corpus, for the score "rarest token". The keys
+        are token ids, or the texts of tokens if the ids are not known. A token that is not in the
+        mapping has the number 0. The rarest tokens of a text have the smallest number. If several
+        tokens have it, as without `frequencies`, the rarest are those that occur least often in the
+        text itself (`TokenFacts.rarest`).
 
     Examples
     --------
@@ -569,8 +569,9 @@ class StackStatistics:
     one_text : bool
         Whether queries and keys are the same tokens.
     linear : bool
-        Whether the layers are linear. Then a weight is its share of the absolute weights of the
-        query, in all statistics. Do not compare them with those of softmax layers.
+        Whether the layers are linear. In this case, all statistics use shares instead of weights:
+        the absolute value of a weight, divided by the sum of the absolute weights of its query. Do
+        not compare these statistics with those of softmax layers.
     score_names : tuple of str
         Names of the scores that are defined in at least one text.
     offset_labels : tuple of str

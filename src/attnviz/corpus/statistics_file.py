@@ -41,8 +41,8 @@ _EDGE_DTYPES = {
     column.name: getattr(EdgeColumns.empty(), column.name).dtype for column in fields(EdgeColumns)
 }
 
-# Attributes that the header of the file stores under the same names: those of `Totals`, and those
-# of the `StackTotals` of each stack.
+# Attributes of `Totals`, and of the `StackTotals` of each stack, that the header of the file stores
+# under the same names.
 _OF_TOTALS = ("model", "weights", "texts", "tokens", "empty", "too_long", "remarks")
 _OF_STACKS = ("layers", "heads_per_layer", "causal", "one_text", "linear")
 

@@ -118,11 +118,11 @@ class StackTotals:
     linear : bool
         Whether the layers are linear, so that the weights are shares of absolute weights.
     scores : mapping of str to ndarray, (3, 4, heads)
-        Four sums over texts for each score s and each baseline b. The first axis has the baselines:
-        0 (no baseline), the shuffled baseline, and the baseline from position
-        (`StackNumbers.scores`). The second axis has the sums over the texts in which s and b are
-        defined: the number of these texts, and the sums of b, of s - b, and of (s - b)**2. For the
-        baseline 0, the last two are the sums of s and of its square.
+        Four sums for each score s and each baseline b. The first axis has the baselines (see
+        `StackNumbers.scores`): the number 0 in place of a baseline, which gives the sums of s
+        itself, the shuffled baseline, and the baseline from position. The second axis has four sums
+        over the texts in which s and b are defined: the number of these texts, the sum of b, the
+        sum of s - b, and the sum of (s - b)**2.
     offsets : ndarray, (2, heads, offsets)
         By offset, sums of weights (first item), and the numbers by which they are divided to get
         means (second item). See `offsets` and `offset_counts` of `StackNumbers`.
