@@ -32,6 +32,7 @@ from model_types.cases import Case, override_of
 from model_types.compare import ROUNDED, TOLERANCE, Comparison, Match, compare
 from model_types.control import unnoticed
 from model_types.inputs import find_inputs
+from model_types.reasons import NO_ATTENTION, READ
 from model_types.reference import (
     Weights,
     by_pattern,
@@ -220,7 +221,7 @@ def _prepared(
     row.inputs = list(inputs)
     output = run(model, inputs)
     if any(bool(one.isnan().any()) for one, _ in pairs_of_tensors(output, output)):
-        raise _EndedError("no inputs", "its output is not a number")
+        raise _EndedError("no inputs", "the tiny model returns NaN")
     return model, inputs
 
 
@@ -248,12 +249,21 @@ def _sharpened(
         own, calls = current()
         own |= _linear(model, inputs)
     except Exception as error:
-        raise _EndedError("no own weights", error) from error
+        raise _EndedError("no own weights", _reading(row, model, inputs)) from error
     modules = by_pattern(calls)
     if not own and not modules:
-        raise _EndedError("no own weights", "neither its output nor its modules give any")
+        raise _EndedError("no own weights", _reading(row, model, inputs))
     row.source = "output" if own.keys() - {"linear matrices"} else "modules"
     return own, modules
+
+
+def _reading(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> str:
+    """Return whether attnviz reads a model that returns no weights: `READ`, or why it does not."""
+    try:
+        _extracted(row, model, inputs)
+    except _EndedError as end:
+        return NO_ATTENTION if "has no attention to show" in end.reason else end.reason
+    return READ
 
 
 def _linear(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:

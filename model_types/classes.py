@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from model_types.cases import AUTO_CLASSES
-from model_types.markdown import lines, plain, short
+from model_types.markdown import lines, short
+from model_types.reasons import in_words
 from model_types.rows import REFERENCED, Row
 
 _NOT_BUILT = ("not built", "no inputs")
@@ -76,9 +77,9 @@ def classes(rows: Sequence[Row]) -> str:
     head = ("Auto class", "Classes", "Right", "Not right", "No weights", "Not tested")
     parts = [intro, lines(head, counts)]
     wrong = [row for row in heads if row.result not in ("ok", "no own weights", *_NOT_BUILT)]
-    parts.append(_list("\nNot right:", wrong, lambda row: f"{row.result}, {short(row.reason)}"))
+    parts.append(_list("\nNot right:", wrong, _result))
     untested = [row for row in heads if row.result in _NOT_BUILT]
-    parts.append(_list("\nNot tested:", untested, lambda row: plain(row.result, row.reason)))
+    parts.append(_list("\nNot tested:", untested, in_words))
     return "".join(parts)
 
 
@@ -99,6 +100,10 @@ def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
         by_reason.setdefault(reason(row), []).append(_name(row))
     entries = [f"- {', '.join(names)}: {text}\n" for text, names in by_reason.items()]
     return f"{title}\n\n{''.join(entries)}" if entries else ""
+
+
+def _result(row: Row) -> str:
+    return f"{row.result}: {in_words(row)}"
 
 
 def _name(row: Row) -> str:
@@ -132,7 +137,7 @@ def flags(rows: Sequence[Row]) -> str:
     )
     parts = [intro, lines(("Setting", "Values", "Models", "Right"), counts)]
     wrong = [row for row in flagged if row.result != "ok"]
-    parts.append(_list("\nNot right:", wrong, lambda row: f"{row.result}, {short(row.reason)}"))
+    parts.append(_list("\nNot right:", wrong, _result))
     return "".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 
@@ -33,23 +32,3 @@ def short(text: str, length: int = 170) -> str:
 def number(value: float | None) -> str:
     """Format a number with one significant digit. Return "" for None."""
     return "" if value is None else f"{value:.0e}"
-
-
-def plain(result: str, reason: str) -> str:
-    """Return in plain words why the weights of a model were not compared.
-
-    `result` and `reason` are those of a `Row`. The reason may be an error message.
-    """
-    missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", reason)
-    if missing:
-        return f"needs {missing[1] or missing[2]}, which is not installed"
-    if "names no model class" in reason:
-        return "transformers names no model class"
-    if "million parameters" in reason:
-        return "too large for a tiny model"
-    if re.match(r"\w+Error: ", reason):
-        return {
-            "not built": "its configuration cannot be made small by the general rules",
-            "no inputs": "asks for other inputs than the general rules make",
-        }.get(result, "cannot be asked for its weights")
-    return short(reason)

@@ -11,6 +11,7 @@ import json
 import pytest
 
 from model_types.classes import share_of_classes
+from model_types.reasons import READ, REFUSED
 from model_types.rows import REFERENCED, Row
 from model_types.table import DOCUMENT, RESULTS, share, table, versions
 
@@ -48,6 +49,20 @@ def test_bad_inputs_give_errors_of_attnviz(rows: list[Row]) -> None:
     refused = [row for row in rows if row.result == "refused"]
 
     assert [row.reason for row in refused if not row.reason.startswith(ours)] == []
+
+
+def test_reasons_are_in_words(rows: list[Row]) -> None:
+    """A model type that attnviz refuses has a reason in `REFUSED`. Others have none."""
+    unread = {
+        row.model_type
+        for row in rows
+        if row.result == "refused" or (row.result == "no own weights" and row.reason != READ)
+    }
+    refused = {row.model_type for row in rows if row.result == "refused"}
+
+    assert refused - REFUSED.keys() == set()
+    assert REFUSED.keys() - unread == set()
+    assert "Error:" not in DOCUMENT.read_text()
 
 
 def test_changes_are_exact(rows: list[Row]) -> None:

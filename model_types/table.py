@@ -14,7 +14,8 @@ from pathlib import Path
 from model_types.check import DIFFERENT, ROUNDING
 from model_types.classes import classes, flags, summary_of_classes
 from model_types.control import NOTICED
-from model_types.markdown import lines, number, plain, short
+from model_types.markdown import lines, number
+from model_types.reasons import in_words, statement
 from model_types.rows import REFERENCED, Row
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -120,8 +121,7 @@ def table(all_rows: Sequence[Row]) -> str:
         _remarks(right),
         _refused(right),
         _grouped(
-            "## No weights to compare with\n\nThese models have no attention between tokens "
-            "(convolutions, state-space models), or do not return weights.",
+            "## No weights to compare with\n\nThese models return no weights.",
             [row for row in rows if row.result == "no own weights"],
         ),
         _grouped(
@@ -233,7 +233,7 @@ def _refused(rows: Sequence[Row]) -> str:
                 reason = _kind_of(change.refused_weights)
                 refused_weights.setdefault(reason, {})[row.model_type] = None
         if row.unchanged:
-            refused.setdefault(short(row.unchanged), {})[row.model_type] = None
+            refused.setdefault(_kind_of(row.unchanged), {})[row.model_type] = None
     parts = [
         f"\n{intro}\n\n{_by_frequency(names)}"
         for intro, names in (
@@ -262,12 +262,19 @@ def _kind_of(reason: str) -> str:
     """Return a general form of `reason`, so that the page can list similar reasons as one.
 
     This is the value in `_KINDS` of the first key that `reason` contains. If it contains none,
-    return a shortened `reason`.
+    return its `statement`.
     """
-    for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
+    for words in (
+        "windows",
+        "in parts",
+        "one function",
+        "several softmaxes",
+        "gate that depends",
+        "several examples",
+    ):
         if words in reason:
             return _KINDS[words]
-    return short(reason)
+    return statement(reason)
 
 
 _KINDS = {
@@ -276,6 +283,7 @@ _KINDS = {
     "one function": "computes its attention in one torch function",
     "several softmaxes": "computes several softmaxes",
     "gate that depends": "multiplies its output by a gate that depends on the sink",
+    "several examples": "one sound is several examples, one for each codebook",
 }
 
 
@@ -334,7 +342,7 @@ def _reasons(title: str, rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     entries = (
-        (row.model_type, f"`{row.kind}`" if row.kind else "", row.result, short(row.reason))
+        (row.model_type, f"`{row.kind}`" if row.kind else "", row.result, in_words(row))
         for row in rows
     )
     return f"\n{title}\n\n" + lines(("Model type", "Class", "Result", "Reason"), entries)
@@ -347,7 +355,7 @@ def _grouped(title: str, rows: Sequence[Row]) -> str:
     """
     by_reason: dict[str, list[str]] = {}
     for row in rows:
-        by_reason.setdefault(plain(row.result, row.reason), []).append(row.model_type)
+        by_reason.setdefault(in_words(row), []).append(row.model_type)
     by_number = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
     entries = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
     return f"\n{title}\n\n{''.join(entries)}" if entries else ""

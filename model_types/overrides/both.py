@@ -80,7 +80,8 @@ BOTH: dict[str, dict[str, Any]] = {
         "inputs": {
             "query_embeds": ("normal", 1, 6, 64),
             "encoder_hidden_states": ("normal", 1, 11, 64),
-            "attention_mask": ("ones", 1, 20),
+            # A mask would cover the `query_embeds` and the text.
+            "attention_mask": None,
         }
     },
     "bridgetower_vision_model": {"inputs": {"image": ("normal", 1, 3, 32, 32)}},
@@ -97,6 +98,14 @@ BOTH: dict[str, dict[str, Any]] = {
     "dots3_note": {"skip": "its sliding layers have separate sizes, which stay large"},
     "dots3_note_text": {"skip": "its sliding layers have separate sizes, which stay large"},
     "dots3_note_vision_encoder": {"config": {"adapter_in_dim": 64}},
+    "apertus1p5": {
+        "config": {
+            "image_token_offset": 60,
+            "audio_token_offset": 124,
+            "vision_config": {"codebook_size": 64, "base_channels": 32, "num_res_blocks": 1},
+            "audio_config": {"codebook_size": 64},
+        }
+    },
     "florence2": {"inputs": {"pixel_values": ("normal", 1, 3, 64, 64)}},
     "grounding-dino": _GROUNDING,
     "mm-grounding-dino": _GROUNDING,

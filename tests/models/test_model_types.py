@@ -19,6 +19,7 @@ from model_types.cases import Case, cases_of, override_of
 from model_types.check import check
 from model_types.compare import TOLERANCE
 from model_types.markdown import short
+from model_types.reasons import NO_ATTENTION, READ, REFUSED, in_words
 from model_types.rows import Row
 
 # The seven rows are text encoders, text decoders, decoders with experts or unusual layers,
@@ -172,6 +173,34 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
 )
 def test_reasons_are_cut_between_words_if_possible(text: str, shortened: str) -> None:
     assert short(text, 10) == shortened
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (Row("bert", result="refused", reason="ValueError: model: a is b. Pass c."), "a is b"),
+        (
+            Row("bert", result="refused", reason="TypeError: model: h.0.attn (A) has <x>. Pass c."),
+            "has &lt;x>",
+        ),
+        (Row("yoso", result="no own weights", reason=NO_ATTENTION), REFUSED["yoso"]),
+        (Row("yoso", result="no own weights", reason=READ), READ),
+        (
+            Row("nougat", result="not built", reason="No module named 'transformers.models.x'"),
+            "transformers has no class for it alone",
+        ),
+        (
+            Row("dinat", result="not built", reason="A requires the natten library"),
+            "needs natten, which is not installed",
+        ),
+        (
+            Row("bark", result="no inputs", reason="TypeError: x"),
+            "needs other inputs than the test makes",
+        ),
+    ],
+)
+def test_reasons_are_in_words(row: Row, words: str) -> None:
+    assert in_words(row) == words
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:
