@@ -213,9 +213,10 @@ def read_columns(
 ) -> dict[str, GivenColumn]:
     """Check the argument `columns` of `Corpus`, and return its columns by name.
 
-    `lengths` has two items for each stack: the number of queries of each text, and the number of
-    keys of each text. An entry that is a sequence must have as many values as its text has queries
-    or keys in one of the stacks. The result is empty if `columns` is None.
+    `lengths` has two items for each stack: the numbers of queries of all texts, and the numbers of
+    their keys. `num_texts` is the number of texts. An entry that is a sequence must have as many
+    values as its text has queries or keys in one of the stacks. The result is empty if `columns` is
+    None.
     """
     counts = [{of_side[text] for of_side in lengths.values()} for text in range(num_texts)]
     checked = _check_columns(columns or {}, counts)

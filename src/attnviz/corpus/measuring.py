@@ -75,8 +75,8 @@ _MAX_STRONGEST_PER_TEXT = 4
 # Largest absolute offset with a separate mean weight in the baseline from position. Larger offsets
 # are clipped to this value, which limits the number of means.
 _MAX_PAIR_OFFSET = 1024
-# Maximum variance of the weights of a head, divided by the mean of their squares, with which the
-# score "positional share" is undefined. A variance this small can be a rounding error.
+# The score "positional share" is undefined if the variance of the weights of a head, divided by the
+# mean of their squares, is at most this number. Such a small variance can be a rounding error.
 _NO_VARIANCE = 1e-9
 # Name of a score that is not in `MEASURES`, because no kind of measure fits it: the score is
 # computed from the sums of the weights at all offsets.
@@ -844,14 +844,13 @@ class _Block:
         self.rows, self.allowed = rows, allowed
         self.flat_pairs = pairs.reshape(*pairs.shape[:2], -1).astype(np.float32)
         per_query = pairs.sum(axis=3)
-        # For each score, the number of queries that have at least one of its pairs, (texts,
-        # scores).
+        # Number of queries that have at least one pair of the score, (texts, scores).
         self.queries = np.count_nonzero(per_query, axis=2)
         # Number of allowed keys of each query, (rows,). Use 1 for a query without allowed keys, to
         # avoid a division by 0.
         self.num_keys = np.maximum(allowed.sum(axis=1), 1)
-        # For each score and query, the share of the allowed keys that form a pair of the score,
-        # (texts, scores, rows).
+        # Share of the allowed keys of each query that form a pair of the score with it, (texts,
+        # scores, rows).
         self.expected = (per_query / self.num_keys).astype(np.float32)
 
     @cached_property
