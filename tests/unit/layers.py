@@ -134,7 +134,11 @@ def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
 
 
 def stack_of(
-    attention: LayerAttention, *, signed: bool = False, normalized: bool = True
+    attention: LayerAttention,
+    *,
+    signed: bool = False,
+    normalized: bool = True,
+    gates: torch.Tensor | None = None,
 ) -> AttentionStack:
     """Return a stack whose only layer is `attention`, with the number `LAYER`."""
     return AttentionStack(
@@ -145,6 +149,7 @@ def stack_of(
         normalized=normalized and not signed,
         signed=signed,
         measure="difference" if signed else "weight",
+        gates=None if gates is None else {LAYER: gates},
     )
 
 

@@ -242,6 +242,11 @@ export interface RowHeader {
    * used, or if nothing was rounded.
    */
   measured?: number;
+  /**
+   * Mean gate of the head at this query: the factor that multiplies its output, averaged over
+   * dimensions. Omitted if the head has no gate, or if it is not known.
+   */
+  gate?: number;
 }
 
 /**
@@ -485,6 +490,12 @@ export interface StackNumbers {
    * them. Omitted if all queries are used.
    */
   sampled?: number;
+  /**
+   * Mean gate of each head of each layer, in the order of `layers`. A gate is a factor that
+   * multiplies the output of a head, and the mean is that over dimensions and queries. null for a
+   * layer without gates, or for a head whose gate is not known. Omitted if no layer has gates.
+   */
+  gates?: ((number | null)[] | null)[];
 }
 
 export interface PatchGrid {

@@ -9,11 +9,13 @@ close the connection after a message that is too large. ``Source.describe`` in
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from dataclasses import asdict
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from attnviz.analysis import measures_of
+from attnviz.analysis import MEASURES, measures_of
+from attnviz.analysis.measures import values_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
@@ -110,6 +112,10 @@ class StackNumbers(TypedDict):
         Number of sampled queries from which the scores of heads are estimated, if computing the
         weights of all queries would take too long. Maps of all queries then also use only some of
         them. Omitted if all queries are used.
+    gates : list of (list of (float or None) or None)
+        Mean gate of each head of each layer, in the order of `layers`. A gate is a factor that
+        multiplies the output of a head, and the mean is that over dimensions and queries. None for
+        a layer without gates, or for a head whose gate is not known. Omitted if no layer has gates.
     """
 
     name: str
@@ -123,6 +129,7 @@ class StackNumbers(TypedDict):
     vectors: bool
     patterns: list[str]
     sampled: NotRequired[int]
+    gates: NotRequired[list[list[float | None] | None]]
 
 
 class StackDescription(StackNumbers):
@@ -224,8 +231,22 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "vectors": stack.has_vectors,
         "patterns": list(measures_of(stack)),
         **({} if sampled is None else {"sampled": sampled}),
+        **({"gates": _mean_gates(stack)} if stack.has_gates else {}),
     }
     return cast("StackNumbers", described)
+
+
+def _mean_gates(stack: AttentionStack) -> list[list[float | None] | None]:
+    means: list[list[float | None] | None] = []
+    for layer in stack.layers:
+        gates = stack.gates(layer)
+        if gates is None:
+            means.append(None)
+            continue
+        of_heads = values_of(MEASURES["gate"], gates).tolist()
+        # Four digits are more than views show. JSON has no NaN.
+        means.append([None if math.isnan(gate) else float(f"{gate:.4g}") for gate in of_heads])
+    return means
 
 
 def _describe_tokens(tokens: Tokens) -> dict[str, Any]:

@@ -63,6 +63,9 @@ class RowHeader(TypedDict):
         Largest absolute error of a weight (`error`) and of a logit (`logit_error`) in the layer. In
         a live view, both are 0. In an exported page, they can be larger, because queries and keys
         can be rounded.
+    gate : float
+        Mean gate of the head at this query: the factor that multiplies its output, averaged over
+        dimensions. Omitted if the head has no gate, or if it is not known.
     measured : int
         Number of queries per head for which the errors were measured. Omitted if all queries were
         used, or if nothing was rounded.
@@ -82,6 +85,7 @@ class RowHeader(TypedDict):
     error: float
     logit_error: float
     measured: NotRequired[int]
+    gate: NotRequired[float]
 
 
 class VectorsHeader(RowHeader):
@@ -170,4 +174,7 @@ def encode_vectors(
         "error": 0.0,
         "logit_error": 0.0,
     }
+    gates = stack.gates(layer)
+    if gates is not None and np.isfinite(gates[head, token]):
+        header["gate"] = float(gates[head, token])
     return header, b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)

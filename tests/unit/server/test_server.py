@@ -50,6 +50,10 @@ def test_a_record_is_described() -> None:
     description = json.loads(json.dumps(reply.header))
     assert (description["model"], description["notes"]) == ("captured", ["made by hand"])
     self_attention, cross = description["stacks"]
+    gates, known = self_attention.pop("gates"), record.stack().gates(3)
+    assert [of_layer is not None for of_layer in gates] == [False, True, False, True, False, False]
+    assert known is not None
+    assert gates[1] == pytest.approx(known.mean(axis=1), rel=1e-3)
     tokens = {
         "text": ["[CLS]", "t0", "t1", "t2", "t3", "[SEP]"],
         "special": [0, 5],

@@ -21,6 +21,7 @@ from attnviz.record.masks import BandMask, DistanceBias
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.server.description import describe
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import RecordServer
 from fixtures.make_vectors import OPTIONS, case
@@ -134,6 +135,19 @@ def test_arrays_that_layers_share_are_embedded_once() -> None:
     assert len(texts) == 3 + 1 + 1
     page = document("", "neuron", {}, data)
     assert page.count("<template ") == len(texts) + 1
+
+
+def test_the_gate_of_the_query_is_named_if_it_is_known() -> None:
+    gates = torch.tensor([[0.25] * 40, [torch.nan] * 40])
+    record = AttentionRecord({"self": stack_of(random_layer(), gates=gates)})
+    known, unknown = (
+        requested(record, layer=LAYER, head=head, token=3, keys=[0, 5])[0] for head in (0, 1)
+    )
+    assert known["gate"] == 0.25
+    assert "gate" not in unknown
+    (described,) = describe(record)["stacks"]
+    assert described["gates"] == [[0.25, None]]
+    assert "gates" not in describe(record_of(random_layer()))["stacks"][0]
 
 
 def test_a_request_larger_than_a_reply_is_refused() -> None:

@@ -10,8 +10,8 @@ import type { LayerKey, WeightRows } from "./rows";
 import { inflatedText } from "./texts";
 
 /**
- * Numbers of a layer that its logits depend on. The arrays `queries`, `keys` and `sinks` are in
- * `SavedRecord.arrays`.
+ * Numbers of a layer that its logits depend on. The arrays `queries`, `keys` and `sinks`, and the
+ * `gates`, are in `SavedRecord.arrays`.
  */
 interface SavedLayer {
   number: number;
@@ -136,10 +136,11 @@ export async function readVectors(saved: SavedRecord, header: SavedHeader, key: 
     const { data, dtype, shape } = saved.arrays[name] as SavedRecord["arrays"][string];
     return { values: readNumbers(await inflatedText(data), dtype), shape };
   };
-  const [queries, keys, sinks] = await Promise.all([
+  const [queries, keys, sinks, gates] = await Promise.all([
     read(`${prefix}/queries`),
     read(`${prefix}/keys`),
     `${prefix}/sinks` in saved.arrays ? read(`${prefix}/sinks`) : null,
+    `${prefix}/gates` in saved.arrays ? read(`${prefix}/gates`) : null,
   ]);
   const shape = shapeOfVectors(saved, key);
   const [numHeads, numQueries, numKeys] = shape;
@@ -150,6 +151,11 @@ export async function readVectors(saved: SavedRecord, header: SavedHeader, key: 
     ...{ ...layer, shape, numKeyHeads },
     /** Size in memory, in bytes. */
     bytes: queries.values.byteLength + keys.values.byteLength,
+    /** Return the mean gate of a head at a query, or undefined if it is not known. */
+    gate: (head: number, query: number): number | undefined => {
+      const gate = gates?.values[head * numQueries + query];
+      return Number.isNaN(gate) ? undefined : gate;
+    },
     /** Return the inputs from which the weights of a row are computed. */
     inputs: (head: number, query: number): RowInputs => {
       const start = (head * numQueries + query) * dim;
@@ -252,6 +258,7 @@ export function vectorsOfRow(
   const [start, stop] = keys;
   const range = Array.from({ length: stop - start }, (_, i) => start + i);
   const weights = Float32Array.from(row.weights.subarray(start, stop));
+  const gate = vectors.gate(head, token);
   const allKeys = Array.from({ length: numKeys }, (_, key) => key);
   return {
     header: {
@@ -271,6 +278,7 @@ export function vectorsOfRow(
         .sort((a, b) => b[1] - a[1])
         .slice(0, NUM_STRONGEST),
       ...{ error, logit_error, ...(measured && { measured }) },
+      ...(gate !== undefined && { gate }),
     },
     ...{ keys, headDim: query.length, query },
     keyVectors: inputs.keys.subarray(start * query.length, stop * query.length),

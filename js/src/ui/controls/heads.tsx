@@ -19,6 +19,7 @@ import {
   headEffectInWords,
   shortEffectText,
 } from "../effects/effects";
+import { gateInWords, gateOf, isClosed, mapInk } from "../head-grid/gates";
 import { heatPixels } from "../head-grid/heat-pixels";
 import { formatNumber, formatWeight } from "../text/captions";
 import type { RecordContext } from "../view/define-view";
@@ -27,7 +28,8 @@ import { assign } from "../view/state";
 import { runKey } from "./keys";
 
 /**
- * Minimum side of a map, in pixels, for which the name of the head's role is written under the map.
+ * Minimum side of a map, in pixels, for which the name of the head's role, or that its gate is
+ * closed, is written under the map.
  */
 const MIN_NAMED_SIZE = 44;
 
@@ -193,7 +195,10 @@ export function HeadStrip(props: {
           const role = record.roleOf({ layer, head });
           const does = role ? `, ${role.label}` : "";
           const effect = scale?.of({ layer, head });
-          const facts = does + (scale ? `, ${headEffectInWords(scale, { layer, head })}` : "");
+          const gate = gateOf(stack, { layer, head });
+          const hasGate = gate === null ? "" : `, ${gateInWords(gate)}`;
+          const facts =
+            does + hasGate + (scale ? `, ${headEffectInWords(scale, { layer, head })}` : "");
           const choiceIndex = chosen.indexOf(head);
           const map = record.maps.value?.get(head);
           const from = map?.sampled ? ` (map from a sample of ${map.sampled.length} queries)` : "";
@@ -203,6 +208,7 @@ export function HeadStrip(props: {
           const color = hasOwnColor
             ? headColor(palette, choiceIndex, chosen.length)
             : palette.neutral;
+          const ink = mapInk(stack, { layer, head }, stack.signed ? palette : color, palette);
           return (
             <button
               type="button"
@@ -214,7 +220,7 @@ export function HeadStrip(props: {
                   ? `Head ${head}${facts}`
                   : bySize
                     ? // The label contains the score exactly as the button shows it.
-                      `Head ${head}, ${score === null ? "none" : scoreWords + errorText(effect?.error)} (${bySize.name})${does}`
+                      `Head ${head}, ${score === null ? "none" : scoreWords + errorText(effect?.error)} (${bySize.name})${does}${hasGate}`
                     : `Head ${head}, score ${scoreWords}${facts}`
               }
               title={`Head ${head}${facts}${from}${single ? "" : CHOOSE}`}
@@ -225,10 +231,11 @@ export function HeadStrip(props: {
               onFocus={() => onHover?.(head)}
               onBlur={() => onHover?.(null)}
             >
-              <MapCanvas map={map} ink={stack.signed ? palette : color} size={size} />
+              <MapCanvas map={map} ink={ink} size={size} />
               {scale && effect && <EffectBar {...effect} end={scale.end} palette={palette} />}
               <span>{head}</span> {scoreWords && <span class="av-score">{scoreWords}</span>}
               {role && size >= MIN_NAMED_SIZE && <span class="av-role">{role.name}</span>}
+              {isClosed(gate) && size >= MIN_NAMED_SIZE && <span class="av-role">closed</span>}
             </button>
           );
         })}

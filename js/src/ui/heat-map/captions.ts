@@ -10,6 +10,7 @@ import { LOG_FLOOR } from "../colors/color-scales";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
 import { roundedUp } from "../exports/csv";
 import { predictingInWords } from "../generated-token/state";
+import { gatesInWords } from "../head-grid/gates";
 import { pairInWords } from "../pairs";
 import {
   capital,
@@ -131,7 +132,9 @@ function weightInWords({ stack, keys }: Viewport, weight: number): string {
 
 function whereOf(viewport: Viewport): string {
   const pair = pairInWords(viewport.pair, viewport.queries);
-  return `Layer ${viewport.layer}, ${whatInWords(viewport)}${pair === "" ? "" : `, ${pair}`}.`;
+  const gates = gatesInWords(viewport.stack, viewport.layer, viewport.heads);
+  const what = `${whatInWords(viewport)}${pair === "" ? "" : `, ${pair}`}`;
+  return `Layer ${viewport.layer}, ${what}.${gates}`;
 }
 
 /**

@@ -9,6 +9,7 @@
 
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
+import { gatesInWords } from "../../ui/head-grid/gates";
 import { keysInWords } from "../../ui/pairs";
 import {
   aroundZero,
@@ -42,8 +43,10 @@ function drawnInWords({ series }: Lines): string {
   return heads.length > 0 ? headsInWords(heads) : (series[0]?.name ?? "no head");
 }
 
+/** Name the layer and the drawn heads, and their gates if they have gates. */
 function placeInWords({ plan, lines }: LinePlot): string {
-  return `Layer ${plan.layer}, ${drawnInWords(lines)}.`;
+  const gates = gatesInWords(plan.stack, plan.layer, plan.heads);
+  return `Layer ${plan.layer}, ${drawnInWords(lines)}.${gates}`;
 }
 
 /**

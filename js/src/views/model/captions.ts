@@ -10,6 +10,7 @@ import type { HeadMap } from "../../client/source";
 import { scoreText } from "../../ui/controls/heads";
 import { effectsInWords, headEffectInWords, shortEffectText } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
+import { CLOSED_GATE, gateInWords, gateOf, gatesInWords, isClosed } from "../../ui/head-grid/gates";
 import {
   type HeadGrid,
   type HeadIndex,
@@ -45,6 +46,12 @@ import { MIN_LINE_OPACITY, maxLinesFor } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
+/** Scores that are computed from all queries of a long text, because they need no weights. */
+const OF_ALL_QUERIES = ["output norm", "gate"];
+
+/** Maximum number of heads with closed gates that the caption names. */
+const MAX_CLOSED = 12;
+
 /** Return "6 layers of 12 heads", or "5 layers of 2 to 12 heads". */
 export function layersInWords({ layers, heads_per_layer }: StackDescription): string {
   const [minHeads, maxHeads] = [Math.min(...heads_per_layer), Math.max(...heads_per_layer)];
@@ -77,16 +84,22 @@ export function subtitleOf(store: ModelStore, selection: Selection, grid: HeadGr
 }
 
 /**
- * Return the name of a head with its score, role and effect, if it has them: "Layer 3, head 1,
+ * Return the name of a head with its score, role, gate and effect, if it has them: "Layer 3, head 1,
  * induction 0.97".
  */
 export function headLabel(store: ModelStore, head: ScoredHead, grid: HeadGrid): string {
   const [effects, role] = [store.effects.value, store.roleOf(head)];
-  const isScored = grid.score !== null && effects?.name !== grid.score && !store.byRole.value;
+  const gate = gateInWords(gateOf(store.stackOf(head), head));
+  const isScored =
+    grid.score !== null &&
+    effects?.name !== grid.score &&
+    !store.byRole.value &&
+    !(gate && grid.score === "gate");
   return [
     nameInWords(head, grid),
     ...(isScored ? [`${grid.score} ${scoreText(head.score)}`] : []),
     ...(role ? [role.label] : []),
+    ...(gate ? [gate] : []),
     ...(effects ? [headEffectInWords(effects, head)] : []),
   ].join(", ");
 }
@@ -178,7 +191,8 @@ export function sentenceOf(
     // In a dashboard, other panes describe the weights of the open head.
     const map = store.showsDetail.value ? store.map(opened) : undefined;
     const best = map ? ` ${capital(strongestInWords(store, map, selection))}.` : "";
-    return `${nameInWords(opened, grid)}.${best}`;
+    const gates = gatesInWords(store.stackOf(opened), opened.layer, [opened.head]);
+    return `${nameInWords(opened, grid)}.${gates}${best}`;
   }
   const included = grid.offered < grid.all ? `; ${grid.offered} of ${grid.all} are included` : "";
   const predicting = token === null ? "" : predictingInWords(selection, token).slice(0, -1);
@@ -218,6 +232,7 @@ export function coverageOf(
     ...store.stacks.value.map((stack) =>
       rolesInWords(context.state.roles.value[baseName(stack)] ?? null, stack),
     ),
+    closedInWords(store, grid),
     pair === "" ? "" : `Only ${pair}.`,
     ...thumbnailKinds(context, store).map((stack) =>
       thumbnailsInWords(context, store, stack, drawn),
@@ -227,6 +242,16 @@ export function coverageOf(
   ]
     .filter(Boolean)
     .join(" ");
+}
+
+/** Return a sentence that names the heads of a grid whose gate is closed, or "" if none is. */
+function closedInWords({ stackOf }: ModelStore, grid: HeadGrid): string {
+  const closed = grid.rows.flat().filter((head) => head && isClosed(gateOf(stackOf(head), head)));
+  if (closed.length === 0) return "";
+  const names = closed.slice(0, MAX_CLOSED).map((head) => `${head?.layer}.${head?.head}`);
+  const more = closed.length > MAX_CLOSED ? ` and ${closed.length - MAX_CLOSED} more` : "";
+  const heads = several(closed.length, "head");
+  return `Grey: ${heads} with a closed gate (mean below ${CLOSED_GATE}): ${names.join(", ")}${more}.`;
 }
 
 /** Return the sentence about the score that orders the heads, and the number of displayed heads. */
@@ -245,11 +270,12 @@ function orderInWords(
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, with at least ${Number(minScore.toPrecision(4))}${size}`;
   const hasOwnScores = state.order.value === BY_PIN || grid.score in state.scores.value;
+  const isOfOutputs = OF_ALL_QUERIES.includes(grid.score);
   const shares = signed && !hasOwnScores && !byRole ? " (shares of the absolute weight)" : "";
   // Some sampled queries have no key of the pattern, because the mask hides all of these keys. The
   // score is the mean over the other queries.
   const estimated =
-    sampled === undefined || hasOwnScores || byRole
+    sampled === undefined || hasOwnScores || isOfOutputs || byRole
       ? ""
       : `, estimated from the queries of a sample of ${sampled} that have such keys`;
   return `By ${grid.score}${shares}${estimated}, ${order}: ${which}.`;

@@ -10,10 +10,12 @@ import type { HeadMap, Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Box, namedColors, textMark } from "../../draw/figure";
 import { fontOf, type Mark, sceneOf, translate } from "../../draw/marks";
+import type { Ink } from "../../ui/colors/color-scales";
 import { headColor, type Palette } from "../../ui/colors/palette";
 import { effectColors, effectMarks, scoreColumn } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/exports/csv";
 import type { ViewFigure } from "../../ui/exports/exports";
+import { gateOf, mapInk } from "../../ui/head-grid/gates";
 import type { HeadGrid, HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
 import { fittedName, roleBox, roleMarks } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
@@ -23,7 +25,7 @@ import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
 import { BAR_GAP, BAR_HEIGHT, groupByLayer, type Layout, MIN_NAMED, ROLE_LETTER } from "./layout";
 import { requestOf, strongestOf } from "./maps";
-import { heatMark, lineMarks, rowMark, type Square, thumbnailScale } from "./marks";
+import { heatMark, linesByInk, rowMark, type Square, thumbnailScale } from "./marks";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
@@ -126,9 +128,8 @@ export function figureParts(
   const [outlinedRow, effects] = [store.outlinedRow.peek(), store.effects.peek()];
   const { stack, chosen, layer } = selection;
   const stacks = store.stacks.peek();
-  const inkOf = ({ signed }: StackDescription) => (signed ? palette : palette.neutral);
   const back: Mark[] = [];
-  const lines = new Map(stacks.map((one) => [one, [] as [HeadMap, Square][]]));
+  const lines: [HeadMap, Square, Ink][] = [];
   const maxima = new Map(stacks.map((one) => [one, one.signed ? one.maximum : 1]));
   const side = layout.cell;
   const front = gridMarks(grid, layout, palette, (head, x, y) => {
@@ -142,10 +143,11 @@ export function figureParts(
     const headMap = map(head);
     if (!headMap) return marks;
     const ofHead = store.stackOf(head);
-    if (thumbnails === "lines") lines.get(ofHead)?.push([headMap, square]);
+    const ink = mapInk(ofHead, head, ofHead.signed ? palette : palette.neutral, palette);
+    if (thumbnails === "lines") lines.push([headMap, square, ink]);
     else {
       maxima.set(ofHead, headMap.maximum);
-      back.push({ ...heatMark(headMap, square, inkOf(ofHead)), ground });
+      back.push({ ...heatMark(headMap, square, ink), ground });
       if (outlinedRow) marks.push(rowMark(square, outlinedRow, palette));
     }
     const index = layer === head.layer && ofHead === stack ? chosen.indexOf(head.head) : -1;
@@ -158,8 +160,7 @@ export function figureParts(
     });
     return marks;
   });
-  if (thumbnails === "lines")
-    for (const [one, maps] of lines) back.push(...lineMarks(maps, inkOf(one)));
+  if (thumbnails === "lines") back.push(...linesByInk(lines));
   return {
     picture: sceneOf(layout, back, front),
     scales: stacks.map((one) =>
@@ -233,6 +234,8 @@ export async function headsCsv(
     columns.push([scoreColumn(effects.name), (head) => effects.of(head).value]);
   if (effects?.errors)
     columns.push([scoreColumn(effects.name, "score error"), (head) => effects.of(head).error]);
+  if (grid.score !== "gate" && store.stacks.peek().some(({ gates }) => gates))
+    columns.push(["mean_gate", (head) => gateOf(store.stackOf(head), head)]);
   if (effects?.note) columns.push(["score_measure", () => effects.note]);
 
   const nameOf = (stack: StackDescription): string => columnName(stack, "strongest");

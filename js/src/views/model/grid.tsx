@@ -2,6 +2,7 @@
 
 import { headColor } from "../../ui/colors/palette";
 import { EffectBar } from "../../ui/effects/bar";
+import { mapInk } from "../../ui/head-grid/gates";
 import type { HeadGrid, ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { RoleLetter } from "../../ui/head-grid/head-roles";
@@ -60,9 +61,12 @@ export function ModelGrid({ context, store }: GridProps) {
         ],
         paint: (canvas, cells, scale) => {
           const maps = cells.map((cell) => (cell ? store.map(cell) : null));
-          const first = cells.find((cell) => cell !== null);
-          const ink = first && store.stackOf(first).signed ? palette : palette.neutral;
-          paintRow(canvas, maps, scale, { layout, thumbnails, palette, ink, outlinedRow });
+          const inks = cells.map((cell) => {
+            if (!cell) return palette.neutral;
+            const stack = store.stackOf(cell);
+            return mapInk(stack, cell, stack.signed ? palette : palette.neutral, palette);
+          });
+          paintRow(canvas, maps, scale, { layout, thumbnails, palette, inks, outlinedRow });
         },
         onPainted: (complete) => {
           store.gridDrawn.value = complete ? store.drawnId.peek() : null;

@@ -67,9 +67,20 @@ export function strongestCells(map: HeadMap, maxCells: number): number[] {
  * Return the lines of several heads. A line leads from a query on the left side of the head's
  * square to a key on the right side.
  */
-export function lineMarks(heads: readonly [HeadMap, Square][], ink: Ink): Mark[] {
+function lineMarks(heads: readonly [HeadMap, Square][], ink: Ink): Mark[] {
   if (typeof ink === "string") return [linesOf(heads, ink, null)];
   return [linesOf(heads, ink.positive, 1), linesOf(heads, ink.negative, -1)];
+}
+
+/** Return the lines of several heads, each with its own colours. */
+export function linesByInk(heads: readonly [HeadMap, Square, Ink][]): Mark[] {
+  return [...new Set(heads.map(([, , ink]) => ink))].flatMap((ink) => {
+    const same = heads.filter(([, , other]) => other === ink);
+    return lineMarks(
+      same.map(([map, square]) => [map, square]),
+      ink,
+    );
+  });
 }
 
 /**
@@ -122,7 +133,7 @@ function linesOf(
 }
 
 /**
- * Paint a row of thumbnails.
+ * Paint a row of thumbnails. `inks` has the colours of each of them.
  *
  * @param maps one entry per cell: undefined while the map is loading, null for a cell without a
  * head.
@@ -136,21 +147,21 @@ export function paintRow(
     layout: Layout;
     thumbnails: ModelState["thumbnails"];
     palette: Palette;
-    ink: Ink;
+    inks: readonly Ink[];
     outlinedRow: readonly [number, number] | null;
   },
 ): void {
-  const { layout, thumbnails, palette, ink, outlinedRow } = look;
+  const { layout, thumbnails, palette, inks, outlinedRow } = look;
   const { cell, across } = layout;
-  const loaded = maps.flatMap((map, i): [HeadMap, Square][] =>
-    map ? [[map, { x: i * across, y: 0, side: cell }]] : [],
+  const loaded = maps.flatMap((map, i): [HeadMap, Square, Ink][] =>
+    map ? [[map, { x: i * across, y: 0, side: cell }, inks[i] ?? palette.neutral]] : [],
   );
-  if (thumbnails === "lines") paintMarks(context, lineMarks(loaded, ink));
+  if (thumbnails === "lines") paintMarks(context, linesByInk(loaded));
   else {
     // Paint device pixels. If the canvas scaled heat maps, cells could be blurred or lost.
     const { width, height } = context.canvas;
     const side = Math.min(height, Math.round(cell * scale));
-    for (const [map, { x }] of loaded) {
+    for (const [map, { x }, ink] of loaded) {
       const image = new ImageData(heatPixels(map, side, side, ink), side, side);
       context.putImageData(image, Math.min(width - side, Math.round(x * scale)), 0);
     }

@@ -8,8 +8,10 @@
 import type { Vectors } from "../../client/requests/vectors";
 import { roundedUp } from "../../ui/exports/csv";
 import { predictingInWords } from "../../ui/generated-token/state";
+import { gateInWords, gateOf, gateText, isClosed } from "../../ui/head-grid/gates";
 import type { Hint } from "../../ui/plot/plot";
 import {
+  capital,
   counted,
   formatShare,
   formatWeight,
@@ -110,6 +112,13 @@ export function sentenceOf(table: Table): string {
   return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${steps}, ${carried}.`;
 }
 
+/** Name the gate of the query: "gate 0.43", "gate closed: 0.01", or "" without a gate. */
+export function queryGateInWords({ vectors }: Table): string {
+  const { gate } = vectors.header;
+  if (gate === undefined) return "";
+  return `gate ${isClosed(gate) ? "closed: " : ""}${gateText(gate)}`;
+}
+
 /** Return sentences that describe the layer's soft cap, bias and sink, and name the absent ones. */
 function extrasInWords({ header: { softcap, has_bias, sink } }: Vectors): string[] {
   const cap = softcap === null ? "" : Number(softcap.toPrecision(4));
@@ -161,6 +170,11 @@ export function additionOf({ selection, vectors }: Table, { shown, others }: Dim
       `Its keys are those of key head ${header.key_head} of ${header.num_key_heads}, shared with head${others.length > 1 ? "s" : ""} ${others.join(", ")}.`,
     );
   }
+  if (header.gate !== undefined) {
+    const mean = gateInWords(gateOf(selection.stack, selection));
+    const gate = `The gate multiplies the output of this query by ${gateText(header.gate)}`;
+    parts.push(`${gate} (mean over dimensions). Over all queries: ${mean}.`);
+  }
   if (header.error > 0) {
     const [weights, logits] = [header.error, header.logit_error].map((error) =>
       plainNumber(roundedUp(error)),
@@ -188,6 +202,7 @@ export function summaryOf(table: Table): string {
     `${stackName(selection.stack.name)}. Layer ${selection.layer}, head ${selection.head}.`,
     pinInWords("Query", queries.text, token, predictingInWords(selection, token)),
     named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed.",
+    ...(queryGateInWords(table) ? [`${capital(queryGateInWords(table))}.`] : []),
     ...(highlighted ? [sentenceOf(table)] : []),
   ].join(" ");
 }

@@ -35,10 +35,10 @@ const NUMBER_COLUMNS = ["quantity", "dimension", "q", "k", "scale", "value"];
  * sum of these products, a row "capped" if the layer has a soft cap, and a row "bias" if the layer
  * has a bias. Its last rows are "logit" and "weight", or only "masked" if the query may not attend
  * to the key. Rows without a key follow: "log_sum_exp" and, if the head has a sink, "sink_logit"
- * and "sink_weight".
+ * and "sink_weight". If the gate of the query is known, the last row is "gate".
  */
 export function neuronCsv({ selection, vectors, rows: keys }: Table): string {
-  const { error, logit_error, measured, scale, softcap, has_bias, sink, log_sum_exp } =
+  const { error, logit_error, measured, scale, softcap, has_bias, sink, log_sum_exp, gate } =
     vectors.header;
   const { stack, layer, head, token, queries } = selection;
   const start = [stack.name, layer, head, token, queries.text[token] ?? ""];
@@ -80,6 +80,7 @@ export function neuronCsv({ selection, vectors, rows: keys }: Table): string {
     add(null, "sink_logit", sink.logit);
     add(null, "sink_weight", sink.weight, error);
   }
+  if (gate !== undefined) add(null, "gate", gate);
   const bound = measured ? `largest_error_measured_on_${measured}_queries` : "largest_error";
   return csvText([...TOKEN_COLUMNS, ...NUMBER_COLUMNS, bound], rows);
 }

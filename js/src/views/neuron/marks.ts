@@ -13,7 +13,7 @@ import { answerStart } from "../../ui/generated-token/state";
 import { AXIS_HEIGHT, axisMarks, type BarScale, barEnd, barMarks } from "../../ui/plot/bars";
 import { formatWeight } from "../../ui/text/captions";
 import { fitLabel } from "../../ui/text/labels";
-import { formatSigned, scaleInWords } from "./captions";
+import { formatSigned, queryGateInWords, scaleInWords } from "./captions";
 import {
   type CellRow,
   cellRowWidth,
@@ -233,6 +233,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
   const ruleY = Math.floor(layout.rule) + 0.5;
   const ends = { x0: 0, y0: ruleY, x1: layout.width, y1: ruleY };
   const rule: Mark = { kind: "line", ...ends, stroke: palette.rule };
+  const gate = queryGateInWords(table);
   if (layout.stacked) {
     const cap = header.softcap === null ? "" : " → capped";
     const bias = header.has_bias ? " + bias = logit" : "";
@@ -241,6 +242,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
     return [
       heading(name, LEFT, 12),
       text(label, LEFT + nameWidth + 6, 12, palette.ink, { bold: true }),
+      ...(gate ? [words(gate, layout.width - LEFT, 12, palette.ink, { align: "end" })] : []),
       rule,
       heading(`key: k above, q × k${scale} below`, LEFT, head - 2),
       heading(`q·k${scale}${cap}${bias}`, numbers[0]?.right ?? 0, head + 14, { align: "end" }),
@@ -253,6 +255,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
     heading("query", LEFT, 14),
     text(label, LEFT, query.y + query.height / 2 + 3, palette.ink, { bold: true }),
     heading(`q, the query of “${label}”`, query.x, 10),
+    ...(gate ? [words(gate, productsLeft, query.y + query.height / 2, palette.ink)] : []),
     rule,
     heading("key", LEFT, head),
     heading("k, each key", query.x, head),

@@ -18,6 +18,7 @@ interface Case {
     logits: (number | null)[];
     weights: number[];
     sink_weight: number | null;
+    gate: number | null;
   }[];
 }
 
@@ -41,7 +42,7 @@ describe("attention of a page", () => {
     const source = sourceOf(example);
     const [heads, queries, keyHeads, keys] = sizesOf(example);
     expect(example.rows).toHaveLength(heads * queries);
-    for (const { head, token, logits, weights, sink_weight } of example.rows) {
+    for (const { head, token, logits, weights, sink_weight, gate } of example.rows) {
       const request = { stack: "self", layer: 3, head, token };
       const vectors = await requestVectors(source, { ...request, keys: [0, keys] });
       const where = `head ${head}, query ${token}`;
@@ -52,6 +53,7 @@ describe("attention of a page", () => {
         expect(vectors.weights[key], where).toBeCloseTo(weights[key] as number, 6);
       });
       const { header } = vectors;
+      expect(header.gate, where).toBe(gate ?? undefined);
       expect(header.sink === null).toBe(sink_weight === null);
       if (sink_weight !== null) expect(header.sink?.weight, where).toBeCloseTo(sink_weight, 5);
       const total = weights.reduce((sum, weight) => sum + weight, 0);

@@ -8,7 +8,10 @@ let root: HTMLElement;
 
 async function open(state: Partial<HeadState>): Promise<void> {
   const tokens = tokensOf(["one", "two", "three", "four"], { sequence: [0, 0, 1, 1] });
-  const self = stackOf({ layers: [2, 5], heads_per_layer: [3, 2], query_tokens: tokens });
+  const self = stackOf({
+    ...{ layers: [2, 5], heads_per_layer: [3, 2], query_tokens: tokens },
+    gates: [[0.5, 0.25, 0.01], null],
+  });
   const sides = { query_tokens: tokensOf(["a", "b"]), key_tokens: tokensOf(["x", "y", "z"]) };
   const pieces = [
     sticky([3, 4, 4], { layer: 2 }),
@@ -48,6 +51,13 @@ it("a click toggles a head, and a double click shows it alone or all again", asy
   expect(head?.getAttribute("aria-pressed")).toBe("true");
   await doubleClick();
   expect(words()).toContain("heads 1, 2, 0");
+});
+
+it("names the gates of heads, and marks a closed one", async () => {
+  await open({ heads: [0, 2] });
+  expect(words()).toContain("heads 0, 2. Mean gates 0.01 to 0.50, closed in head 2.");
+  expect(buttonOf(root, "Head 1, mean gate 0.25")?.textContent).toBe("1 ");
+  expect(buttonOf(root, "Head 2, gate closed: mean 0.01")?.textContent).toBe("2 closed");
 });
 
 it("all heads stay chosen in a stack with fewer heads", async () => {

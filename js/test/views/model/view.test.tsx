@@ -2,7 +2,7 @@ import { beforeEach, expect, it, onTestFinished } from "vitest";
 import type { AttnvizElement } from "../../../src/ui/view/define-view";
 import { openPage } from "../../../src/views/model";
 import { described, pageOf, stackOf, sticky, tokensOf } from "../../builders";
-import { drawnIn, mount, until, useFakeClock } from "../../dom";
+import { cellNamesOf, drawnIn, mount, until, useFakeClock } from "../../dom";
 
 useFakeClock();
 beforeEach(() => history.replaceState(null, "", "#"));
@@ -55,6 +55,34 @@ it("names the sampled queries of a long text", async () => {
   const rows = (await root.attnviz?.csv())?.split("\r\n") ?? [];
   expect(rows[1]).toMatch(/^"self",5,1,1,1,1,"two",2,/);
   expect(await root.attnviz?.svg()).toContain("row is one query, 2 of 4");
+});
+
+it("draws a head with a closed gate in grey, and says why", async () => {
+  const stack = stackOf({
+    ...{ layers: [2, 5], query_tokens: tokensOf(["one", "two"]), heads_per_layer: [2, 2] },
+    gates: [
+      [0.5, 0.01],
+      [0.25, null],
+    ],
+  });
+  const pieces = [2, 5].map((layer) => sticky([2, 2, 2], { layer }));
+  const state = { stack: "self", layer: 2, heads: [] };
+  const data = pageOf({ view: "model", state, description: described(stack), blocks: pieces });
+  const root: AttnvizElement = mount(null);
+  onTestFinished(openPage(root, data));
+  await drawnIn(root);
+  expect(cellNamesOf(root)).toEqual([
+    "Layer 2, head 0, mean gate 0.50",
+    "Layer 2, head 1, gate closed: mean 0.01",
+    "Layer 5, head 0, mean gate 0.25",
+    "Layer 5, head 1",
+  ]);
+  const words = (): string => root.querySelector(".av-words")?.textContent ?? "";
+  expect(words()).toContain("Grey: 1 head with a closed gate (mean below 0.05): 2.1.");
+  const rows = (await root.attnviz?.csv())?.split("\r\n") ?? [];
+  expect(rows.slice(0, 3).map((row) => row.split(",")[3])).toEqual(["mean_gate", "0.5", "0.01"]);
+  root.querySelector<HTMLElement>('[aria-label^="Layer 2, head 1"]')?.click();
+  await until(() => expect(words()).toContain("Layer 2, head 1. Gate closed: mean 0.01."));
 });
 
 it("lists the keys of the open head in the help", async () => {

@@ -9,6 +9,7 @@ import {
   additionOf,
   formatSigned,
   hintInWords,
+  queryGateInWords,
   scaleInWords,
   sentenceOf,
 } from "../../../src/views/neuron/captions";
@@ -99,6 +100,24 @@ describe("rows", () => {
     const sink = { logit: 0, weight: 0.25 };
     expect(weightElsewhere(vectors({ sink }, { weightInRange: 0.5 }))).toBeCloseTo(0.25);
     expect(weightElsewhere(vectors({ log_sum_exp: null, num_allowed: 0 }))).toBe(0);
+  });
+});
+
+describe("the gate of the query", () => {
+  const table = tableWith(vectors({ gate: 0.01 }));
+  table.selection.stack.gates = [[0.2, 0.4]];
+
+  sentences({
+    "gate closed: 0.01": queryGateInWords(table),
+    "gate 0.43": queryGateInWords(tableWith(vectors({ gate: 0.43 }))),
+    "": queryGateInWords(tableWith()),
+  });
+
+  it("is beside the mean over all queries, and in the table", () => {
+    expect(additionOf(table, dimensionsOf(table, true, 4))).toContain(
+      "The gate multiplies the output of this query by 0.01 (mean over dimensions). Over all queries: mean gate 0.40.",
+    );
+    expect(neuronCsv(table)).toMatch(/"gate",,,,,0\.01,/);
   });
 });
 
