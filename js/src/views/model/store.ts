@@ -70,7 +70,8 @@ export function createDetail(
   const selection = computed(() => {
     const now = context.record.selection.value;
     const chosen = now?.chosen.slice(0, 1) ?? [];
-    return now && { ...now, chosen, heads: chosen };
+    // Without an open head, request nothing until the detail is removed.
+    return now && chosen.length > 0 ? { ...now, chosen, heads: chosen } : null;
   });
   const record = { ...context.record, selection };
   const inner = sharingRoom({ ...context, record, width, setDrawn });
