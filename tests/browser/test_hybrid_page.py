@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,6 +99,31 @@ def test_a_click_opens_a_head_of_either_kind(show: Show, page: Page) -> None:
         page.keyboard.press("ArrowUp")
         expect(opened).to_have_text(name)
         expect(chosen).to_have_attribute("aria-label", name)
+
+
+def test_bars_and_roles_belong_to_the_heads_of_their_stacks(show: Show) -> None:
+    record = hybrid_record()
+    effects = {"self": [[1.0, -2.0], [0.0, 0.5]], "linear": [[0.1, -0.2, 4.0]] * 3}
+    roles = {"self": {(1, 0): "sink"}, "linear": {(1, 0): "induction", (2, 2): "sink"}}
+    root = show(av.ModelView(record, scores={"effect": effects}, roles=roles, order="number"))
+    names = [cell.get_attribute("aria-label") for cell in root.get_by_role("gridcell").all()]
+    assert names[:8] == [
+        *("Layer 0, head 0, linear, effect +0.10", "Layer 0, head 1, linear, effect −0.20"),
+        *("Layer 0, head 2, linear, effect +4.00", "Layer 1, head 0, sink, effect +1.00"),
+        *("Layer 1, head 1, effect −2.00", "Layer 1, head 0, linear, induction, effect +0.10"),
+        *("Layer 1, head 1, linear, effect −0.20", "Layer 1, head 2, linear, effect +4.00"),
+    ]
+    # The bars of both kinds have one scale: 2 of 4 is a quarter of the width, left of the middle.
+    bar = root.locator("[aria-label='Layer 1, head 1, effect −2.00'] .av-effect i")
+    expect(bar).to_have_attribute("style", re.compile(r"left: 25%; width: 25%"))
+    assert root.locator(".av-role-legend").inner_text().split() == [
+        "I",
+        "induction",
+        "1",
+        "S",
+        "sink",
+        "2",
+    ]
 
 
 def test_a_list_by_score_has_one_kind(show: Show) -> None:
