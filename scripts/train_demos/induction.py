@@ -8,7 +8,9 @@ attends to a fixed offset is useless. Therefore the induction head forms early.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,15 +42,14 @@ def _model() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config)
 
 
-def train(
-    steps: int | None = None, checkpoints: Checkpoints | None = None
-) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
-    """Build the model and its tokenizer, and train the model (half a minute on one core)."""
-    tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
-    model = _model()
-    schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
-    generator = np.random.default_rng(_SEED)
-    tokens = np.tile(np.arange(len(SPECIAL_TOKENS), len(tokenizer)), (_ROWS, 1))
+def repeated_words(model: Any, *, seed: int, rows: int) -> Callable[[int], torch.Tensor]:
+    """Return a function that computes the loss of a model on a new batch of repeated words.
+
+    Each row has random words of `WORDS`, which repeat after a period. The period differs between
+    batches.
+    """
+    generator = np.random.default_rng(seed)
+    tokens = np.tile(np.arange(len(SPECIAL_TOKENS), len(SPECIAL_TOKENS) + len(WORDS)), (rows, 1))
     positions = np.arange(_NUM_POSITIONS)
 
     def loss_at(_step: int) -> torch.Tensor:
@@ -63,5 +64,16 @@ def train(
             ignore_index=_IGNORED,
         )
 
+    return loss_at
+
+
+def train(
+    steps: int | None = None, checkpoints: Checkpoints | None = None
+) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
+    """Build the model and its tokenizer, and train the model (half a minute on one core)."""
+    tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
+    model = _model()
+    schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
+    loss_at = repeated_words(model, seed=_SEED, rows=_ROWS)
     fit(model, loss_at, schedule, name="induction", checkpoints=checkpoints)
     return model, tokenizer

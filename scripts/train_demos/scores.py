@@ -46,6 +46,7 @@ def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
         "vision": _vision,
         "vision-language": _vision_language,
         "induction": _induction,
+        "hybrid": _induction,
     }[name]
     with torch.no_grad():
         return of(model, reader, generator)

@@ -62,11 +62,13 @@ _POSITIONAL = {
 # stack is the attention of one kind in all layers. A negative position counts from the end. At
 # these queries, the models show what they learned:
 # - decoder: at the last word of the input, the model predicts "street".
+# - hybrid: at the last word of the input, the model predicts "garden".
 # - encoder-decoder: at the first dash of the date in the output, the model predicts the month.
 # - vision: at the class token (CLS), the model predicts the shape.
 # - vision-language: the word "red" attends to the red shape.
 _QUERIES = {
     "decoder": ("self", -1),
+    "hybrid": ("self", -1),
     "encoder-decoder": ("cross", 5),
     "vision": ("vision", 0),
     "vision-language": ("self", -2),

@@ -32,6 +32,7 @@ HOME = Path(demos.__file__).parent
 # of the model's output that contains the weights.
 STACKS = {
     "decoder": {"self": "attentions"},
+    "hybrid": {"self": "attentions"},
     "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},
     "vision": {"vision": "attentions"},
     "vision-language": {"self": "attentions", "vision": "vision_attentions"},
@@ -74,6 +75,17 @@ def test_the_decoder_repeats_random_words(length: int) -> None:
     assert induction.max() > 0.8
     # The induction head reads the output of the previous-token head, so it is in a later layer.
     assert induction.argmax() > previous.argmax()
+
+
+@pytest.mark.parametrize("length", [8, 16])
+def test_the_hybrid_repeats_words_with_its_softmax_layer(length: int) -> None:
+    model, tokenizer = loaded("hybrid")
+    words = np.array(tokenizer.convert_tokens_to_ids(list(WORDS)))
+    rows = repeated_halves(np.random.default_rng(SEED), words, rows=24, length=length)
+    outputs = model(torch.from_numpy(rows), output_attentions=True)
+    predicted = outputs.logits.argmax(dim=-1).numpy()
+    assert (predicted[:, length:-1] == rows[:, length + 1 :]).mean() > 0.97
+    assert patterns.repeated_induction(stacked(outputs.attentions), length).mean(axis=1).min() > 0.6
 
 
 def completions(
@@ -226,14 +238,15 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
     outputs = model(**inputs, output_attentions=True)
     if name == "vision":
         assert model.config.id2label[int(outputs.logits.argmax())] == "triangle"
-    elif name != "decoder":
+    elif name not in ("decoder", "hybrid"):
         # Each token of the target is the model's most likely prediction.
         assert tokens.predictions
         assert all(item.token == item.candidates[0] for item in tokens.predictions)
     if name == "vision-language":
         tower = model.model.vision_tower(inputs["pixel_values"], output_attentions=True)
         outputs["vision_attentions"] = tower.attentions
-    assert set(record.stacks) == set(STACKS[name])
+    # Linear layers return no weights. tests/models/test_linear_layers.py tests them.
+    assert set(record.stacks) - {"linear"} == set(STACKS[name])
     for stack_name, attribute in STACKS[name].items():
         stack = record.stacks[stack_name]
         for layer, own in zip(stack.layers, outputs[attribute], strict=True):

@@ -5,6 +5,10 @@
     the model predicts the tokens of the repetition. It also determines to which noun "it" refers.
     An induction head attends to the token after an earlier occurrence of the current token. Before
     the training, the weights were set so that the model has such a head.
+``"hybrid"``
+    A Qwen3-Next with 3 linear layers and a softmax layer, of 4 heads each. Each word is one token.
+    If a list of words is repeated, the model predicts the words of the repetition. The heads of the
+    softmax layer attend to the word after an earlier occurrence of the current word.
 ``"encoder-decoder"``
     A BART with 2 encoder layers and 2 decoder layers of 4 heads. Each character is one token. The
     model converts dates in nine formats to the ISO format. When it writes the month and the day,
@@ -39,6 +43,7 @@ __all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load", "sentences"
 # tokenizer or processor.
 _CLASSES = {
     "decoder": ("GPT2LMHeadModel", "PreTrainedTokenizerFast"),
+    "hybrid": ("Qwen3NextForCausalLM", "PreTrainedTokenizerFast"),
     "encoder-decoder": ("BartForConditionalGeneration", "PreTrainedTokenizerFast"),
     "vision": ("ViTForImageClassification", "AutoImageProcessor"),
     "vision-language": ("LlavaForConditionalGeneration", "AutoProcessor"),
@@ -64,14 +69,15 @@ def load(name: str) -> tuple[Any, Any]:
     Parameters
     ----------
     name : str
-        Name of the model: "decoder", "encoder-decoder", "vision" or "vision-language".
+        Name of the model: "decoder", "hybrid", "encoder-decoder", "vision" or "vision-language".
 
     Returns
     -------
     model : PreTrainedModel
-        A GPT2LMHeadModel, BartForConditionalGeneration, ViTForImageClassification or
-        LlavaForConditionalGeneration, on the CPU, in float32 and in evaluation mode. The weights
-        are stored as float16, and converted to float32 when they are loaded.
+        A GPT2LMHeadModel, Qwen3NextForCausalLM, BartForConditionalGeneration,
+        ViTForImageClassification or LlavaForConditionalGeneration, on the CPU, in float32 and in
+        evaluation mode. The weights are stored as float16, and converted to float32 when they are
+        loaded.
     reader : PreTrainedTokenizerFast, ViT's image processor or LlavaProcessor
         The tokenizer of a text model, or the processor of a model with image input.
 
@@ -170,7 +176,7 @@ def example(name: str) -> dict[str, Any]:
     Parameters
     ----------
     name : str
-        Name of the model: "decoder", "encoder-decoder", "vision" or "vision-language".
+        Name of the model: "decoder", "hybrid", "encoder-decoder", "vision" or "vision-language".
 
     Returns
     -------
@@ -179,6 +185,8 @@ def example(name: str) -> dict[str, Any]:
         functions. They depend on the model:
 
         - "decoder": the beginning of a sentence that continues with "street", without a target.
+        - "hybrid": a list of ten words, followed by its first five words, without a target. The
+          list continues with "garden".
         - "encoder-decoder": a date with the name of the month. The target is this date in ISO
           format.
         - "vision": a PIL image of a triangle, 32 x 32 pixels, without a target.
@@ -199,6 +207,9 @@ def example(name: str) -> dict[str, Any]:
     """
     if _checked(name) == "decoder":
         return {"inputs": "the animal did not cross the street because it was too wide so the"}
+    if name == "hybrid":
+        words = "river bread tired lamp wolf garden soup key ticket horse".split()
+        return {"inputs": " ".join(words + words[:5])}
     if name == "encoder-decoder":
         return {"inputs": "Sunday, 17 November 2019", "target": "2019-11-17"}
     from PIL import Image
