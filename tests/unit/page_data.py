@@ -23,7 +23,7 @@ def bare_data_of(page: str) -> Any:
 
 
 def data_of(page: str) -> Any:
-    """Return the JSON data of a page. In blocks, maps and `saved`, replace ``#ID`` by the text."""
+    """Return the JSON data of a page. Replace each ``#ID`` of arrays by the text."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:
@@ -36,7 +36,8 @@ def data_of(page: str) -> Any:
         return value
 
     data = bare_data_of(page)
-    return data | {name: whole(data[name]) for name in ("blocks", "maps", "saved") if name in data}
+    names = {"blocks", "maps", "saved", "chosen"} & set(data)
+    return data | {name: whole(data[name]) for name in names}
 
 
 def reply_of(page: str, request: str, **arguments: Any) -> dict[str, Any]:

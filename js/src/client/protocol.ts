@@ -226,6 +226,13 @@ export interface RowHeader {
   /** Number of keys that the mask allows for this query. */
   num_allowed: number;
   /**
+   * Number of keys that the mask would allow, but that the model did not choose. Omitted if it is
+   * 0, and so is `lost`.
+   */
+  num_left_out?: number;
+  /** Weight that these keys would have if all keys were chosen. */
+  lost?: number;
+  /**
    * Position and weight of up to five keys with the largest weights, the largest first. Keys with
    * weight 0 are left out.
    */
@@ -481,6 +488,11 @@ export interface StackNumbers {
   /** Whether the queries and keys of the stack are known, and not only its weights. */
   vectors: boolean;
   /**
+   * Whether the model chooses keys before the softmax in some layers. The zeros in replies then say
+   * which keys are masked and which were not chosen. Omitted if it does not.
+   */
+  chooses_keys?: boolean;
+  /**
    * Names of the measures, such as "previous token" or "entropy", for which the heads have scores.
    */
   patterns: string[];
@@ -605,7 +617,9 @@ export interface Description {
 /**
  * Request for the weights of some heads of a layer, for a range of queries and of keys.
  *
- * `rows` is the range of queries, and `columns` is the range of keys.
+ * `rows` is the range of queries, and `columns` is the range of keys. If the stack chooses keys
+ * (`StackNumbers.chooses_keys`), the weight of a masked key is -0, that of a key that was not
+ * chosen is +0, and all other weights are above 0.
  */
 export interface BlockRequest {
   stack: string;
@@ -763,6 +777,27 @@ export interface TileHeader extends EncodedHeader {
 }
 
 /**
+ * Request for the weight that a query loses because the model chooses keys.
+ *
+ * `query` is the position of the query.
+ */
+export interface LostRequest {
+  stack: string;
+  layer: number;
+  heads: number[];
+  query: number;
+}
+
+/** Header of a reply with the lost weight of one query in each of the requested heads. */
+export interface LostHeader {
+  /**
+   * Weight that the keys that were not chosen would have if all were chosen, from 0 to 1. Empty if
+   * the layer has no queries and keys.
+   */
+  lost: number[];
+}
+
+/**
  * Request for the score of each head of a stack for a measure, such as "previous token".
  *
  * `pattern` is the name of the measure, from `StackNumbers.patterns`. For long texts, scores are
@@ -798,7 +833,8 @@ export interface VectorsRequest {
  *
  * The buffer has float32 arrays, one after the other: the query vector, (head_dim,), the key
  * vectors, (keys, head_dim), and four arrays with one number per key: the bias, 1 if the mask
- * allows the key or else 0, the logit (minus infinity if the key is not allowed), and the weight.
+ * allows the key, 0 if the key is masked or -1 if the model did not choose it, the logit (minus
+ * infinity if the key is not allowed), and the weight.
  */
 export interface VectorsHeader extends RowHeader {
   /** Sum of the weights of the query on the requested keys. */
@@ -1387,6 +1423,7 @@ export interface RecordRequests {
   maps: MapsRequest;
   strongest: StrongestRequest;
   tile: TileRequest;
+  lost: LostRequest;
   scores: ScoresRequest;
   vectors: VectorsRequest;
   image: ImageRequest;

@@ -56,11 +56,12 @@ export function pool(values: ArrayLike<number>, how: "mean" | "max"): number {
  * the element with the largest absolute value, with its sign.
  */
 export function combineHeads(heads: readonly Float32Array[], how: "mean" | "max"): Float32Array {
-  const combined = new Float64Array(heads[0]?.length ?? 0);
+  // Start at −0 and add zeros, so that zeros of different kinds have different signs (see `zeros.ts`).
+  const combined = new Float64Array(heads[0]?.length ?? 0).fill(-0);
   for (const weights of heads) {
     for (let i = 0; i < combined.length; i++) {
       const [before, weight] = [combined[i] as number, weights[i] as number];
-      combined[i] = how === "max" ? larger(before, weight) : before + weight;
+      combined[i] = how === "max" && before !== 0 ? larger(before, weight) : before + weight;
     }
   }
   const divisor = how === "mean" ? heads.length : 1;

@@ -3,6 +3,7 @@
  * weight of a heat map.
  */
 
+import { hatchLines } from "./hatch";
 import {
   type CurvesMark,
   curveAt,
@@ -162,6 +163,16 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
         context.beginPath();
         context.moveTo(mark.x0, mark.y0);
         context.lineTo(mark.x1, mark.y1);
+        context.stroke();
+        break;
+      case "hatch":
+        context.strokeStyle = mark.stroke;
+        context.lineWidth = mark.strokeWidth ?? 1;
+        context.beginPath();
+        for (const [x0, y0, x1, y1] of hatchLines(mark)) {
+          context.moveTo(x0, y0);
+          context.lineTo(x1, y1);
+        }
         context.stroke();
         break;
       case "text":

@@ -16,6 +16,7 @@ import {
   isPrinted,
   PRINT_FONT_SIZE,
 } from "./figure-request";
+import { hatchMark, SAMPLE, tintMark } from "./hatch";
 import { fontOf, type Mark, type Scene, scaled, type TextMark, translate } from "./marks";
 
 /** A complete figure to export, and its title for screen readers. */
@@ -194,10 +195,29 @@ export interface LegendScale {
   labels: readonly [string, string, string];
   /** Quantity that the colours show, if the labels do not name it. */
   quantity?: string;
+  /** Sample below the scale, for cells that are hatched or tinted with a colour that it lacks. */
+  sample?: { name: string; color: string; hatched: boolean };
+}
+
+/** Draw the sample of a legend, centred vertically at `y`, with its name. */
+function sampleMarks(
+  palette: FigureColors,
+  { name, color, hatched }: NonNullable<LegendScale["sample"]>,
+  y: number,
+): Mark[] {
+  const text = textMark(name, 0, y, palette.muted, 11);
+  const x = (RAMP_WIDTH - SAMPLE.width - 6 - measureText(name, fontOf(text))) / 2;
+  const box = { x, y: y - SAMPLE.height / 2, ...SAMPLE };
+  return [
+    hatched ? hatchMark({ ...box, columns: 1, rows: 1 }, [1], color) : tintMark(box, color),
+    { kind: "rect", ...box, stroke: palette.rule },
+    { ...text, x: x + SAMPLE.width + 6 },
+  ];
 }
 
 /** Return a colour scale with an outline. Its labels and quantity are below the colours. */
-export function rampBox(palette: FigureColors, { color, labels, quantity = "" }: LegendScale): Box {
+export function rampBox(palette: FigureColors, scale: LegendScale): Box {
+  const { color, labels, quantity = "", sample } = scale;
   const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
   const colors = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
   const label = (text: string, x: number, y: number, align: "start" | "middle" | "end"): Mark =>
@@ -205,9 +225,10 @@ export function rampBox(palette: FigureColors, { color, labels, quantity = "" }:
   const widthOf = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
   const isLong = widthOf(quantity) > RAMP_WIDTH + MAX_RAMP_EXCESS;
   const lines = isLong ? wrap(quantity, RAMP_WIDTH, widthOf) : [quantity].filter(Boolean);
+  const sampleY = lines.length > 0 ? 37 + 15 * lines.length : 38;
   return {
     width: RAMP_WIDTH,
-    height: lines.length > 0 ? 29 + 15 * lines.length : 30,
+    height: sampleY + (sample ? 9 : -8),
     marks: [
       { kind: "rect", ...ramp, ramp: colors },
       { kind: "rect", ...ramp, stroke: palette.rule },
@@ -215,6 +236,7 @@ export function rampBox(palette: FigureColors, { color, labels, quantity = "" }:
       label(labels[1], RAMP_WIDTH / 2, 20, "middle"),
       label(labels[2], RAMP_WIDTH, 20, "end"),
       ...lines.map((line, i) => label(line, RAMP_WIDTH / 2, 35 + 15 * i, "middle")),
+      ...(sample ? sampleMarks(palette, sample, sampleY) : []),
     ],
   };
 }

@@ -86,6 +86,20 @@ export interface ImageMark extends Area {
   ground?: string | undefined;
 }
 
+/** Diagonal lines in some cells of a grid with `columns` by `rows` cells. */
+export interface HatchMark extends Area {
+  kind: "hatch";
+  columns: number;
+  rows: number;
+  /** 1 for each cell with lines, otherwise 0, in row-major order. */
+  cells: Uint8Array;
+  stroke: string;
+  strokeWidth?: number;
+  opacity?: number;
+  /** Distance between lines along an edge of the area, in pixels. */
+  spacing: number;
+}
+
 /** Length of a dash and of a gap in a dashed curve, in pixels. */
 export const DASHES = [4.5, 3];
 
@@ -150,7 +164,7 @@ export interface DotsMark {
   area: Area;
 }
 
-export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark | DotsMark;
+export type Mark = RectMark | LineMark | TextMark | ImageMark | HatchMark | CurvesMark | DotsMark;
 
 /** A complete picture in two layers. The front layer covers the back layer, which can be dimmed. */
 export interface Scene {
@@ -299,7 +313,7 @@ export function transposed<Shape extends object>(shape: Shape, swap: boolean): S
 /** Fields of marks that are positions along an axis, "x" or "y", or lengths. */
 const GEOMETRY: Record<string, "x" | "y" | "length"> = {
   ...{ x: "x", x0: "x", x1: "x", y: "y", y0: "y", y1: "y" },
-  ...{ width: "length", height: "length", size: "length" },
+  ...{ width: "length", height: "length", size: "length", spacing: "length" },
   ...{ radius: "length", ring: "length", strokeWidth: "length" },
 };
 

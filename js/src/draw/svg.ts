@@ -5,6 +5,7 @@
 
 import { canvasOf } from "./canvas";
 import { fileFonts } from "./fonts";
+import { hatchLines } from "./hatch";
 import {
   type CurvesMark,
   curveAt,
@@ -230,6 +231,15 @@ function elementsOf(mark: Mark, imagesAsPixels: boolean, dotsAsPixels: boolean):
       return element("line", {
         ...{ x1: mark.x0, y1: mark.y0, x2: mark.x1, y2: mark.y1, stroke: mark.stroke },
         "stroke-width": mark.strokeWidth ?? 1,
+        opacity: opacityText(mark.opacity),
+      });
+    case "hatch":
+      return element("path", {
+        d: hatchLines(mark)
+          .map((line) => line.map(rounded))
+          .map(([x0, y0, x1, y1]) => `M${x0} ${y0}L${x1} ${y1}`)
+          .join(""),
+        ...{ fill: "none", stroke: mark.stroke, "stroke-width": mark.strokeWidth ?? 1 },
         opacity: opacityText(mark.opacity),
       });
     case "text":

@@ -25,7 +25,7 @@ from attnviz.pages.limits import (
 )
 from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import add_title, displayed_stack, draw_all_heads
-from attnviz.pages.vectors import encode_vectors
+from attnviz.pages.vectors import encode_chosen, encode_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.storage.mapped import check_mapped
@@ -186,6 +186,7 @@ def make_page(
         "blocks": [],
         "maps": [],
         "scores": scores,
+        **encode_chosen(record),
         **vectors,
     }
     if "weights" in embeds:
@@ -310,10 +311,11 @@ def _extract_texts(
         ]
     if "maps" in data:
         embedded["maps"] = [without_text(entry, first) for entry in data["maps"]]
-    if "saved" in data:
-        saved = data["saved"]
-        arrays = {name: without_text(array, rest) for name, array in saved["arrays"].items()}
-        embedded["saved"] = {"header": name_of(saved["header"], rest), "arrays": arrays}
+    for name, elements in (("chosen", first), ("saved", rest)):
+        if name in data:
+            saved = data[name]
+            arrays = {key: without_text(array, elements) for key, array in saved["arrays"].items()}
+            embedded[name] = {"header": name_of(saved["header"], elements), "arrays": arrays}
     return embedded, "".join(first), "".join(rest)
 
 

@@ -18,7 +18,15 @@ import torch
 from attnviz.pages import limits
 from attnviz.pages.packing import packed
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
-from attnviz.record.masks import BandMask, Bias, DenseBias, Mask, PackedMask, WindowBias
+from attnviz.record.masks import (
+    BandMask,
+    Bias,
+    ChosenMask,
+    DenseBias,
+    Mask,
+    PackedMask,
+    WindowBias,
+)
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
 from attnviz.record.softmax import count_rows, row_groups
@@ -89,6 +97,40 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
             measured = _measure_errors(attention, other, SAMPLED_QUERIES if sampled else None)
         errors.append({"stack": stack.name, "layer": layer} | measured)
     return {"saved": saved, "errors": errors}
+
+
+def encode_chosen(record: AttentionRecord) -> dict[str, Any]:
+    """Encode which keys are masked, not chosen, or scored, in the layers that choose keys.
+
+    Returns
+    -------
+    dict
+        The entry ``chosen`` of the page's JSON data, or nothing if no stack chooses keys. It has
+        the form of a saved record whose queries and keys have no dimensions, so that only the masks
+        of the layers remain. In addition, ``arrays`` has the lost weight of each head and query of
+        a layer, float16, (heads, queries), as ``"self/3/lost"`` for layer 3 of the stack "self".
+    """
+    layers = [
+        (stack, number, vectors)
+        for stack in record.stacks.values()
+        if stack.chooses_keys
+        for number in stack.layers
+        if (vectors := stack.attention(number).vectors) is not None
+    ]
+    if not layers:
+        return {}
+    masks = [
+        dataclasses.replace(vectors, queries=vectors.queries[..., :0], keys=vectors.keys[..., :0])
+        for *_, vectors in layers
+    ]
+    masks = [dataclasses.replace(mask, bias=None, sinks=None) for mask in masks]
+    header, arrays = record_to_arrays(_record_for_page(record, layers, masks))
+    arrays = {name: array for name, array in arrays.items() if not name.endswith("/gates")}
+    for stack, layer, vectors in layers:
+        everything = range(vectors.num_heads), slice(0, vectors.num_queries)
+        arrays[f"{stack.name}/{layer}/lost"] = vectors.lost_weight(*everything).half()
+    packed_header = packed(header_json(header).encode())
+    return {"chosen": {"header": packed_header, "arrays": _encode_arrays(arrays)}}
 
 
 def encode_without_weights(record: AttentionRecord) -> dict[str, Any]:
@@ -179,9 +221,9 @@ def _record_for_page(
 ) -> AttentionRecord:
     """Return a record of the rounded layers, with masks and biases that a page can store.
 
-    A mask other than a `BandMask` becomes one bit for each query-key pair of each head. A
-    `WindowBias` becomes one number for each query-key pair of each head. Layers that share a mask
-    or bias also share it in the result.
+    A mask other than a `BandMask` becomes one bit for each query-key pair of each head, and so does
+    each part of a `ChosenMask`. A `WindowBias` becomes one number for each query-key pair of each
+    head. Layers that share a mask or bias also share it in the result.
     """
     masks: dict[int, Mask] = {}
     biases: dict[int, Bias] = {}
@@ -190,9 +232,7 @@ def _record_for_page(
         pairs = attention.num_queries, attention.num_keys
         mask, bias = attention.mask, attention.bias
         if mask is not None and id(mask) not in masks:
-            masks[id(mask)] = mask
-            if not isinstance(mask, BandMask | PackedMask):
-                masks[id(mask)] = PackedMask.pack(mask.all_allowed(*pairs))
+            masks[id(mask)] = _mask_for_page(mask, pairs)
         if bias is not None and id(bias) not in biases:
             biases[id(bias)] = bias
             if isinstance(bias, WindowBias):
@@ -206,6 +246,15 @@ def _record_for_page(
         name: _with_layers(record.stack(name), of_stack) for name, of_stack in of_stacks.items()
     }
     return _without_images(record, stacks)
+
+
+def _mask_for_page(mask: Mask, pairs: tuple[int, int]) -> Mask:
+    if isinstance(mask, ChosenMask):
+        base = None if mask.base is None else _mask_for_page(mask.base, pairs)
+        return ChosenMask(_mask_for_page(mask.chosen, pairs), base)
+    if isinstance(mask, BandMask | PackedMask):
+        return mask
+    return PackedMask.pack(mask.all_allowed(*pairs))
 
 
 def _without_images(

@@ -105,6 +105,9 @@ class StackNumbers(TypedDict):
         Whether it is known that no query attends to a later key in any layer.
     vectors : bool
         Whether the queries and keys of the stack are known, and not only its weights.
+    chooses_keys : bool
+        Whether the model chooses keys before the softmax in some layers. The zeros in replies then
+        say which keys are masked and which were not chosen. Omitted if it does not.
     patterns : list of str
         Names of the measures, such as "previous token" or "entropy", for which the heads have
         scores.
@@ -127,6 +130,7 @@ class StackNumbers(TypedDict):
     maximum: float
     causal: bool
     vectors: bool
+    chooses_keys: NotRequired[bool]
     patterns: list[str]
     sampled: NotRequired[int]
     gates: NotRequired[list[list[float | None] | None]]
@@ -229,6 +233,7 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "maximum": find_maximum(stack),
         "causal": stack.causal,
         "vectors": stack.has_vectors,
+        **({"chooses_keys": True} if stack.chooses_keys else {}),
         "patterns": list(measures_of(stack)),
         **({} if sampled is None else {"sampled": sampled}),
         **({"gates": _mean_gates(stack)} if stack.has_gates else {}),

@@ -53,6 +53,7 @@ from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encode_strongest
 from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
+from attnviz.server.zeros import kinds_of_pairs, mark_zeros
 from attnviz.utils.arguments import existing_number, format_numbers
 
 RECORD_REQUESTS: Requests[RecordServer] = Requests(
@@ -149,7 +150,9 @@ class DescribeRequest:
 class BlockRequest:
     """Request for the weights of some heads of a layer, for a range of queries and of keys.
 
-    `rows` is the range of queries, and `columns` is the range of keys.
+    `rows` is the range of queries, and `columns` is the range of keys. If the stack chooses keys
+    (`StackNumbers.chooses_keys`), the weight of a masked key is -0, that of a key that was not
+    chosen is +0, and all other weights are above 0.
     """
 
     stack: str
@@ -168,6 +171,9 @@ class BlockRequest:
         maximum = find_maximum(stack)
         block = server.row_normalizers.block(stack, layer, heads, rows, columns)
         weights = block.cpu().numpy()
+        if stack.chooses_keys:
+            kinds = kinds_of_pairs(stack.attention(layer), heads, rows, columns)
+            weights = mark_zeros(weights, kinds)
         label = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
         encoded = encode(weights, "float32", maximum, signed=stack.signed, label=label)
         return Reply(encoded.header(), encoded.data)
@@ -320,6 +326,43 @@ class TileRequest:
         return Reply(
             header if interval is None else {**header, "sampling_interval": interval}, cells.data
         )
+
+
+class LostHeader(TypedDict):
+    """Header of a reply with the lost weight of one query in each of the requested heads.
+
+    Attributes
+    ----------
+    lost : list of float
+        Weight that the keys that were not chosen would have if all were chosen, from 0 to 1. Empty
+        if the layer has no queries and keys.
+    """
+
+    lost: list[float]
+
+
+@RECORD_REQUESTS.add("lost", LostHeader)
+@dataclass(frozen=True)
+class LostRequest:
+    """Request for the weight that a query loses because the model chooses keys.
+
+    `query` is the position of the query.
+    """
+
+    stack: str
+    layer: int
+    heads: tuple[int, ...]
+    query: int
+
+    def answer(self, server: RecordServer) -> Reply:
+        stack = server.stack(self.stack)
+        layer, heads = check_heads(stack, self.layer, self.heads)
+        query = stack.query_tokens.position(self.query, "query")
+        vectors = stack.attention(layer).vectors
+        if vectors is None:
+            return Reply({"lost": []})
+        lost = vectors.lost_weight(heads, slice(query, query + 1))
+        return Reply({"lost": lost[:, 0].tolist()})
 
 
 class ScoresHeader(TypedDict):

@@ -22,6 +22,7 @@ from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, EncodedHeader, encode
 from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers
+from attnviz.server.zeros import kinds_of_pairs, mark_zeros
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace
 
@@ -95,7 +96,8 @@ def encode_tile(
     Returns
     -------
     cells : Encoded
-        Cells of the tile, (1, rows of cells, columns of cells).
+        Cells of the tile, (1, rows of cells, columns of cells). Zeros have the signs that
+        `attnviz.server.zeros` describes.
     interval : int or None
         Sampling interval: one of `interval` successive queries is used, with all keys of the tile.
         None if all queries are used. The interval is the same for all tiles of a level.
@@ -125,9 +127,14 @@ def encode_tile(
         np.arange(0, columns.stop - columns.start, cell),
     )
     cells = np.zeros((1 + stack.signed, *map(len, starts)))
+    kinds = np.zeros((1, *map(len, starts)), np.uint8)
     # Compute the weights of a limited number of queries at a time, because a tile of a long text
     # covers many queries.
     for part, part_queries in row_groups(as_rows(numbers), tile_rows(attention.num_keys)):
+        positions = numbers[part] - rows.start, slice(0, columns.stop - columns.start)
+        if stack.chooses_keys:
+            of_pairs = kinds_of_pairs(attention, heads, part_queries, columns)
+            pool(kinds, of_pairs.max(axis=0, keepdims=True), positions, starts, np.maximum)
         key_range = attention.key_range(part_queries)
         if columns.start >= key_range.stop or columns.stop <= key_range.start:
             continue
@@ -137,12 +144,14 @@ def encode_tile(
             weights += block.cpu().numpy()
         weights /= len(heads)
         how = np.maximum if pooled == "max" else np.add
-        positions = numbers[part] - rows.start, slice(0, columns.stop - columns.start)
         pool(cells, split_signs(weights, signed=stack.signed), positions, starts, how)
     if pooled == "mean":
         cells /= np.outer(np.bincount(row), _cell_sizes(columns, cell))
     label = f"stack {stack.name!r}, layer {layer}, mean of heads {format_numbers(sorted(heads))}"
-    shown = join_signs(cells.repeat(row_height // cell, axis=1)[:, :num_rows]).astype(np.float32)
+    shown = join_signs(cells).astype(np.float32)
+    if stack.chooses_keys:
+        shown = mark_zeros(shown, kinds[0])
+    shown = shown.repeat(row_height // cell, axis=0)[:num_rows]
     if _is_large(stack, layer, heads):
         maximum = float(np.abs(shown).max())
     return encode(shown[None], "float32", maximum, signed=stack.signed, label=label), interval

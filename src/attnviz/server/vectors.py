@@ -56,6 +56,11 @@ class RowHeader(TypedDict):
         layer (`num_key_heads`). With grouped-query attention, several heads share a key head.
     num_allowed : int
         Number of keys that the mask allows for this query.
+    num_left_out : int
+        Number of keys that the mask would allow, but that the model did not choose. Omitted if it
+        is 0, and so is `lost`.
+    lost : float
+        Weight that these keys would have if all keys were chosen.
     strongest : list
         Position and weight of up to five keys with the largest weights, the largest first. Keys
         with weight 0 are left out.
@@ -81,6 +86,8 @@ class RowHeader(TypedDict):
     key_head: int
     num_key_heads: int
     num_allowed: int
+    num_left_out: NotRequired[int]
+    lost: NotRequired[float]
     strongest: list[tuple[int, float]]
     error: float
     logit_error: float
@@ -93,7 +100,8 @@ class VectorsHeader(RowHeader):
 
     The buffer has float32 arrays, one after the other: the query vector, (head_dim,), the key
     vectors, (keys, head_dim), and four arrays with one number per key: the bias, 1 if the mask
-    allows the key or else 0, the logit (minus infinity if the key is not allowed), and the weight.
+    allows the key, 0 if the key is masked or -1 if the model did not choose it, the logit (minus
+    infinity if the key is not allowed), and the weight.
 
     Attributes
     ----------
@@ -133,6 +141,8 @@ def encode_vectors(
     row = slice(token, token + 1)
     with torch.no_grad():
         logits = attention.logits([head], row)[0, 0].cpu()
+        allowed = attention.allowed([head], row)[0, 0]
+        left_out = attention.left_out([head], row)[0, 0]
         bias = torch.zeros(attention.num_keys)
         if attention.bias is not None:
             bias = attention.bias.added(head, row, slice(0, attention.num_keys))[0].cpu().float()
@@ -140,7 +150,7 @@ def encode_vectors(
             attention.queries[head, token].float().cpu().numpy(),
             attention.keys[attention.key_head(head), keys].float().cpu().numpy(),
             bias[keys].numpy(),
-            attention.allowed([head], row, keys)[0, 0].float().numpy(),
+            (allowed[keys].float() - left_out[keys].float()).numpy(),
             logits[keys].numpy(),
         ]
         sink = None if attention.sinks is None else float(attention.sinks[head].float())
@@ -168,7 +178,7 @@ def encode_vectors(
         "num_heads": attention.num_heads,
         "key_head": attention.key_head(head),
         "num_key_heads": attention.num_key_heads,
-        "num_allowed": int(attention.allowed([head], row).sum()),
+        "num_allowed": int(allowed.sum()),
         "strongest": [(int(key), float(weights[key])) for key in strongest if weights[key] > 0],
         "weight_in_range": float(weights[keys].sum(dtype=np.float64)),
         "error": 0.0,
@@ -177,4 +187,7 @@ def encode_vectors(
     gates = stack.gates(layer)
     if gates is not None and np.isfinite(gates[head, token]):
         header["gate"] = float(gates[head, token])
+    if num_left_out := int(left_out.sum()):
+        lost = attention.lost_weight([head], row)
+        header |= {"num_left_out": num_left_out, "lost": float(lost[0, 0])}
     return header, b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)

@@ -94,6 +94,7 @@ RECORD_ASKED: dict[str, dict[str, Any]] = {
     "strongest": ROWS | {"k": 2, "combine": "mean", "leave_out": ["first"], "pair": "all"},
     "tile": {"stack": "self", "layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0}
     | {"pooled": "max"},
+    "lost": {"stack": "self", "layer": 0, "heads": [0], "query": 3},
     "scores": {"stack": "self", "pattern": "first token"},
     "vectors": HEAD | {"token": 3, "keys": [0, 4]},
     "image": {"index": 0},

@@ -61,7 +61,8 @@ def test_logits_and_weights_equal_the_formulas(data: st.DataObject, head: int) -
     logits, weights = logits_of(attention)[head, token], weights_of(attention)[head, token]
     tolerance = logit_error(attention)
     assert_allclose(parts["logits"], logits[keys], atol=tolerance)
-    assert_array_equal(parts["allowed"], np.isfinite(logits[keys]))
+    left_out = attention.left_out([head], slice(token, token + 1))[0, 0].numpy()
+    assert_array_equal(parts["allowed"], np.isfinite(logits[keys]) - 1.0 * left_out[keys])
     assert_allclose(parts["weights"], weights[keys], atol=weights_error(attention))
     assert header["num_allowed"] == np.isfinite(logits).sum()
     assert header["weight_in_range"] == pytest.approx(weights[keys].sum(), abs=1e-5)
@@ -85,12 +86,15 @@ def test_the_fixture_of_typescript_is_what_pages_contain(stored: dict[str, Any])
     assert {stored["name"] for stored in CASES} == set(OPTIONS)
     written = case(stored["name"])
     assert written["errors"] == stored["errors"]
-    for part in (written["saved"], stored["saved"]):
+    assert ("chosen" in written) == ("chosen" in stored)
+    parts = [one[name] for one in (written, stored) for name in ("saved", "chosen") if name in one]
+    for part in parts:
         # Compare decompressed data, because zlib versions compress differently.
         part["header"] = json.loads(unpacked(part["header"]))
         for array in part["arrays"].values():
             array["data"] = unpacked(array["data"])
     assert written["saved"] == stored["saved"]
+    assert written.get("chosen") == stored.get("chosen")
 
 
 def random_layer(dtype: torch.dtype = torch.float32) -> QueryKeyAttention:

@@ -13,6 +13,7 @@ import type {
   EncodedHeader,
   ImageHeader,
   ImageRequest,
+  LostRequest,
   MapsRequest,
   Pooled,
   RecordRequests,
@@ -30,14 +31,18 @@ import { type EmbeddedRows, type LayerKey, readRows, type WeightRows } from "./r
 import { checkFormat, inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import {
+  ALL_SCORED,
+  type ChosenKeys,
   computedWeights,
   type LayerVectors,
+  readChosen,
   readHeader,
   readVectors,
   type SavedRecord,
   shapeOfVectors,
   type VectorErrors,
   vectorsOfRow,
+  withKindsOfZeros,
 } from "./vectors";
 
 /**
@@ -68,6 +73,11 @@ export interface PageData {
    * only the strongest weights.
    */
   saved?: SavedRecord;
+  /**
+   * Masks of the layers of stacks that choose keys, as a saved record whose queries and keys have no
+   * dimensions, and the lost weight of each head and query. Omitted if no stack chooses keys.
+   */
+  chosen?: SavedRecord;
   /**
    * Errors of weights and logits that result from rounding queries and keys, with one entry for
    * each layer.
@@ -101,6 +111,7 @@ export class PageTransport implements Transport {
     block: async (args) => blockReply(await this.#rows(args), args),
     maps: (args) => this.#maps(args),
     tile: (args) => this.#tile(args),
+    lost: (args) => this.#lost(args),
     scores: (args) => this.#scores(args),
     strongest: (args) => this.#strongest(args),
     vectors: (args) => this.#vectorsOfRow(args),
@@ -122,7 +133,7 @@ export class PageTransport implements Transport {
   }
 
   #cached<V extends { bytes: number }>(
-    kind: "weights" | "maps" | "vectors",
+    kind: "weights" | "maps" | "vectors" | "chosen",
     { stack, layer }: LayerKey,
     read: () => Promise<V>,
   ): Promise<V> {
@@ -142,13 +153,34 @@ export class PageTransport implements Transport {
   /** Return the weights of a layer. @throws Error if the page does not contain the layer. */
   #rows(key: LayerKey): Promise<WeightRows> {
     return this.#cached("weights", key, async () => {
-      const block = findLayer(this.#data.blocks, key);
-      if (block) return readRows(block);
-      if (shapeOfVectors(this.#saved, key)[0] === 0) {
-        throw new Error(`This page does not contain layer ${key.layer} of “${key.stack}”.`);
-      }
-      return computedWeights(await this.#vectors(key), this.#errors(key).error);
+      const [weights, chosen] = [await this.#weights(key), await this.#chosen(key)];
+      return chosen ? withKindsOfZeros(weights, chosen) : weights;
     });
+  }
+
+  async #weights(key: LayerKey): Promise<WeightRows> {
+    const block = findLayer(this.#data.blocks, key);
+    if (block) return readRows(block);
+    if (shapeOfVectors(this.#saved, key)[0] === 0) {
+      throw new Error(`This page does not contain layer ${key.layer} of “${key.stack}”.`);
+    }
+    return computedWeights(await this.#vectors(key), this.#errors(key).error);
+  }
+
+  /** Return which keys a layer has chosen, or null if its stack chooses no keys. */
+  async #chosen(key: LayerKey): Promise<ChosenKeys | null> {
+    const { chosen, description } = this.#data;
+    if (!description.stacks.find(({ name }) => name === key.stack)?.chooses_keys) return null;
+    if (!chosen || !(`${key.stack}/${key.layer}/lost` in chosen.arrays)) return ALL_SCORED;
+    return this.#cached("chosen", key, async () =>
+      readChosen(chosen, await readHeader(chosen), key),
+    );
+  }
+
+  async #lost({ heads, query, ...key }: LostRequest): Promise<Reply> {
+    const chosen = await this.#chosen(key);
+    const lost = chosen ? heads.map((head) => chosen.lost(head, query)) : [];
+    return { header: { lost }, data: null };
   }
 
   #vectors(key: LayerKey): Promise<LayerVectors> {
@@ -164,7 +196,8 @@ export class PageTransport implements Transport {
 
   async #vectorsOfRow(request: VectorsRequest): Promise<Reply> {
     const vectors = await this.#vectors(request);
-    return { header: vectorsOfRow(vectors, request, this.#errors(request)), data: null };
+    const lost = (await this.#chosen(request))?.lost(request.head, request.token);
+    return { header: vectorsOfRow(vectors, request, this.#errors(request), lost), data: null };
   }
 
   /**

@@ -51,7 +51,8 @@ export function pooledMean(
   const line = new Float32Array((columns[numColumns] as number) - left);
   const cells = new Float32Array(numRows * numColumns);
   for (let r = 0; r < numRows; r++) {
-    const positives = new Float64Array(numColumns);
+    // Start at −0, so that a cell of masked keys stays −0 (see `zeros.ts`).
+    const positives = new Float64Array(numColumns).fill(-0);
     const negatives = new Float64Array(numColumns);
     const [top, bottom] = [rows[r] as number, rows[r + 1] as number];
     for (let row = top; row < bottom; row++) {

@@ -6,6 +6,7 @@
 import { attentionRow, type RowInputs } from "../attention";
 import type { VectorsRequest } from "../protocol";
 import type { Vectors } from "../requests/vectors";
+import { SCORED_ZERO } from "../zeros";
 import type { LayerKey, WeightRows } from "./rows";
 import { inflatedText } from "./texts";
 
@@ -33,15 +34,17 @@ interface SavedHeader {
    * Masks and biases (see `attnviz/record/masks.py`). A "band" is a mask that allows the keys up to
    * `before` positions before and up to `after` positions after the query. If one of these numbers
    * is null, all keys on this side are allowed. `offset` is the position of the first query among
-   * the keys. The other kinds have an array: `bits` of a mask ("packed"), or `values` of a bias
-   * ("distance" or "dense").
+   * the keys. A mask of the kind "chosen" consists of two masks: `base` allows the keys that could
+   * be chosen (all if it is null), and `chosen` allows those that were chosen. The other kinds have
+   * an array: `bits` of a mask ("packed"), or `values` of a bias ("distance" or "dense").
    */
-  shared: Record<
-    string,
-    | { kind: "band"; before: number | null; after: number | null; offset: number }
-    | { kind: "packed" | "distance" | "dense" }
-  >;
+  shared: Record<string, SavedMask | { kind: "distance" | "dense" }>;
 }
+
+type SavedMask =
+  | { kind: "band"; before: number | null; after: number | null; offset: number }
+  | { kind: "packed" }
+  | { kind: "chosen"; chosen: SavedMask; base: SavedMask | null };
 
 /** A saved record, as a page contains it. */
 export interface SavedRecord {
@@ -51,7 +54,13 @@ export interface SavedRecord {
    * Arrays of little-endian numbers by name. Their data are deflated, and `inflatedText` inflates
    * them. Empty if the page contains weights instead of queries and keys.
    */
-  arrays: Record<string, { dtype: string; shape: number[]; data: string }>;
+  arrays: Record<string, EmbeddedArray>;
+}
+
+interface EmbeddedArray {
+  dtype: string;
+  shape: number[];
+  data: string;
 }
 
 /** Errors that result from rounding the queries and keys of a layer. */
@@ -133,7 +142,7 @@ export async function readVectors(saved: SavedRecord, header: SavedHeader, key: 
     );
   }
   const read = async (name: string): Promise<PairArray> => {
-    const { data, dtype, shape } = saved.arrays[name] as SavedRecord["arrays"][string];
+    const { data, dtype, shape } = saved.arrays[name] as EmbeddedArray;
     return { values: readNumbers(await inflatedText(data), dtype), shape };
   };
   const [queries, keys, sinks, gates] = await Promise.all([
@@ -145,7 +154,8 @@ export async function readVectors(saved: SavedRecord, header: SavedHeader, key: 
   const shape = shapeOfVectors(saved, key);
   const [numHeads, numQueries, numKeys] = shape;
   const [numKeyHeads = 0, , dim = 0] = keys.shape;
-  const allowed = await readMask(header, layer.mask, read);
+  const mask = layer.mask === null ? null : (header.shared[layer.mask] as SavedMask);
+  const { allowed, leftOut } = await readMask(mask, `${layer.mask}/`, read);
   const bias = await readBias(header, layer.bias, read, numQueries);
   return {
     ...{ ...layer, shape, numKeyHeads },
@@ -156,6 +166,9 @@ export async function readVectors(saved: SavedRecord, header: SavedHeader, key: 
       const gate = gates?.values[head * numQueries + query];
       return Number.isNaN(gate) ? undefined : gate;
     },
+    allowed,
+    /** Return whether a query could attend to a key that was not chosen. */
+    leftOut,
     /** Return the inputs from which the weights of a row are computed. */
     inputs: (head: number, query: number): RowInputs => {
       const start = (head * numQueries + query) * dim;
@@ -172,26 +185,40 @@ export async function readVectors(saved: SavedRecord, header: SavedHeader, key: 
   };
 }
 
+/**
+ * Read a mask: the keys that are allowed, and those that are left out because they were not chosen.
+ * The names of its arrays begin with `prefix`.
+ */
 async function readMask(
-  { shared }: SavedHeader,
-  name: string | null,
+  mask: SavedMask | null,
+  prefix: string,
   read: (name: string) => Promise<PairArray>,
-): Promise<OfPair<boolean>> {
-  const mask = name === null ? undefined : shared[name];
-  if (!mask) return () => true;
+): Promise<{ allowed: OfPair<boolean>; leftOut: OfPair<boolean> }> {
+  const leftOut = () => false;
+  if (!mask) return { allowed: () => true, leftOut };
+  if (mask.kind === "chosen") {
+    const { allowed: chosen } = await readMask(mask.chosen, `${prefix}chosen.`, read);
+    const { allowed: base } = await readMask(mask.base, `${prefix}base.`, read);
+    return {
+      allowed: (...pair) => base(...pair) && chosen(...pair),
+      leftOut: (...pair) => base(...pair) && !chosen(...pair),
+    };
+  }
   if (mask.kind === "band") {
     const { before, after, offset } = mask;
-    return (_, query, key) =>
+    const allowed: OfPair<boolean> = (_, query, key) =>
       (after === null || key - query - offset <= after) &&
       (before === null || query + offset - key <= before);
+    return { allowed, leftOut };
   }
   // The array has one bit for each key. The lowest bit of a byte belongs to the first of its eight
   // keys.
-  const bits = await read(`${name}/bits`);
-  return (head, query, key) => {
+  const bits = await read(`${prefix}bits`);
+  const allowed: OfPair<boolean> = (head, query, key) => {
     const byte = bits.values[rowStart(bits, head, query) + (key >> 3)] as number;
     return ((byte >> (key & 7)) & 1) === 1;
   };
+  return { allowed, leftOut };
 }
 
 async function readBias(
@@ -219,6 +246,49 @@ async function readBias(
 function rowStart({ shape }: PairArray, head: number, query: number): number {
   const [heads = 1, queries = 1, length = 0] = shape;
   return ((heads > 1 ? head : 0) * queries + (queries > 1 ? query : 0)) * length;
+}
+
+/** Masks of a layer that chooses keys, and its lost weight. */
+export type ChosenKeys = Awaited<ReturnType<typeof readChosen>>;
+
+/** Masks of a layer that has none, so that the softmax scores all keys. */
+export const ALL_SCORED: ChosenKeys = {
+  bytes: 0,
+  lost: () => 0,
+  allowed: () => true,
+  leftOut: () => false,
+};
+
+/** Read which keys were chosen in a layer. @throws Error if the page does not contain the layer. */
+export async function readChosen(saved: SavedRecord, header: SavedHeader, key: LayerKey) {
+  const { allowed, leftOut, shape } = await readVectors(saved, header, key);
+  const { data, dtype } = saved.arrays[`${key.stack}/${key.layer}/lost`] as EmbeddedArray;
+  const lost = readNumbers(await inflatedText(data), dtype);
+  return {
+    bytes: lost.byteLength,
+    /** Return the lost weight of a query: the weight that its left-out keys would have. */
+    lost: (head: number, query: number): number => lost[head * shape[1] + query] as number,
+    allowed,
+    leftOut,
+  };
+}
+
+/**
+ * Return the same rows of weights with signed zeros for keys that were not scored (see `zeros.ts`).
+ * In the mean of several heads, a key was scored if one of the heads scored it.
+ */
+export function withKindsOfZeros(rows: WeightRows, { allowed, leftOut }: ChosenKeys): WeightRows {
+  return {
+    ...rows,
+    add: (heads, row, left, line) => {
+      rows.add(heads, row, left, line);
+      for (let x = 0; x < line.length; x++) {
+        const isOf = (flags: OfPair<boolean>) => heads.some((head) => flags(head, row, left + x));
+        if (isOf(allowed)) line[x] ||= SCORED_ZERO;
+        else line[x] = isOf(leftOut) ? 0 : -0;
+      }
+    },
+  };
 }
 
 /** Return the weights of a layer. The weights of a row are computed when the row is first read. */
@@ -250,6 +320,7 @@ export function vectorsOfRow(
   vectors: LayerVectors,
   { head, token, keys }: VectorsRequest,
   { error, logit_error, measured }: VectorErrors,
+  lost: number | undefined,
 ): Vectors {
   const inputs = vectors.inputs(head, token);
   const { query, sink, numKeys } = inputs;
@@ -260,6 +331,8 @@ export function vectorsOfRow(
   const weights = Float32Array.from(row.weights.subarray(start, stop));
   const gate = vectors.gate(head, token);
   const allKeys = Array.from({ length: numKeys }, (_, key) => key);
+  const isLeftOut = (key: number): boolean => vectors.leftOut(head, token, key);
+  const numLeftOut = allKeys.filter(isLeftOut).length;
   return {
     header: {
       scale: vectors.scale,
@@ -272,6 +345,7 @@ export function vectorsOfRow(
       key_head: Math.floor((head * vectors.numKeyHeads) / numHeads),
       num_key_heads: vectors.numKeyHeads,
       num_allowed: allKeys.filter(inputs.allowed).length,
+      ...(numLeftOut > 0 && lost !== undefined && { num_left_out: numLeftOut, lost }),
       strongest: allKeys
         .map((key): [number, number] => [key, row.weights[key] as number])
         .filter(([, weight]) => weight > 0)
@@ -283,7 +357,7 @@ export function vectorsOfRow(
     ...{ keys, headDim: query.length, query },
     keyVectors: inputs.keys.subarray(start * query.length, stop * query.length),
     bias: Float32Array.from(range, inputs.bias),
-    allowed: Float32Array.from(range, (key) => (inputs.allowed(key) ? 1 : 0)),
+    allowed: Float32Array.from(range, (key) => (inputs.allowed(key) ? 1 : isLeftOut(key) ? -1 : 0)),
     logits: Float32Array.from(row.logits.subarray(start, stop)),
     weights,
     weightInRange: row.weights.subarray(start, stop).reduce((sum, weight) => sum + weight, 0),

@@ -15,7 +15,7 @@ export interface Vectors {
   /** Key vectors, one after the other, with headDim values each. */
   keyVectors: Float32Array;
   bias: Float32Array;
-  /** 1 if the mask allows the key, else 0. */
+  /** 1 if the mask allows the key, 0 if the key is masked, -1 if the model did not choose it. */
   allowed: Float32Array;
   /** Logit of each key. Minus infinity for keys that the mask does not allow. */
   logits: Float32Array;

@@ -6,6 +6,7 @@
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { LegendScale } from "../../draw/figure";
+import { hatchLines, hatchMark, SAMPLE, TINT_OPACITY } from "../../draw/hatch";
 import type { Scaling } from "./color-scales";
 
 /** Number of intervals between the colours of a ramp. */
@@ -45,6 +46,27 @@ interface ColorLegendProps {
   toggle?: ReturnType<typeof fitSwitch>;
 }
 
+/** Render the sample of a legend as a figure shows it. */
+function Sample({ name, color, hatched }: NonNullable<LegendScale["sample"]>) {
+  const box = { x: 0, y: 0, ...SAMPLE };
+  const { stroke, opacity, ...hatch } = hatchMark({ ...box, columns: 1, rows: 1 }, [1], color);
+  const path = hatchLines({ stroke, ...hatch }).map(
+    ([x0, y0, x1, y1]) => `M${x0} ${y0}L${x1} ${y1}`,
+  );
+  return (
+    <span class="av-ramp-sample">
+      <svg {...SAMPLE} aria-hidden="true">
+        {hatched ? (
+          <path d={path.join("")} stroke={stroke} opacity={opacity} />
+        ) : (
+          <rect {...SAMPLE} fill={color} opacity={TINT_OPACITY} />
+        )}
+      </svg>
+      {name}
+    </span>
+  );
+}
+
 /** Render the ramp of a scale with its labels. */
 export function ColorLegend({ scale, title: above, toggle }: ColorLegendProps) {
   const colors = Array.from({ length: STEPS + 1 }, (_, i) => {
@@ -62,6 +84,7 @@ export function ColorLegend({ scale, title: above, toggle }: ColorLegendProps) {
         ))}
       </span>
       {scale.quantity && <span class="av-color-title">{scale.quantity}</span>}
+      {scale.sample && <Sample {...scale.sample} />}
     </>
   );
   if (!toggle) return <div class="av-legend">{content}</div>;

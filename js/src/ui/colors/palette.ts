@@ -28,6 +28,8 @@ export interface Palette {
   background: string;
   /** Background of the element under the pointer or with the keyboard focus. */
   raised: string;
+  /** Colour of keys that were not chosen before the softmax. No weight has a similar hue. */
+  notChosen: string;
   /** Background of tokens that match a search. */
   searchMatch: string;
   /** Colours of the two ends of a scale for signed numbers. Zero has the background colour. */
@@ -58,6 +60,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
     neutral: "#3b4150",
     background: "#ffffff",
     raised: "#f1f3f7",
+    notChosen: "#b08a52",
     searchMatch: "#ffe9a8",
     positive: "#1b6ab3",
     negative: "#d96f0e",
@@ -73,6 +76,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
     neutral: "#c9ced8",
     background: "#17191e",
     raised: "#262a32",
+    notChosen: "#a88d5f",
     searchMatch: "#5c4a12",
     positive: "#59a9ff",
     negative: "#ff9838",

@@ -6,6 +6,7 @@
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
 import { topKeys } from "../../client/requests/strongest";
+import { zeroInWords } from "../../client/zeros";
 import { LOG_FLOOR } from "../colors/color-scales";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
 import { roundedUp } from "../exports/csv";
@@ -30,12 +31,13 @@ import {
   stackName,
   strongestInWords,
   tokensInWords,
+  unscoredPairInWords,
   withWay,
   writtenAmong,
 } from "../text/captions";
 import type { Selection } from "../view/record";
 import { baseName, changedInWords } from "../what-if/changed-run";
-import type { HeatMap, Line } from "./marks";
+import { type HeatMap, hatchesCells, type Line, notChosenCells } from "./marks";
 import type { Grid } from "./tiles";
 import {
   type Axis,
@@ -72,9 +74,10 @@ export function subtitleOf(viewport: Viewport, grid: Grid | undefined): string {
 }
 
 /** Parts of a heat map that determine its captions. */
-export type Captioned = Pick<HeatMap, "grid" | "pins" | "lines" | "effects" | "scale" | "end"> & {
-  layout: { viewport: Viewport };
-};
+export type Captioned = Pick<
+  HeatMap,
+  "grid" | "pins" | "lines" | "effects" | "scale" | "end" | "lost"
+> & { layout: { viewport: Viewport } };
 
 interface WeightedCell {
   row: number;
@@ -204,7 +207,10 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     const weight = row?.values[key - row.window[0]];
     if (weight !== undefined) {
       const number = weightInWords(viewport, weight);
-      const [from, to] = SIDES.map((side) => pinnedInWords(viewport, side, pins[side] as number));
+      const from = pinnedInWords(viewport, "query", query);
+      const to = pinnedInWords(viewport, "key", key);
+      const unscored = zeroInWords(viewport.stack, weight);
+      if (unscored) return unscoredPairInWords(from, to, unscored);
       return signed
         ? `${from} to ${to}: ${name} ${number}.`
         : `${from} attends to ${to}: ${number}.`;
@@ -375,7 +381,7 @@ function cellsInWords(viewport: Viewport, isWholeText: boolean): string {
  *   shown.
  */
 export function coverage(heatMap: Captioned, live: boolean): string {
-  const { layout, grid, pins, lines, effects, scale, end } = heatMap;
+  const { layout, grid, pins, lines, effects, scale, end, lost } = heatMap;
   const { viewport } = layout;
   const { axes, stack } = viewport;
   const quantity = quantityOf(stack);
@@ -402,7 +408,12 @@ export function coverage(heatMap: Captioned, live: boolean): string {
   if (reaches && viewport.pair !== "all") {
     parts.push("Cells at the border of the two sentences contain tokens of both.");
   }
-  if (grid.values.some((weight) => weight === 0)) {
+  if (stack.chooses_keys) {
+    const look = hatchesCells(layout) ? "Hatched" : "Tinted";
+    if (notChosenCells(heatMap))
+      parts.push(`${look}: keys that were not chosen, so the softmax did not score them.`);
+    if (grid.values.some((weight) => Object.is(weight, -0))) parts.push("Blank: masked.");
+  } else if (grid.values.some((weight) => weight === 0)) {
     const threshold = grid.error > 0 ? ` or ${nothingInWords(grid, stack)}` : "";
     const ahead = stack.causal ? "; no query attends to later keys" : "";
     parts.push(`Blank: no ${quantity.name}${threshold}${ahead}.`);
@@ -426,6 +437,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
     return [`${side} ${quoted(tokens.text[token] ?? "")}${state}`];
   });
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
+  parts.push(lost);
   if (effects) {
     parts.push(tokenEffectsInWords(effects, true));
     if (axes.key.level > 0) parts.push("The bar of several keys shows the largest absolute value.");

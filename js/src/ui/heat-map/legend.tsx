@@ -4,7 +4,7 @@ import type { LegendScale } from "../../draw/figure";
 import { colorAt, rampOf, type SignColors, weightAt } from "../colors/color-scales";
 import { ColorLegend, fitSwitch } from "../colors/legend";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../text/captions";
-import { type HeatMap, signsOf } from "./marks";
+import { type HeatMap, hatchesCells, notChosenCells, signsOf } from "./marks";
 import type { HeatMapStore } from "./store";
 
 /**
@@ -51,7 +51,10 @@ export function weightScale(weights: WeightScale, quantity: string): LegendScale
 export function heatMapScale(heatMap: HeatMap): LegendScale {
   const quantity = quantityOf(heatMap.layout.viewport.stack);
   const title = quantity.signed ? signsInWords(quantity) : quantity.name;
-  return weightScale({ ...heatMap, signs: signsOf(heatMap) }, title);
+  const scale = weightScale({ ...heatMap, signs: signsOf(heatMap) }, title);
+  if (!notChosenCells(heatMap)) return scale;
+  const { notChosen: color } = heatMap.palette;
+  return { ...scale, sample: { name: "not chosen", color, hatched: hatchesCells(heatMap.layout) } };
 }
 
 export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {

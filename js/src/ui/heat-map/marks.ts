@@ -6,8 +6,10 @@
 
 import type { Range } from "../../client/protocol";
 import { pool } from "../../client/signs";
+import { zeroInWords } from "../../client/zeros";
 import { measureText } from "../../draw/canvas";
 import { textMark } from "../../draw/figure";
+import { hatchMark, TINT_OPACITY } from "../../draw/hatch";
 import { fontOf, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { aspectRatio, cropOf, patchOf, pictureMark } from "../../draw/patches";
 import {
@@ -46,6 +48,7 @@ import {
   sizeOf,
   tokenStep,
   tokensOf,
+  type Viewport,
 } from "./viewport";
 
 /**
@@ -85,6 +88,8 @@ export interface HeatMap {
    * Function that returns whether the text of a token matches the search, or null without a search.
    */
   isFound: ((token: string) => boolean) | null;
+  /** Sentence about the lost weight of the pinned query, or "" (see `lost-weight.ts`). */
+  lost: string;
 }
 
 /** Smallest width and height of a cell in which a number fits, in pixels. */
@@ -98,6 +103,8 @@ const MIN_SIGN_CELL = 9;
  * numbers have another limit (see `leastNumber`).
  */
 const MIN_NUMBER = 0.005;
+/** Smallest width and height of a cell with hatching, in pixels. Smaller cells have a tint. */
+const MIN_HATCHED_CELL = 8;
 const TICK_SIZE = 10.5;
 /** Smallest distance between token indices, in pixels. */
 const TICKS_APART: BySide<number> = { query: 26, key: 44 };
@@ -111,8 +118,16 @@ export function backMarks(heatMap: HeatMap): Mark[] {
   const { left, top, cellsWidth, cellsHeight } = layout;
   const box = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule, signsOf(heatMap));
+  const notChosen = notChosenCells(heatMap);
+  const hatched = notChosen && hatchesCells(layout);
+  const tint = [...rgbOf(palette.notChosen), Math.round(255 * TINT_OPACITY)];
+  notChosen?.forEach((flag, i) => {
+    if (flag && !hatched) pixels.set(tint, 4 * i);
+  });
+  const { columns, rows } = grid;
   return [
-    { kind: "image", ...box, pixels, columns: grid.columns, rows: grid.rows, averaged: true },
+    { kind: "image", ...box, pixels, columns, rows, averaged: true },
+    ...(hatched ? [hatchMark({ ...box, columns, rows }, notChosen, palette.notChosen)] : []),
     ...numberMarks(heatMap, pixels),
     ...borderMarks(heatMap),
     {
@@ -120,6 +135,27 @@ export function backMarks(heatMap: HeatMap): Mark[] {
       ...{ width: cellsWidth + 1, height: cellsHeight + 1 },
     },
   ];
+}
+
+/**
+ * Return 1 for each cell in which no key was scored by the softmax and some were not chosen, and 0
+ * for the other cells. Return null if no cell is of this kind.
+ */
+export function notChosenCells({
+  layout,
+  grid,
+}: Pick<HeatMap, "grid"> & { layout: { viewport: Viewport } }): Uint8Array | null {
+  const { stack } = layout.viewport;
+  if (!stack.chooses_keys) return null;
+  const flags = Uint8Array.from(grid.values, (weight) =>
+    zeroInWords(stack, weight) === "not chosen" ? 1 : 0,
+  );
+  return flags.includes(1) ? flags : null;
+}
+
+/** Return whether cells are large enough for hatching. */
+export function hatchesCells({ viewport }: { viewport: Viewport }): boolean {
+  return SIDES.every((side) => viewport.axes[side].cell >= MIN_HATCHED_CELL);
 }
 
 /** Return the colours of signed numbers, or undefined if the heat map shows weights. */

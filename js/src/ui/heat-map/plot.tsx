@@ -3,6 +3,7 @@
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
+import { SCORED_ZERO, zeroInWords } from "../../client/zeros";
 import { actionsOf, runKey, type Shortcut } from "../controls/keys";
 import { findShortcut, recordShortcuts } from "../controls/shortcuts";
 import { effectText, tokenEffect } from "../effects/effects";
@@ -15,6 +16,7 @@ import {
   quantityOf,
   quoted,
   rangeInWords,
+  unscoredInWords,
   written,
   writtenSmall,
 } from "../text/captions";
@@ -75,9 +77,12 @@ function tokensInWords(
 /**
  * Format the weight of a cell with the bound of its error, for example "weight  0.123 ± 0.0004". If
  * the error is 0, write "exact" in place of it. If some tiles are estimated, add "estimate". A
- * weight that is drawn as 0 is described by `nothingInWords`, and a missing one by "loading".
+ * weight that is drawn as 0 is described by `nothingInWords`, and a missing one by "loading". If the
+ * softmax did not score the keys of the cell, the reason is written in place of the weight.
+ *
+ * @param pooled whether the cell covers several weights.
  */
-function weightInWords({ grid, layout }: HeatMap, value: number): string {
+function weightInWords({ grid, layout }: HeatMap, value: number, pooled: boolean): string {
   const { stack } = layout.viewport;
   const quantity = quantityOf(stack);
   const { error, samplingInterval } = grid;
@@ -85,13 +90,16 @@ function weightInWords({ grid, layout }: HeatMap, value: number): string {
     Math.abs(value) < tiny ? writtenSmall(quantity, value) : written(quantity, value, decimals);
   const within = error > 0 ? ` ± ${plainNumber(writtenError(error))}` : "";
   const text = (): string => {
+    if (value === SCORED_ZERO && error === 0) return "less than 1e−30";
     if (error === 0 && samplingInterval === undefined) return `${number(5, 5e-4)}, exact`;
-    if (value === 0) return nothingInWords(grid, stack);
+    if (value === 0 || value === SCORED_ZERO) return nothingInWords(grid, stack);
     if (samplingInterval !== undefined)
       return `${number(value < 0.00995 ? 4 : 3)}${within}, estimate`;
     const rounded = quantity.signed || value < 5e-5 ? number(4) : roundedTo(value, error);
     return `${rounded}${within}`;
   };
+  const unscored = zeroInWords(stack, value);
+  if (unscored) return unscoredInWords(unscored, pooled);
   return Number.isNaN(value) ? "loading" : `${quantity.name}  ${text()}`;
 }
 
@@ -105,7 +113,7 @@ function hintOf(heatMap: HeatMap, { query, key }: Position): Omit<Hint, "x" | "y
     return {
       title: `${tokensInWords(viewport, "query", query)} → ${tokensInWords(viewport, "key", key)}`,
       rows: [
-        { text: weightInWords(heatMap, value), meant: true },
+        { text: weightInWords(heatMap, value, pooling !== ""), meant: true },
         ...(pooling ? [{ text: pooling }] : []),
       ],
     };

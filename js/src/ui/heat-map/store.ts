@@ -13,6 +13,7 @@ import { type Scaling, scaleEnd } from "../colors/color-scales";
 import { createImagePanel, type ImagePanel } from "../image/store";
 import { tokenMatcher } from "../text/token-search";
 import type { ViewContext } from "../view/define-view";
+import { createLostWeight } from "../view/lost-weight";
 import { assign, follow } from "../view/state";
 import { summary, whatInWords } from "./captions";
 import { layOut } from "./layout";
@@ -151,6 +152,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return current;
   };
   const lines = bySide(lineOf);
+  const lost = createLostWeight(context);
 
   const largest = computed(() => Math.abs(largestOf(shown.value?.grid.values ?? [])));
   /**
@@ -185,6 +187,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       pins: { query: null, key: null },
       lines: { query: null, key: null },
       isFound: null,
+      lost: "",
     };
   });
 
@@ -199,6 +202,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       pins: pinsOf(requested),
       lines: bySide((side) => lines[side].value),
       isFound: tokenMatcher(search.value),
+      lost: lost.value ?? "",
     };
   });
 
@@ -215,7 +219,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     // loaded.
     const isLoaded = (side: Side): boolean =>
       now.layout.bars[side] === 0 || lines[side].value !== null || !lineable(requested, side);
-    return isLoaded("query") && isLoaded("key");
+    return isLoaded("query") && isLoaded("key") && lost.value !== null;
   });
 
   /**

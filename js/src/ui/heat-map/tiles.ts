@@ -249,7 +249,8 @@ function fill(grid: Grid, at: BySide<Range>, { axes, pooled }: Viewport, tile: T
     }
     for (let column = at.key[0]; column < at.key[1]; column++) {
       const [left, right] = tokensOf(axes.key, column);
-      let [above, below] = [0, 0];
+      // Start at −0, so that a cell of masked keys stays −0 (see `client/zeros.ts`).
+      let [above, below] = [-0, 0];
       for (let y = top; y < bottom; y = next(y, bottom)) {
         const high = next(y, bottom) - y;
         for (let x = left; x < right; x = next(x, right)) {

@@ -12,6 +12,7 @@ import type {
   TokenList,
 } from "../../client/protocol";
 import { withoutNumber } from "../../client/record-number";
+import type { Unscored } from "../../client/zeros";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
@@ -442,4 +443,34 @@ export function formatNumber(value: number): string {
 /** Return the text with its first letter in upper case. */
 export function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/**
+ * Say why the softmax did not score a key, or several keys.
+ *
+ * @param several whether the text is about several queries or keys.
+ */
+export function unscoredInWords(reason: Unscored, several = false): string {
+  if (reason === "masked")
+    return several ? "masked" : "masked: this query may not attend to this key";
+  return `not chosen: the softmax did not score ${several ? "these keys" : "this key"}`;
+}
+
+/** Return a sentence that says why a query has no weight on a key that the softmax did not score. */
+export function unscoredPairInWords(query: string, key: string, reason: Unscored): string {
+  return reason === "masked"
+    ? `${query} may not attend to ${key}: the key is masked.`
+    : `${query} does not attend to ${key}: the key was not chosen, so the softmax did not score it.`;
+}
+
+/**
+ * Return a sentence about the lost weight of a query in one or several heads: the weight that the
+ * keys that were not chosen would have. Return "" if it is 0 in each head.
+ */
+export function lostInWords(lost: readonly number[]): string {
+  const mean = lost.reduce((sum, share) => sum + share, 0) / lost.length;
+  if (!(mean > 0)) return "";
+  const share = mean < 5e-4 ? "<0.1%" : `${(100 * mean).toFixed(1)}%`;
+  const heads = lost.length > 1 ? ` (mean of ${lost.length} heads)` : "";
+  return `Keys that were not chosen would have ${share} of the weight${heads}.`;
 }

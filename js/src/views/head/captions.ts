@@ -7,6 +7,7 @@
  * fits.
  */
 
+import { zeroInWords } from "../../client/zeros";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../../ui/effects/effects";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { gatesInWords } from "../../ui/head-grid/gates";
@@ -28,6 +29,7 @@ import {
   stackName,
   strongestInWords,
   tokensInWords,
+  unscoredPairInWords,
   withWay,
   written,
   writtenSmall,
@@ -58,8 +60,9 @@ function queryInWords({ plan }: LinePlot, query: number): string {
 }
 
 /** Format a weight, such as "0.30 in head 7". The head is omitted if there is only one series. */
-function weightInWords({ lines, quantity }: LinePlot, line: Line, write = written): string {
-  const number = withWay(quantity, line.weight, write(quantity, line.weight));
+function weightInWords({ plan, lines, quantity }: LinePlot, line: Line, write = written): string {
+  const reason = zeroInWords(plan.stack, line.weight);
+  const number = reason ?? withWay(quantity, line.weight, write(quantity, line.weight));
   // The beginning of the sentence has already named a single series.
   return lines.series.length > 1 ? `${number} in ${lines.series[line.series]?.name}` : number;
 }
@@ -107,6 +110,10 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
   const all = plot.lines.series.map((_, series): Line => {
     return { series, query, key, weight: drawnValue(plot, series, query, key) };
   });
+  const [from, to] = [queryInWords(plot, query), quotedAt(plot.plan.keys.text, key)];
+  const reasons = new Set(all.map(({ weight }) => zeroInWords(plot.plan.stack, weight)));
+  const [reason] = reasons;
+  if (reason && reasons.size === 1) return unscoredPairInWords(from, to, reason);
   const weights = strongestLines(all, all.length);
   const named = weights.length > MAX_NAMED + 1 ? weights.slice(0, MAX_NAMED) : weights;
   const parts = named.map((line) => weightInWords(plot, line));
@@ -116,7 +123,6 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
     const others = `${limit} or less${signed ? " in size" : ""} in the other`;
     parts.push(`${others} ${weights.length - named.length}`);
   }
-  const [from, to] = [queryInWords(plot, query), quotedAt(plot.plan.keys.text, key)];
   const values = parts.join(", ");
   return signed ? `${from} to ${to}: ${name} ${values}.` : `${from} attends to ${to}: ${values}.`;
 }
@@ -292,10 +298,11 @@ export function coverage(plot: LinePlot, live: boolean): string {
   if (lines.emptyQueries > 0) parts.push(`Some queries have no ${name} at all.`);
   const pinned = pinsInWords(plan);
   if (pinned.length > 0) parts.push(`Pinned: ${pinned.join(", ")}${live ? " (Esc clears)" : ""}.`);
+  parts.push(plot.lost);
   if (effects) parts.push(tokenEffectsInWords(effects, plot.layout.horizontal));
   // Only a figure needs the sentence about an intervention. The view has it in a separate line.
   if (!live) parts.push(changedInWords(plan.stack));
-  return parts.join(" ").trim();
+  return parts.filter((part) => part !== "").join(" ");
 }
 
 /**

@@ -61,6 +61,8 @@ export interface LinePlot {
   cursor: TokenAt | null;
   /** Return whether a token matches the search. Null without a search. */
   isFound: ((token: string) => boolean) | null;
+  /** Sentence about the lost weight of the pinned query, or "" (see `lost-weight.ts`). */
+  lost: string;
 }
 
 /**
@@ -73,7 +75,7 @@ export function isRenormalized({ renormalize, leaveOut, pair }: LineOptions): bo
 /** Plot without pins, pointer, cursor and search. */
 export const NO_HIGHLIGHTS = {
   ...{ token: null, key: null, hovered: null, hoveredLine: null, hoveredHeads: [] },
-  ...{ cursor: null, isFound: null },
+  ...{ cursor: null, isFound: null, lost: "" },
 } satisfies Partial<LinePlot>;
 
 /** Return the token under the pointer, otherwise the token at the keyboard cursor, or null. */
@@ -96,7 +98,7 @@ export function focusOf(linePlot: Pick<LinePlot, "hovered" | "cursor" | "token" 
 }
 
 /**
- * Return a weight of a series. Return 0 for a key that the causal mask excludes, and NaN if the
+ * Return a weight of a series. Return −0 for a key that the causal mask excludes, and NaN if the
  * weight is not loaded.
  */
 export function drawnValue(
@@ -107,7 +109,7 @@ export function drawnValue(
 ): number {
   const { rows, columns, numReached } = plan;
   // No loaded query may attend to the key `numReached` or later keys.
-  if (key >= numReached) return 0;
+  if (key >= numReached) return -0;
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
     return Number.NaN;
   const index = (query - rows[0]) * (columns[1] - columns[0]) + key - columns[0];

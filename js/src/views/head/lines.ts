@@ -3,6 +3,7 @@
 import { type TokenFilter, topKeys } from "../../client/requests/strongest";
 import { combineHeads } from "../../client/signs";
 import type { WeightBlock } from "../../client/source";
+import { SCORED_ZERO } from "../../client/zeros";
 import type { Pair } from "../../ui/pairs";
 import type { Combine, LeaveOut, Plan } from "./state";
 
@@ -97,7 +98,7 @@ class LineCollector {
 export type LinesPlan = Pick<
   Plan,
   "heads" | "chosen" | "rows" | "columns" | "numReached" | "queryWindow" | "keyWindow"
-> & { stack: Pick<Plan["stack"], "normalized"> };
+> & { stack: Pick<Plan["stack"], "normalized" | "chooses_keys"> };
 
 /**
  * Groups of the loaded keys: in the window, outside of it, left out, and not in the chosen text of a
@@ -209,7 +210,8 @@ export function computeLines(
       const divisor = renormalize && remaining > 0 ? remaining : 1;
       if (renormalize) {
         for (const column of included) matrix[start + column] = (row[column] as number) / divisor;
-        for (const column of excluded) matrix[start + column] = 0;
+        for (const column of excluded)
+          if (row[column] !== 0) matrix[start + column] = plan.stack.chooses_keys ? SCORED_ZERO : 0;
         // `remaining` is the sum of the row minus the excluded keys. If rows sum to 1, its error is
         // the error of the row's sum plus the errors of the excluded keys.
         const sumError = sumToOne

@@ -3,6 +3,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
+import { zeroInWords } from "../../client/zeros";
 import { hitTest } from "../../draw/marks";
 import { actionsOf, runKey, type Shortcut } from "../../ui/controls/keys";
 import { findShortcut, recordShortcuts } from "../../ui/controls/shortcuts";
@@ -34,7 +35,8 @@ interface Pointed {
 function hintRows(linePlot: LinePlot, query: number, key: number, line: Pointed["line"]) {
   const rows = linePlot.lines.series.map(({ name }, series) => {
     const weight = drawnValue(linePlot, series, query, key);
-    const text = `${name}  ${written(linePlot.quantity, weight, 3)}`;
+    const reason = zeroInWords(linePlot.plan.stack, weight);
+    const text = `${name}  ${reason ?? written(linePlot.quantity, weight, 3)}`;
     const color = valueColor(linePlot, series, weight);
     return { color, text, weight, meant: series === line?.series };
   });

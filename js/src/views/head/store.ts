@@ -11,6 +11,7 @@ import { pairOf } from "../../ui/pairs";
 import { quantityOf } from "../../ui/text/captions";
 import { findTokens, tokenMatcher } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
+import { createLostWeight } from "../../ui/view/lost-weight";
 import { assign } from "../../ui/view/state";
 import { coverage, sentence, summaryOf } from "./captions";
 import { layOut } from "./layout";
@@ -66,6 +67,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const key = computed(() => plan.value?.key ?? null);
   const asQuery = computed(() => plan.value?.asQuery ?? false);
   const strongest = createStrongest(context, plan);
+  const lost = createLostWeight(context);
 
   const options = computed<LineOptions | null>(() => {
     if (!loaded.value) return null;
@@ -146,6 +148,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       plan: { ...plot.plan, token: token.value, key: key.value, asQuery: asQuery.value },
       token: ifInSight("query", token.value),
       key: ifInSight("key", key.value),
+      lost: lost.value ?? "",
     };
   });
 
@@ -192,7 +195,10 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     summary: computed(() => (spoken.value ? summaryOf(spoken.value) : "")),
     /** Whether the drawn plot and its images belong to the current traits. */
     current: computed(
-      () => (context.image?.complete.value ?? true) && reply.current.value !== null,
+      () =>
+        (context.image?.complete.value ?? true) &&
+        reply.current.value !== null &&
+        lost.value !== null,
     ),
     hovered,
     hoveredLine,

@@ -1,5 +1,6 @@
 /** Exports of the matrix view: a figure, and a CSV table of the visible cells. */
 
+import { zeroInWords } from "../../client/zeros";
 import { namedColors } from "../../draw/figure";
 import { sceneOf } from "../../draw/marks";
 import { effectColors, effectColumns } from "../../ui/effects/effects";
@@ -33,7 +34,8 @@ const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 /**
  * Return a CSV table with one row per visible cell. Cells without a weight are omitted. A pooled
  * cell stands for several queries or keys: `query` and `key` are the first of them, and
- * `query_stop` and `key_stop` are the indices after the last.
+ * `query_stop` and `key_stop` are the indices after the last. If the stack chooses keys, the column
+ * `not_scored` says why a weight is 0: "masked" or "not chosen".
  */
 export function cellsCsv(heatMap: HeatMap): string {
   const { grid, layout } = heatMap;
@@ -65,11 +67,16 @@ export function cellsCsv(heatMap: HeatMap): string {
         keys.text[key] ?? "",
         rounded(weight),
         error,
+        ...(viewport.stack.chooses_keys ? [zeroInWords(viewport.stack, weight)] : []),
         ...effects.cells([key, keyStop]),
         ...(pooled ? [queryStop, keyStop, viewport.pooled] : []),
       ]);
     }
   }
-  const columns = [...CELL_COLUMNS, columnName(viewport.stack), "largest_error", ...effects.names];
+  const columns = [
+    ...[...CELL_COLUMNS, columnName(viewport.stack), "largest_error"],
+    ...(viewport.stack.chooses_keys ? ["not_scored"] : []),
+    ...effects.names,
+  ];
   return csvText(pooled ? [...columns, ...POOLED_COLUMNS] : columns, rows);
 }

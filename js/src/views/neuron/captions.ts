@@ -15,12 +15,15 @@ import {
   counted,
   formatShare,
   formatWeight,
+  lostInWords,
   pinInWords,
   plainNumber,
   precision,
   quoted,
   quotedAt,
   stackName,
+  unscoredInWords,
+  unscoredPairInWords,
   withMinus,
 } from "../../ui/text/captions";
 import type { Cell, Line } from "./layout";
@@ -100,12 +103,13 @@ export function sentenceOf(table: Table): string {
   const { token } = selection;
   const query = quotedAt(selection.queries.text, token) + predictingInWords(selection, token);
   if (!row) {
+    const why = vectors.header.num_left_out ? "masked or not chosen" : "masked";
     return vectors.header.num_allowed === 0
-      ? `${query} attends to nothing: all of its keys are masked.`
-      : `${query} may not attend to any key that is shown: all of them are masked.`;
+      ? `${query} attends to nothing: all of its keys are ${why}.`
+      : `${query} may not attend to any key that is shown: all of them are ${why}.`;
   }
   const key = keyText(table, row.key);
-  if (!row.allowed) return `${query} may not attend to ${key}: the key is masked.`;
+  if (!row.allowed) return unscoredPairInWords(query, key, row.unscored);
   const named = ranking.slice(0, MAX_NAMED);
   const carried = `dimensions ${named.join(", ")} carry ${formatShare(sumOf(row.shares, named))} of it (by size)`;
   const steps = stepsInWords(table, row).join(", ");
@@ -153,8 +157,12 @@ export function additionOf({ selection, vectors }: Table, { shown, others }: Dim
     );
   }
   const numKeys = selection.keys.text.length;
-  const masked = numKeys - header.num_allowed;
-  if (masked > 0) parts.push(`${counted(masked)} of ${counted(numKeys)} keys are masked.`);
+  const { num_left_out: numLeftOut = 0, lost = 0 } = header;
+  const masked = numKeys - header.num_allowed - numLeftOut;
+  const notChosen = numLeftOut > 0 ? `, ${counted(numLeftOut)} not chosen` : "";
+  if (masked > 0 || notChosen)
+    parts.push(`${counted(masked)} of ${counted(numKeys)} keys are masked${notChosen}.`);
+  parts.push(lostInWords([lost]));
   const [start, stop] = keys;
   if (stop - start < numKeys) {
     parts.push(
@@ -259,7 +267,7 @@ export function hintInWords(
     return { title: `${query} → sink`, rows: [{ text }] };
   }
   const title = `${query} → ${keyName(line.key)}`;
-  if (!line.allowed) return { title, rows: [{ text: "masked: this query may not attend to it" }] };
+  if (!line.allowed) return { title, rows: [{ text: unscoredInWords(line.unscored) }] };
   const sum = log_sum_exp ?? 0;
   const power = `${formatSigned(line.logit)} ${sum < 0 ? "+" : "−"} ${formatSigned(Math.abs(sum)).slice(1)}`;
   const weight = `weight e^(${power}) = ${formatWeight(line.weight, 3)}`;

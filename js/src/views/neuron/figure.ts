@@ -34,8 +34,9 @@ const NUMBER_COLUMNS = ["quantity", "dimension", "q", "k", "scale", "value"];
  * Each displayed key has a row "product" for q x k x scale in each dimension, a row "sum" for the
  * sum of these products, a row "capped" if the layer has a soft cap, and a row "bias" if the layer
  * has a bias. Its last rows are "logit" and "weight", or only "masked" if the query may not attend
- * to the key. Rows without a key follow: "log_sum_exp" and, if the head has a sink, "sink_logit"
- * and "sink_weight". If the gate of the query is known, the last row is "gate".
+ * to the key, or only "not chosen" if the model did not choose it. Rows without a key follow:
+ * "log_sum_exp" and, if the head has a sink, "sink_logit" and "sink_weight". If the gate of the query
+ * is known, the last row is "gate".
  */
 export function neuronCsv({ selection, vectors, rows: keys }: Table): string {
   const { error, logit_error, measured, scale, softcap, has_bias, sink, log_sum_exp, gate } =
@@ -73,7 +74,7 @@ export function neuronCsv({ selection, vectors, rows: keys }: Table): string {
     if (allowed) {
       add(key, "logit", row.logit, logit_error);
       add(key, "weight", row.weight, error);
-    } else add(key, "masked", null);
+    } else add(key, row.unscored, null);
   }
   add(null, "log_sum_exp", log_sum_exp, logit_error);
   if (sink) {

@@ -167,8 +167,10 @@ function keyMarks(drawn: DrawnTable, position: LinePosition, row: Row): Mark[] {
   if (!row.allowed) {
     const { bar, productsLeft } = layout;
     const note = layout.stacked
-      ? words("masked", bar.x + bar.width + 48, position.middle, palette.muted, { align: "end" })
-      : words("masked", productsLeft, position.middle, palette.muted);
+      ? words(row.unscored, bar.x + bar.width + 48, position.middle, palette.muted, {
+          align: "end",
+        })
+      : words(row.unscored, productsLeft, position.middle, palette.muted);
     return [...marks, note];
   }
   return [

@@ -51,6 +51,8 @@ function rowsOf(vectors: Vectors) {
       key: keys[0] + i,
       // Whether the query may attend to the key. If not, its logit is minus infinity.
       allowed: vectors.allowed[i] === 1,
+      // Why the key is not allowed.
+      unscored: vectors.allowed[i] === -1 ? ("not chosen" as const) : ("masked" as const),
       vector,
       cells,
       // Share of each dimension in the sum of |cells|, or zeros if all cells are 0.

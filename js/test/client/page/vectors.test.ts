@@ -6,12 +6,14 @@ import { type PageData, PageTransport } from "../../../src/client/page";
 import { fromHalf, readNumbers } from "../../../src/client/page/vectors";
 import { requestVectors } from "../../../src/client/requests/vectors";
 import { Source } from "../../../src/client/source";
-import { pageOf, readFixture } from "../../builders";
+import { zeroInWords } from "../../../src/client/zeros";
+import { described, pageOf, pieceOf, readFixture, stackOf } from "../../builders";
 
 interface Case {
   name: string;
   saved: NonNullable<PageData["saved"]>;
   errors: NonNullable<PageData["errors"]>;
+  chosen?: PageData["chosen"];
   rows: {
     head: number;
     token: number;
@@ -19,6 +21,8 @@ interface Case {
     weights: number[];
     sink_weight: number | null;
     gate: number | null;
+    left_out?: number[];
+    lost?: number;
   }[];
 }
 
@@ -26,8 +30,13 @@ interface Case {
 // computed by formula.
 const { cases } = readFixture<{ cases: Case[] }>("vectors.json");
 
-function sourceOf({ saved, errors }: Case): Source {
-  return new Source(new PageTransport(pageOf({ saved, errors })));
+/** Return the parts of a page about the keys that were chosen. */
+function chosenIn(chosen: PageData["chosen"]): Partial<PageData> {
+  return chosen ? { chosen, description: described(stackOf({ chooses_keys: true })) } : {};
+}
+
+function sourceOf({ saved, errors, chosen }: Case): Source {
+  return new Source(new PageTransport(pageOf({ saved, errors, ...chosenIn(chosen) })));
 }
 
 /** Return the numbers of heads, queries, key heads and keys of a layer. */
@@ -42,12 +51,13 @@ describe("attention of a page", () => {
     const source = sourceOf(example);
     const [heads, queries, keyHeads, keys] = sizesOf(example);
     expect(example.rows).toHaveLength(heads * queries);
-    for (const { head, token, logits, weights, sink_weight, gate } of example.rows) {
+    for (const { head, token, logits, weights, sink_weight, gate, ...row } of example.rows) {
       const request = { stack: "self", layer: 3, head, token };
       const vectors = await requestVectors(source, { ...request, keys: [0, keys] });
       const where = `head ${head}, query ${token}`;
       logits.forEach((logit, key) => {
-        expect(vectors.allowed[key], where).toBe(logit === null ? 0 : 1);
+        const unscored = row.left_out?.includes(key) ? -1 : 0;
+        expect(vectors.allowed[key], where).toBe(logit === null ? unscored : 1);
         if (logit === null) expect(vectors.logits[key], where).toBe(Number.NEGATIVE_INFINITY);
         else expect(vectors.logits[key], where).toBeCloseTo(logit, 4);
         expect(vectors.weights[key], where).toBeCloseTo(weights[key] as number, 6);
@@ -60,6 +70,9 @@ describe("attention of a page", () => {
       expect(vectors.weightInRange, where).toBeCloseTo(total, 5);
       expect(header.strongest[0]?.[1] ?? 0, where).toBeCloseTo(Math.max(...weights), 6);
       expect(header.key_head).toBe(Math.floor((head * keyHeads) / heads));
+      expect(header.num_left_out ?? 0).toBe(row.left_out?.length ?? 0);
+      // Pages store lost weights in half precision.
+      if (header.num_left_out) expect(header.lost, where).toBeCloseTo(row.lost as number, 3);
     }
   });
 
@@ -76,6 +89,35 @@ describe("attention of a page", () => {
       });
     }
   });
+
+  it.each(cases.filter(({ chosen }) => chosen))(
+    "says which keys were not scored: $name",
+    async (example) => {
+      const [count, queries, , keys] = sizesOf(example);
+      const heads = Array.from({ length: count }, (_, head) => head);
+      // Codes of 0 stand for small weights, unless the masks say that the keys were not scored.
+      const block = pieceOf([count, queries, keys], new Uint8Array(count * queries * keys), {
+        layer: 3,
+      });
+      const page = pageOf({ blocks: [block], ...chosenIn(example.chosen) });
+      const source = new Source(new PageTransport(page));
+      const layerHeads = { stack: "self", layer: 3, heads };
+      const { matrices } = await source.block({
+        ...layerHeads,
+        rows: [0, queries],
+        columns: [0, keys],
+      });
+      const stack = { chooses_keys: true };
+      for (const { head, token, logits, left_out } of example.rows) {
+        const row = matrices[head]?.subarray(token * keys, (token + 1) * keys) ?? [];
+        const expected = logits.map((logit, key) => {
+          if (logit !== null) return null;
+          return left_out?.includes(key) ? "not chosen" : "masked";
+        });
+        expect(Array.from(row, (weight) => zeroInWords(stack, weight))).toEqual(expected);
+      }
+    },
+  );
 
   it("does not overflow with large logits", () => {
     const row = attentionRow({

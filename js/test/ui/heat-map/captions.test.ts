@@ -9,6 +9,7 @@ import {
 } from "../../../src/ui/heat-map/captions";
 import type { Grid } from "../../../src/ui/heat-map/tiles";
 import type { Viewport } from "../../../src/ui/heat-map/viewport";
+import { lostInWords } from "../../../src/ui/text/captions";
 import { sentences } from "../../builders";
 import { viewport } from "./viewports";
 
@@ -24,7 +25,7 @@ function inputOf(values: number[], now: Viewport, more: Partial<Captioned> = {})
   };
   const none = { query: null, key: null };
   const heatMap = { layout: { viewport: now }, grid, pins: none, lines: none, effects: null };
-  return { ...heatMap, scale: "linear", end: 1, ...more };
+  return { ...heatMap, scale: "linear", end: 1, lost: "", ...more };
 }
 
 const small = viewport(2);
@@ -77,6 +78,27 @@ describe("captions", () => {
     ],
     ["pooled cells", pooled, "Each cell is the mean of 2 × 2 weights."],
   ])("describe %s", (_, input, words) => expect(coverage(input, true)).toContain(words));
+});
+
+describe("keys that were not chosen", () => {
+  // Key t0 was not chosen for query t1, and key t1 is masked for query t0.
+  const chooses = viewport(2, 2, {}, { chooses_keys: true });
+  const lost = lostInWords([0.1, 0.146]);
+  const pinned = (query: number, key: number) =>
+    inputOf([1, -0, 0, 1], chooses, {
+      pins: { query, key },
+      lines: { query: query === 1 ? line(1, 0, 1) : line(0, 1, -0), key: null },
+    });
+
+  sentences({
+    "Layer 0, head 1. “t1” does not attend to “t0”: the key was not chosen, so the softmax did not score it.":
+      sentence(pinned(1, 0)),
+    "Layer 0, head 1. “t0” may not attend to “t1”: the key is masked.": sentence(pinned(0, 1)),
+    "Each cell is one weight. Hatched: keys that were not chosen, so the softmax did not score them. Blank: masked. Keys that were not chosen would have 12.3% of the weight (mean of 2 heads).":
+      coverage(inputOf([1, -0, 0, 1], chooses, { lost }), true),
+    "<0.1%": lostInWords([1e-5]).match(/\S+%/)?.[0] ?? "",
+    "": lostInWords([0]),
+  });
 });
 
 it("sums of a query's weights are unknown if rows need not sum to 1", () => {

@@ -20,10 +20,10 @@ const texts = (plot: LinePlot): string[] =>
 const bars = (plot: LinePlot): RectMark[] =>
   barMarks({ ...plot, token: 4 }).filter((mark) => mark.kind === "rect");
 
-it("the number of a pair is 0 for a masked key, and NaN for one that is not loaded", () => {
+it("the number of a pair is −0 for a masked key, and NaN for one that is not loaded", () => {
   const plot = plotOf({ heads: [EVEN], window: [3, 7] });
   plot.plan = { ...plot.plan, columns: [0, 4], numReached: 6 };
-  expect(drawnValue(plot, 0, 4, 7)).toBe(0);
+  expect(drawnValue(plot, 0, 4, 7)).toBe(-0);
   expect(drawnValue(plot, 0, 4, 5)).toBeNaN();
 });
 

@@ -96,6 +96,30 @@ describe("requests", () => {
   });
 });
 
+describe("keys that were not scored", () => {
+  const stack = { chooses_keys: true };
+  const pins = { token: 1, key: 0 };
+  const asked = (...heads: number[][][]) => sentence({ ...plotOf({ heads, stack }), ...pins });
+  const [leftOut, scored] = [
+    [
+      [1, -0],
+      [0, 1],
+    ],
+    [
+      [1, -0],
+      [0.25, 0.75],
+    ],
+  ];
+  sentences({
+    "Layer 0, head 0. “t1” does not attend to “t0”: the key was not chosen, so the softmax did not score it.":
+      asked(leftOut),
+    "Layer 0, heads 0, 1. “t1” attends to “t0”: 0.25 in head 1, not chosen in head 0.": asked(
+      leftOut,
+      scored,
+    ),
+  });
+});
+
 describe("the share of the weight that is drawn", () => {
   const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
   const shares = {

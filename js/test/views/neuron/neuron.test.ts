@@ -175,6 +175,8 @@ describe("the request", () => {
 
 describe("words", () => {
   const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
+  const lost = { num_allowed: 1, num_left_out: 1, lost: 0.123 };
+  const leftOut = vectors(lost, { allowed: Float32Array.of(1, 0, -1) });
   const table = tableWith();
   const two = dimensionsOf(table, true, 2);
   const hintOf = (cell: number | "others" | null) =>
@@ -190,6 +192,8 @@ describe("words", () => {
       sentenceOf(tableWith()),
     "“two” may not attend to “three”: the key is masked.": sentenceOf(tableWith(vectors(), 2)),
     "“two” attends to nothing: all of its keys are masked.": sentenceOf(tableWith(masked)),
+    "“two” does not attend to “three”: the key was not chosen, so the softmax did not score it.":
+      sentenceOf(tableWith(leftOut, 2)),
     "dimension 1: q +2.00 × k +1.00 × 0.5 = +1.00, 33% of |cells|": hintOf(1)[0] ?? "",
     "other 2 dimensions: together −1.00, 33% of |cells|": hintOf("others")[0] ?? "",
     "q·k / √4 = +1.00; weight e^(+1.00 − 1.05) = 0.953": hintOf(null).join("; "),
@@ -203,6 +207,10 @@ describe("words", () => {
     [
       "q·k / √4 = +1.00, capped at 2: +0.92, bias −0.50, logit +1.00",
       sentenceOf(tableWith(withAll)),
+    ],
+    [
+      "1 of 3 keys are masked, 1 not chosen. Keys that were not chosen would have 12.3% of the weight.",
+      additionOf(tableWith(leftOut), two),
     ],
     [
       "The sink, a learned logit of +1.50, takes 0.25 of the row.",

@@ -1,0 +1,38 @@
+/**
+ * Lost weight of the pinned query: the weight that the keys that were not chosen would have if the
+ * model chose no keys before the softmax.
+ */
+
+import { computed, type ReadonlySignal } from "@preact/signals";
+import type { LostHeader, LostRequest } from "../../client/protocol";
+import { lostInWords } from "../text/captions";
+import type { RecordContext } from "./define-view";
+
+/**
+ * Create a signal of the sentence about the lost weight of the pinned query, averaged over the shown
+ * heads. It is "" if there is none, and null while the answer is loading.
+ */
+export function createLostWeight({
+  source,
+  record,
+}: Pick<RecordContext, "source" | "record">): ReadonlySignal<string | null> {
+  const question = computed((): LostRequest | null => {
+    const selection = record.selection.value;
+    if (!selection?.stack.chooses_keys || selection.token === null) return null;
+    const { stack, layer, heads, token } = selection;
+    return { stack: stack.name, layer, heads: [...heads], query: token };
+  });
+  const { current } = record.answer(question, (asked, ended) =>
+    source.fetch(
+      "lost",
+      asked,
+      ({ header }) => (header as LostHeader).lost,
+      (lost) => 8 * lost.length,
+      ended,
+    ),
+  );
+  return computed(() => {
+    if (question.value === null) return "";
+    return current.value && lostInWords(current.value);
+  });
+}
