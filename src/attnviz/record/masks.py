@@ -349,8 +349,9 @@ class CutMask(Mask):
 
     A selected pair is called cut. A pair is cut in a head if three flags are True: that of the head
     in `heads`, bool, (heads,), or (1,) for all heads; that of the query in `queries`, bool,
-    (queries,); and that of the key in `keys`, bool, (keys,). If `kept` is not None, a pair that
-    this mask allows is never cut. If `base` is None, all pairs that are not cut are allowed.
+    (queries,); and that of the key in `keys`, bool, (keys,), or (heads, keys) if the flags differ
+    between heads. If `kept` is not None, a pair that this mask allows is never cut. If `base` is
+    None, all pairs that are not cut are allowed.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -368,7 +369,8 @@ class CutMask(Mask):
 
     @property
     def num_heads(self) -> int:
-        return max(len(self.heads), 1 if self.base is None else self.base.num_heads)
+        keys = len(self.keys) if self.keys.dim() == 2 else 1
+        return max(len(self.heads), keys, 1 if self.base is None else self.base.num_heads)
 
     @property
     def offset(self) -> int:
@@ -380,7 +382,7 @@ class CutMask(Mask):
 
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Return whether each pair of a block is cut in `head`, bool, (rows, columns)."""
-        keys = self.keys[columns].to(device)
+        keys = (self.keys[head] if self.keys.dim() == 2 else self.keys)[columns].to(device)
         head_is_cut = bool(self.heads[head if len(self.heads) > 1 else 0])
         flags = self.queries[rows].to(device)[:, None] & (keys & head_is_cut)
         if self.kept is not None:
@@ -402,7 +404,7 @@ class CutMask(Mask):
         return self.base.left_out(head, rows, columns, device) & ~is_cut
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        if bool(self.queries[rows].any()) and bool(self.keys[columns].any()):
+        if bool(self.queries[rows].any()) and bool(self.keys[..., columns].any()):
             return slice(columns.start, columns.start)
         return columns if self.base is None else self.base.fully_visible_keys(rows, columns)
 
@@ -416,7 +418,7 @@ class CutMask(Mask):
             all(flag.dtype == torch.bool for flag in flags)
             and tuple(self.heads.shape) in {(1,), (num_heads,)}
             and tuple(self.queries.shape) == (num_queries,)
-            and tuple(self.keys.shape) == (num_keys,)
+            and tuple(self.keys.shape) in {(num_keys,), (num_heads, num_keys)}
             and all(
                 mask is None or mask.fits(num_heads, num_queries, num_keys)
                 for mask in (self.base, self.kept)

@@ -150,6 +150,17 @@ def test_pairs_that_another_mask_allows_are_not_cut() -> None:
                 assert flags[query, key] == (abs(query - key) <= 1 or 3 in (query, key))
 
 
+def test_heads_may_cut_different_keys() -> None:
+    keys = torch.tensor([[True, False, False], [False, True, False]])
+    cut = CutMask(torch.tensor([True]), torch.arange(3) > 0, keys, BandMask(None, 0))
+    assert cut.num_heads == 2
+    assert cut.fits(2, 3, 3)
+    assert not cut.fits(3, 3, 3)
+    expected = [[[1, 0, 0], [0, 1, 0], [0, 1, 1]], [[1, 0, 0], [1, 0, 0], [1, 0, 1]]]
+    assert cut.all_allowed(3, 3).int().tolist() == expected
+    assert cut.fully_visible_keys(slice(1, 2), slice(0, 2)) == slice(0, 0)
+
+
 def test_the_base_of_a_cut_is_a_mask() -> None:
     flags = torch.ones(3, dtype=torch.bool)
     numbers, tensors = CutMask(flags[:1], flags, flags, BandMask(None, 0)).to_parts()
