@@ -133,6 +133,9 @@ REFERENCE = {
             "attnviz.interventions.SufficientTokens",
             "attnviz.permutation_effect",
             "attnviz.interventions.PermutationEffect",
+            "attnviz.left_out",
+            "attnviz.Window",
+            "attnviz.interventions.LeftOut",
         ),
     ),
     "comparison": Section(

@@ -5,6 +5,7 @@ from .erasure import ErasureCurve as ErasureCurve
 from .erasure import SufficientTokens as SufficientTokens
 from .head_effects import HeadEffects as HeadEffects
 from .intervene import ChangedRecord as ChangedRecord
+from .left_out import LeftOut as LeftOut
 from .permutation import PermutationEffect as PermutationEffect
 from .token_effects import TokenEffects as TokenEffects
 

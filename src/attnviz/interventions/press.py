@@ -1,0 +1,117 @@
+"""Keys that a press of kvpress keeps.
+
+A press cuts a key-value cache. ``press(model)`` is a context manager, in which a forward of the
+model on a context leaves a cache with fewer keys (Devoto et al. 2025, arXiv 2510.00636). This
+module compares that cache with the cache of an ordinary forward on the same context. kvpress itself
+is not imported, so other libraries with the same interface work, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+
+from attnviz.extraction.capture.forward import arguments_of
+from attnviz.extraction.models import evaluate, hook
+from attnviz.extraction.modules import attention_modules
+from attnviz.interventions.example import Example
+from attnviz.utils.arguments import short_repr
+from attnviz.utils.cleanup import Cleanup
+
+#: Function that takes a model and returns a context manager, such as a press of kvpress.
+Press = Callable[[Any], AbstractContextManager[Any]]
+# Attribute of attention modules. If heads keep different numbers of keys, kvpress stores the
+# (examples, key heads, rows) of the cache that have no weight.
+_MASKED = "masked_key_indices"
+
+
+def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torch.Tensor]:
+    """Return which of the first `context` tokens of an example a press keeps as keys.
+
+    The result has a tensor for each layer with keys in the cache, bool, (key_heads, context). Raise
+    TypeError if `press` does not return a context manager. Raise NotImplementedError if the example
+    has no text, or if the press changes keys or values.
+    """
+    model = example.loaded.model
+    arguments = arguments_of(model, example.batch) | {"use_cache": True}
+    if "input_ids" not in arguments or example.loaded.is_encoder_decoder:
+        raise NotImplementedError("keep: a press needs a decoder-only model and a text")
+    length = arguments["input_ids"].shape[-1]
+    for name, value in arguments.items():
+        # Ids, the mask and positions of tokens.
+        if isinstance(value, torch.Tensor) and value.shape[-1:] == (length,):
+            arguments[name] = value[..., :context]
+    modules: dict[int, Any] = {
+        number: entry.module
+        for entry in attention_modules(model)
+        if entry.softmax and isinstance(number := getattr(entry.module, "layer_idx", None), int)
+    }
+    # kvpress reads this argument of the attention modules, which the models of transformers 5.3 and
+    # later no longer pass.
+    positions = {"cache_position": torch.arange(context, device=model.device)}
+
+    def add_positions(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return inputs, positions | named
+
+    manager = press(model)
+    if not isinstance(manager, AbstractContextManager):
+        raise TypeError(
+            f"keep={short_repr(press)} is no press, because it returns no context manager"
+        )
+    with Cleanup() as undo, undo:
+        evaluate(model, undo)
+        complete = model(**arguments).past_key_values
+        for module in modules.values():
+            undo.add(partial(module.__dict__.pop, _MASKED, None))
+        hook(
+            (
+                module.register_forward_pre_hook(add_positions, with_kwargs=True)
+                for module in modules.values()
+            ),
+            undo,
+        )
+        with manager:
+            cut = model(**arguments).past_key_values
+        masked = {number: getattr(module, _MASKED, None) for number, module in modules.items()}
+    kept = {}
+    for number, (before, after) in enumerate(zip(complete.layers, cut.layers, strict=True)):
+        if getattr(before, "keys", None) is not None:
+            kept[number] = _kept(_rows(before), _rows(after), masked.get(number), context)
+    return kept
+
+
+def _rows(layer: Any) -> list[list[bytes]]:
+    """Return the key and value of each row of a cache, by head."""
+    both = torch.cat([layer.keys[0], layer.values[0]], dim=-1).contiguous().cpu()
+    return [[row.tobytes() for row in head] for head in both.view(torch.uint8).numpy()]
+
+
+def _kept(
+    complete: list[list[bytes]], cut: list[list[bytes]], masked: Any, context: int
+) -> torch.Tensor:
+    """Return which keys of a layer's cache remain in the cut cache, bool, (key_heads, context)."""
+    # The cache of a sliding window has only the last keys. No later query may attend to the others.
+    first = context - len(complete[0])
+    flags = torch.zeros(len(complete), context, dtype=torch.bool)
+    positions_of_cut = []
+    for rows, remaining in zip(complete, cut, strict=True):
+        positions: dict[bytes, list[int]] = {}
+        for position, row in enumerate(rows, first):
+            positions.setdefault(row, []).append(position)
+        try:
+            positions_of_cut.append([positions[row].pop() for row in remaining])
+        except LookupError as error:
+            raise NotImplementedError(
+                "keep: the press changes keys or values, and does not only select them. Its lost "
+                "weight is not defined."
+            ) from error
+    kept = torch.tensor(positions_of_cut, dtype=torch.int64)
+    flags.scatter_(1, kept, value=True)
+    if masked is not None:
+        _, heads, rows_of_cache = (torch.as_tensor(numbers).cpu() for numbers in masked)
+        flags[heads, kept[heads, rows_of_cache]] = False
+    return flags
