@@ -11,10 +11,12 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from traitlets import TraitError
 from transformers import PreTrainedModel, Qwen3NextConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 import attnviz as av
+from attnviz.atlas.answers import describe_atlas
 from attnviz.extraction.capture import linear, memory
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.linear import globals_of, read_linear, rule_call
@@ -419,6 +421,11 @@ def test_statistics_have_the_layers_of_both_kinds(tmp_path: Path) -> None:
             ("linear", True, (0, 1)),
         ]
         assert any("“linear” are shares of the absolute weights" in note for note in read.notes)
+    description = describe_atlas(loaded)
+    assert [stack["linear"] for stack in description["stacks"]] == [False, True]
+    with pytest.raises(TraitError, match=r"Layer 0 is in another stack: use stack='linear'"):
+        av.AtlasView(loaded, layer=0)
+    assert av.AtlasView(loaded, stack="linear", layer=0).layer == 0
 
 
 @pytest.mark.parametrize("model_type", [*RULES, "minimax", "mamba"])

@@ -1292,6 +1292,8 @@ export interface AtlasStack {
   causal: boolean;
   /** Whether queries and keys are the same tokens. */
   same_tokens: boolean;
+  /** Whether the layers are linear. Then weights are shares of the absolute weights of a query. */
+  linear: boolean;
   /** Statistics that are computed for each head. */
   statistics: AtlasStatistic[];
   /** Roles for which the heads are tested. `AtlasRole.role` is an index into this list. */

@@ -70,6 +70,7 @@ def _describe_stack(stack: StackStatistics, sent: StackStatistics) -> AtlasStack
         "heads_per_layer": list(stack.heads_per_layer),
         "causal": bool(stack.causal),
         "same_tokens": bool(stack.one_text),
+        "linear": stack.linear,
         "statistics": [
             {
                 "name": name,

@@ -62,6 +62,8 @@ class AtlasStack(TypedDict):
         Whether the attention is causal: no query attends to later keys.
     same_tokens : bool
         Whether queries and keys are the same tokens.
+    linear : bool
+        Whether the layers are linear. Then weights are shares of the absolute weights of a query.
     statistics : list of AtlasStatistic
         Statistics that are computed for each head.
     roles : list of AtlasRoleKind
@@ -91,6 +93,7 @@ class AtlasStack(TypedDict):
     heads_per_layer: list[int]
     causal: bool
     same_tokens: bool
+    linear: bool
     statistics: list[AtlasStatistic]
     roles: list[AtlasRoleKind]
     margin: float

@@ -181,6 +181,7 @@ def roles_table(statistics: HeadStatistics, stack: str) -> str:
     )
     caption = (
         f"{statistics.model or 'Attention'}: roles of heads over {statistics.texts:,} texts"
+        f"{f', stack “{stack}”' if len(statistics.stack_names) > 1 else ''}"
         f"{'' if rows else ' (none)'}"
     )
     names = ("layer.head", "role", "score ± standard error", "baseline")

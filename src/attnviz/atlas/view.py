@@ -31,6 +31,10 @@ _HEIGHT_OF_REST, _ROW_HEIGHT, _MAX_HEIGHT = 560, 24, 1_600
 class AtlasView(HeadsView):
     """View of all heads of a model over a corpus: a grid of roles, with the evidence for each head.
 
+    The grid of a hybrid model has the layers of all kinds in the order of the model. A mark of two
+    colours and the word "linear" distinguish linear layers, whose weights are shares of the
+    absolute weights of a query. A statistic colours and orders only the layers of one kind.
+
     The grid is coloured by role or by a statistic. For a selected head, the view shows the roles
     with their evidence, the statistics with their baselines, and the mean weight by offset
     (position of the key minus position of the query). It also lists the strongest edges (query-key
@@ -285,10 +289,17 @@ class AtlasView(HeadsView):
         )
 
     def _estimated_height(self) -> int:
-        rows = max(
-            len(self._statistics.stack(name).layers) for name in self._statistics.stack_names
-        )
+        stacks = list(map(self._statistics.stack, self._statistics.stack_names))
+        counts = [len(stack.layers) for stack in stacks]
+        # The layers of a hybrid model are in one grid.
+        rows = sum(counts) if any(stack.linear for stack in stacks) else max(counts)
         return min(_HEIGHT_OF_REST + _ROW_HEIGHT * rows, _MAX_HEIGHT)
+
+    def _elsewhere(self, layer: int) -> str:
+        for name in self._statistics.stack_names:
+            if layer in self._statistics.stack(name).layers:
+                return f". Layer {layer} is in another stack: use stack={name!r}"
+        return ""
 
     def _first_stack(self) -> str:
         return self._statistics.stack_names[0]

@@ -52,7 +52,7 @@ class FixtureStack:
     def __init__(self, data: dict[str, Any]) -> None:
         self._values, self._stack = data["values"], data["description"]["stacks"][0]
         self.name, self.causal = self._stack["name"], self._stack["causal"]
-        self.one_text = self._stack["same_tokens"]
+        self.one_text, self.linear = self._stack["same_tokens"], self._stack["linear"]
         self.layers = tuple(self._stack["layers"])
         self.heads_per_layer = tuple(self._stack["heads_per_layer"])
         self.offset_labels = tuple(self._stack["offsets"])

@@ -314,6 +314,12 @@ const LABEL_HEIGHT = 24;
  */
 export const GALLERY_EDGE = 2;
 
+/** Return the width in pixels of the marks of `kinds` in row labels and, if `hasWords`, of the words. */
+export function kindsWidth(kinds: readonly string[], hasWords: boolean): number {
+  const letters = hasWords ? Math.max(0, ...kinds.map((kind) => kind.length)) : 0;
+  return kinds.length > 0 ? KIND_MARK + Math.ceil(KIND_LETTER * letters) : 0;
+}
+
 /**
  * Lay out a grid of framed cells with labels in a scroll box.
  *
@@ -330,9 +336,8 @@ export function layOutFramed(
 ): GridLayout {
   const short = printed ? LABEL_WIDTHS.shortInFigure : LABEL_WIDTHS.short;
   const isShort = width < SHORT_LABELS;
-  const letters = isShort ? 0 : Math.max(0, ...kinds.map((kind) => kind.length));
-  const kindWidth = kinds.length > 0 && KIND_MARK + Math.ceil(KIND_LETTER * letters);
-  const label = (isShort ? short : LABEL_WIDTHS.long) + (kindWidth || 0);
+  const kindWidth = kindsWidth(kinds, !isShort);
+  const label = (isShort ? short : LABEL_WIDTHS.long) + kindWidth;
   const [left, top] = gallery ? [GALLERY_EDGE, GALLERY_EDGE] : [label, LABEL_HEIGHT];
   const limit = printed ? Number.POSITIVE_INFINITY : maxHeight;
   const layOutIn = (available: number): GridCells => {
@@ -340,7 +345,7 @@ export function layOutFramed(
     const { across, down } = cells;
     return {
       ...{ ...cells, frame: 1, left, top, columns },
-      ...(kindWidth && { kinds: kindWidth }),
+      ...(kindWidth > 0 && { kinds: kindWidth }),
       width: left + columns * across,
       height: top + rows * down,
     };

@@ -23,9 +23,9 @@ import type { Figure, Table } from "./client/atlas";
 import { type Count, type SearchResult, wilson } from "./search";
 import type { EdgeList } from "./state";
 
-/** Return "Layer 1, head 0". */
-export function headTitle(head: HeadIndex): string {
-  return capital(headName(head));
+/** Return "Layer 1, head 0", or "Layer 1, head 0, linear" for a head of a linear layer. */
+export function headTitle(head: HeadIndex, { linear }: Pick<AtlasStack, "linear">): string {
+  return capital(headName(head)) + (linear ? ", linear" : "");
 }
 
 /**
@@ -124,11 +124,12 @@ export function sortedValue({ score }: ScoredHead): string {
   return score === null ? "–" : signed(score, 2);
 }
 
-/** Return the subtitle: the stack, its heads and the corpus. */
-export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
+/** Return the subtitle: the stacks of the grid, their heads and the corpus. */
+export function subtitleOf(atlas: AtlasDescription, stacks: readonly AtlasStack[]): string {
+  const heads = stacks.map(countHeads).reduce((sum, count) => sum + count, 0);
   return [
-    stackName(stack.name),
-    several(countHeads(stack), "head"),
+    stacks.map(({ name }) => stackName(name)).join(" and "),
+    several(heads, "head"),
     `${several(atlas.texts, "text")}, ${several(atlas.tokens, "token")}`,
   ].join(" · ");
 }
@@ -136,21 +137,26 @@ export function subtitleOf(atlas: AtlasDescription, stack: AtlasStack): string {
 /** Return the sentence below the view: the chosen head and its roles. */
 export function sentenceOf(table: Table, head: HeadIndex): string {
   const [first, ...others] = table.roles(head);
-  if (!first) return `${headTitle(head)} has ${noRoleInWords(table.stack)}.`;
+  const title = headTitle(head, table.stack);
+  if (!first) return `${title} has ${noRoleInWords(table.stack)}.`;
   const also = others.map(({ role }) => table.stack.roles[role]?.name).join(", ");
-  return `${headTitle(head)}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
+  return `${title}: ${roleInWords(table.stack, first)}.${also === "" ? "" : ` Also ${also}.`}`;
 }
 
 /**
  * Return the second caption below the view: how the numbers were computed, how many texts were
  * skipped, and whether the page omits edges.
  */
-export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {
+export function coverageOf(atlas: AtlasDescription, stack: AtlasStack, hasKinds = false): string {
   const { num_skipped } = atlas;
   const kept = (name: EdgeList, all: number): string =>
     stack[name] < all ? `This page has ${stack[name]} of ${all} ${name} edges of each head.` : "";
   return [
     "Numbers are means over texts, ± their standard error.",
+    stack.linear ? "Weights are shares of the absolute weights of a query." : "",
+    hasKinds
+      ? "Layers with a mark of two colours are linear. Their numbers have another scale."
+      : "",
     "A head has a role if its score exceeds the baseline, paired by text, by more than " +
       `${stack.margin}. p is corrected for all heads and roles (Benjamini-Hochberg, rate ${stack.level}).`,
     num_skipped > 0

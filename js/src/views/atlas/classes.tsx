@@ -50,7 +50,7 @@ export function ClassTable({ context, store }: AtlasProps) {
       </div>
       <table class="av-atlas-classes">
         <caption class="av-unseen">
-          {`Mean weight of ${headTitle(head)} from queries of a ${system}, by row, to keys of a ${system}, by column`}
+          {`Mean weight of ${headTitle(head, stack)} from queries of a ${system}, by row, to keys of a ${system}, by column`}
         </caption>
         <thead>
           <tr>

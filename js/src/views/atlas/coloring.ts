@@ -14,7 +14,7 @@ import { hexOf, inkOn, type Palette, rgbOf, type ThemeName } from "../../ui/colo
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { NO_ROLE, type RoleSign, signedRoles } from "../../ui/head-grid/head-roles";
 import { countInWords, figureInWords, noRoleInWords, roleInWords } from "./captions";
-import type { Table } from "./client/atlas";
+import { type Table, tableFor } from "./client/atlas";
 import { type Count, shareOf } from "./search";
 
 /** Appearance of a head's cell. */
@@ -28,8 +28,8 @@ export interface CellLook {
 }
 
 export interface RoleEntry extends RoleSign {
-  /** Index in the stack's roles, or null for the entry of heads without a role. */
-  role: number | null;
+  /** Name of the role, or null for the entry of heads without a role. */
+  role: string | null;
 }
 
 /** Colour scale of a number. */
@@ -70,15 +70,17 @@ export function everyHead(stack: AtlasStack): HeadIndex[] {
 }
 
 /**
- * Return the entries of the legend: roles that are the strongest role of at least one head, the
- * rarest first, and at the end an entry for heads without a role.
+ * Return the entries of the legend: roles that are the strongest role of at least one head of any
+ * of the stacks, the rarest first, and at the end an entry for heads without a role.
  */
-export function roleEntries(table: Table, palette: Palette): RoleEntry[] {
-  const { stack } = table;
-  const strongest = everyHead(stack).map((head) => table.roles(head)[0]?.role ?? null);
-  const countOf = (role: number | null): number =>
+export function roleEntries(tables: readonly Table[], palette: Palette): RoleEntry[] {
+  const strongest = tables.flatMap((table) =>
+    everyHead(table.stack).map((head) => table.roleName(head)),
+  );
+  const countOf = (role: string | null): number =>
     strongest.filter((other) => other === role).length;
-  const kinds = stack.roles.map(({ name }, role) => ({ name, role, count: countOf(role) }));
+  const names = new Set(tables.flatMap(({ stack }) => stack.roles.map(({ name }) => name)));
+  const kinds = [...names].map((name) => ({ name, role: name, count: countOf(name) }));
   return [
     ...signedRoles(kinds, palette),
     { role: null, name: "none", sign: NO_ROLE, color: palette.rule, count: countOf(null) },
@@ -86,16 +88,17 @@ export function roleEntries(table: Table, palette: Palette): RoleEntry[] {
 }
 
 /** Colour each head by its strongest role. */
-export function byRole(table: Table, entries: RoleEntry[]): Coloring {
+export function byRole(tables: readonly Table[], entries: RoleEntry[]): Coloring {
   const looks = new Map(
-    entries.map(({ role, sign, color }): [number | null, CellLook] => [
+    entries.map(({ role, sign, color }): [string | null, CellLook] => [
       role,
       { fill: color, ink: inkOn(color), sign },
     ]),
   );
   return {
-    of: (head) => looks.get(table.roles(head)[0]?.role ?? null) as CellLook,
+    of: (head) => looks.get(tableFor(tables, head).roleName(head)) as CellLook,
     words: (head) => {
+      const table = tableFor(tables, head);
       const [first] = table.roles(head);
       return first ? roleInWords(table.stack, first) : noRoleInWords(table.stack);
     },
@@ -103,12 +106,20 @@ export function byRole(table: Table, entries: RoleEntry[]): Coloring {
   };
 }
 
+/**
+ * Colour the heads of a stack by a number. Heads of its siblings have no colours, because their
+ * numbers have another scale.
+ */
 function byNumber(
   stack: AtlasStack,
   { palette, theme }: ColorRoom,
   named: Pick<NumberScale, "name" | "unit" | "baseline">,
   numberOf: (head: HeadIndex) => number | null,
-): Pick<Coloring, "of" | "legend"> {
+  words: Coloring["words"],
+  signOf?: (head: HeadIndex) => string,
+): Coloring {
+  const isOther = (head: HeadIndex): boolean =>
+    head.stack !== undefined && head.stack !== stack.name;
   const defined = everyHead(stack)
     .map(numberOf)
     .filter((value) => value !== null);
@@ -118,11 +129,14 @@ function byNumber(
   const color: NumberScale["color"] = signed ? rampOf(palette) : (share) => colorAt(theme, share);
   return {
     of: (head) => {
+      if (isOther(head)) return { fill: null, ink: palette.muted, sign: "" };
       const value = numberOf(head);
-      if (value === null) return { fill: null, ink: palette.muted, sign: "–" };
+      const sign = signOf?.(head) ?? (value === null ? "–" : shortNumber(value));
+      if (value === null) return { fill: null, ink: palette.muted, sign };
       const fill = over(color((value - low) / (end - low)), palette.background);
-      return { fill, ink: inkOn(fill), sign: shortNumber(value) };
+      return { fill, ink: inkOn(fill), sign };
     },
+    words: (head) => (isOther(head) ? "choose it to colour its kind of layer" : words(head)),
     legend: { kind: "scale", ...named, low, end, color },
   };
 }
@@ -147,10 +161,13 @@ export function byStatistic(table: Table, statistic: number, room: ColorRoom): C
     .filter((value) => value !== null)
     .sort((a, b) => a - b);
   const baseline = baselines[Math.floor(baselines.length / 2)] ?? null;
-  return {
-    ...byNumber(stack, room, { name, unit, baseline }, (head) => figureOf(head).mean),
-    words: (head) => `${name} ${figureInWords(figureOf(head), unit)}`,
-  };
+  return byNumber(
+    stack,
+    room,
+    { name: stack.linear ? `${name} of linear layers` : name, unit, baseline },
+    (head) => figureOf(head).mean,
+    (head) => `${name} ${figureInWords(figureOf(head), unit)}`,
+  );
 }
 
 /**
@@ -164,13 +181,15 @@ export function byMatches(
   countOf: (head: HeadIndex) => Count | null,
 ): Coloring {
   const named = { name: "share of sampled edges found", unit: "share", baseline: null };
-  const coloring = byNumber(stack, room, named, (head) => {
-    const count = countOf(head);
-    return count && shareOf(count);
-  });
-  return {
-    ...coloring,
-    of: (head) => ({ ...coloring.of(head), sign: String(countOf(head)?.numFound ?? "–") }),
-    words: (head) => countInWords(countOf(head) ?? { numFound: 0, numTotal: 0 }),
-  };
+  return byNumber(
+    stack,
+    room,
+    named,
+    (head) => {
+      const count = countOf(head);
+      return count && shareOf(count);
+    },
+    (head) => countInWords(countOf(head) ?? { numFound: 0, numTotal: 0 }),
+    (head) => String(countOf(head)?.numFound ?? "–"),
+  );
 }

@@ -157,7 +157,8 @@ const MAX_LISTED = 12;
 /** List of the heads whose sampled edges match the search, the largest share first. */
 export function MatchedHeads({ store }: AtlasProps) {
   const heads = store.result.value?.matching ?? [];
-  if (heads.length === 0) return null;
+  const stack = store.stack.value;
+  if (!stack || heads.length === 0) return null;
   const more = heads.length - MAX_LISTED;
   return (
     <section class="av-atlas-found" aria-label="Heads with matching edges">
@@ -166,7 +167,7 @@ export function MatchedHeads({ store }: AtlasProps) {
         {heads.slice(0, MAX_LISTED).map((head) => (
           <li key={`${head.layer} ${head.head}`}>
             <Chip onClick={() => store.choose(head)}>
-              {headTitle(head)} <span class="av-muted">{shortCount(head.count)}</span>
+              {headTitle(head, stack)} <span class="av-muted">{shortCount(head.count)}</span>
             </Chip>
           </li>
         ))}

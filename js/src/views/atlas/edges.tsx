@@ -36,7 +36,7 @@ export function EdgeList({ context, store }: AtlasProps) {
   const numAll = edges[list].of(head.head).length;
   const pane = <TextPane key={state.text.value} context={context} store={store} />;
   return (
-    <section class="av-atlas-edges" aria-label={`Edges of ${headTitle(head)}`}>
+    <section class="av-atlas-edges" aria-label={`Edges of ${headTitle(head, stack)}`}>
       <div class="av-row av-options">
         <h3 class="av-part">Edges</h3>
         <fieldset class="av-segments av-atlas-lists" aria-label="Which edges">

@@ -11,10 +11,12 @@ import { roleBox } from "../../ui/head-grid/head-roles";
 import { gridMarks } from "../../ui/head-grid/marks";
 import type { ViewContext } from "../../ui/view/define-view";
 import { evidenceInWords, headTitle, sortedValue, withError } from "./captions";
+import { type Figure as Figures, tableFor } from "./client/atlas";
 import { everyHead } from "./coloring";
 import { legendScale } from "./legend";
 import { cellMarks, profileMarks } from "./marks";
 import { profileOf } from "./profile";
+import type { Count } from "./search";
 import type { AtlasState } from "./state";
 import type { AtlasStore } from "./store";
 
@@ -63,7 +65,9 @@ function headBox(context: Context, store: AtlasStore, width: number): Box {
   const table = drawnYet(store.table.peek());
   const head = drawnYet(store.head.peek());
   const palette = context.palette.peek();
-  const marks: Mark[] = [textMark(headTitle(head), 0, 8, palette.ink, 13, { bold: true })];
+  const marks: Mark[] = [
+    textMark(headTitle(head, table.stack), 0, 8, palette.ink, 13, { bold: true }),
+  ];
   let y = 30;
   const measure = (text: string): number => measureText(text, fontOf({ size: 11, font: "text" }));
   const roles = table.roles(head);
@@ -117,26 +121,34 @@ type Column = readonly [name: string, cellOf: (head: HeadIndex) => string | numb
  * a search if one is active.
  */
 export function headsCsv(store: AtlasStore): string {
-  const table = drawnYet(store.table.peek());
+  const tables = drawnYet(store.tables.peek());
   const result = store.result.peek();
-  const { stack } = table;
+  const shown = drawnYet(store.stack.peek()).name;
   const ofRole = (name: string, field: Exclude<keyof AtlasRole, "role">): Column => [
     name,
-    (head) => table.roles(head)[0]?.[field] ?? null,
+    (head) => tableFor(tables, head).roles(head)[0]?.[field] ?? null,
   ];
-  const ofStatistic = ({ name, baseline }: AtlasStatistic, statistic: number): Column[] => [
-    [name, (head) => table.figure(statistic, head).mean],
-    [`${name}, standard error`, (head) => table.figure(statistic, head).error],
-    ...(baseline
-      ? [[`${name}, baseline`, (head) => table.figure(statistic, head).baseline] satisfies Column]
-      : []),
-    [`${name}, texts`, (head) => table.figure(statistic, head).texts],
-  ];
+  const ofStatistic = ({ name, baseline }: AtlasStatistic): Column[] => {
+    const figure = (head: HeadIndex): Figures => {
+      const table = tableFor(tables, head);
+      return table.figure(table.indexOf(name), head);
+    };
+    return [
+      [name, (head) => figure(head).mean],
+      [`${name}, standard error`, (head) => figure(head).error],
+      ...(baseline
+        ? [[`${name}, baseline`, (head) => figure(head).baseline] satisfies Column]
+        : []),
+      [`${name}, texts`, (head) => figure(head).texts],
+    ];
+  };
+  const statistics = tables.flatMap(({ stack }) => stack.statistics);
+  const byName = new Map(statistics.map((statistic) => [statistic.name, statistic]));
   const columns: Column[] = [
-    ["stack", () => stack.name],
+    ["stack", ({ stack = shown }) => stack],
     ["layer", ({ layer }) => layer],
     ["head", ({ head }) => head],
-    ["role", (head) => stack.roles[table.roles(head)[0]?.role ?? -1]?.name ?? "none"],
+    ["role", (head) => tableFor(tables, head).roleName(head) ?? "none"],
     ofRole("role_score", "score"),
     ofRole("role_standard_error", "standard_error"),
     ofRole("role_baseline", "baseline"),
@@ -144,14 +156,18 @@ export function headsCsv(store: AtlasStore): string {
     ofRole("role_difference_high", "high"),
     ofRole("role_p", "p"),
     ofRole("role_texts", "texts"),
-    ...stack.statistics.flatMap(ofStatistic),
+    ...[...byName.values()].flatMap(ofStatistic),
   ];
   if (result) {
-    columns.push(["found_edges", (head) => result.of(head)?.numFound ?? null]);
-    columns.push(["sampled_edges", (head) => result.of(head)?.numTotal ?? null]);
+    const countOf = (head: HeadIndex): Count | null =>
+      head.stack === shown ? result.of(head) : null;
+    columns.push(["found_edges", (head) => countOf(head)?.numFound ?? null]);
+    columns.push(["sampled_edges", (head) => countOf(head)?.numTotal ?? null]);
   }
   return csvText(
     columns.map(([name]) => name),
-    everyHead(stack).map((head) => columns.map(([, cellOf]) => cellOf(head))),
+    tables
+      .flatMap(({ stack }) => everyHead(stack).map((head) => ({ ...head, stack: stack.name })))
+      .map((head) => columns.map(([, cellOf]) => cellOf(head))),
   );
 }

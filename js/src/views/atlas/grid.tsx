@@ -2,9 +2,10 @@
 
 import type { Signal } from "@preact/signals";
 import { paintMarks } from "../../draw/canvas";
-import { isSameHead, type ScoredHead } from "../../ui/head-grid/grid";
+import { type HeadIndex, isSameHead, type ScoredHead } from "../../ui/head-grid/grid";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { headTitle, sortedValue } from "./captions";
+import { tableFor } from "./client/atlas";
 import type { AtlasProps } from "./controls";
 import { hasCaptions } from "./layout";
 import { cellMarks } from "./marks";
@@ -15,15 +16,16 @@ interface GridProps extends AtlasProps {
 }
 
 export function AtlasGrid({ context, store, drawn }: GridProps) {
-  const [table, grid, layout] = [store.table.value, store.grid.value, store.layout.value];
+  const [tables, grid, layout] = [store.tables.value, store.grid.value, store.layout.value];
   const coloring = store.coloring.value;
-  if (!table || !grid || !layout || !coloring) return null;
+  if (!tables || !grid || !layout || !coloring) return null;
   const palette = context.palette.value;
   const [role, current] = [store.role.value, store.head.value];
   const isDim = (head: ScoredHead): boolean =>
     role !== undefined &&
     coloring.legend.kind === "roles" &&
-    (table.roles(head)[0]?.role ?? null) !== role;
+    tableFor(tables, head).roleName(head) !== role;
+  const titleOf = (head: HeadIndex): string => headTitle(head, tableFor(tables, head).stack);
   const few = hasCaptions(grid.shown);
   const hasText = few && !grid.columns;
   const first = grid.score === "role" ? "those of the rarest role" : `the highest ${grid.score}`;
@@ -34,7 +36,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
       corner="head"
       sparse={!few}
       look={(head) => ({
-        label: `${headTitle(head)}: ${coloring.words(head)}`,
+        label: `${titleOf(head)}: ${coloring.words(head)}`,
         selected: isSameHead(head, current),
       })}
       below={(cell, x) =>
@@ -49,7 +51,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
           </div>
         )
       }
-      hint={(head) => ({ title: headTitle(head), rows: [{ text: coloring.words(head) }] })}
+      hint={(head) => ({ title: titleOf(head), rows: [{ text: coloring.words(head) }] })}
       painting={{
         follows: [store.coloring, store.role, context.palette],
         // `role` may be undefined. Convert it to a string, because an undefined source would mean
@@ -63,7 +65,8 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
           });
         },
         onPainted: (complete) => {
-          drawn.value = complete && current ? `${grid.stack}:${current.layer}` : null;
+          drawn.value =
+            complete && current ? `${current.stack ?? grid.stack}:${current.layer}` : null;
         },
       }}
       open={store.choose}

@@ -21,14 +21,14 @@ export function ChosenHead({ context, store }: AtlasProps) {
   const { stack } = table;
   const roles = table.roles(head);
   return (
-    <section class="av-atlas-head" aria-label={headTitle(head)}>
-      <h2 class="av-pane-title">{headTitle(head)}</h2>
+    <section class="av-atlas-head" aria-label={headTitle(head, stack)}>
+      <h2 class="av-pane-title">{headTitle(head, stack)}</h2>
       {roles.length === 0 && <p>{capital(noRoleInWords(stack))}.</p>}
       <ul class="av-vertical av-atlas-evidence">
         {roles.map((role) => {
           const kind = stack.roles[role.role];
           // A role has a colour only if it is the strongest role of at least one head.
-          const entry = store.roles.value?.find((candidate) => candidate.role === role.role);
+          const entry = store.roles.value?.find((candidate) => candidate.role === kind?.name);
           const color = entry?.color ?? context.palette.value.neutral;
           return (
             <li key={role.role}>
@@ -54,7 +54,7 @@ export function Figures({ store }: AtlasProps) {
   return (
     <div class="av-atlas-figures">
       <table>
-        <caption class="av-unseen">All statistics of {headTitle(head)}</caption>
+        <caption class="av-unseen">All statistics of {headTitle(head, table.stack)}</caption>
         <thead>
           <tr>
             <th scope="col">Statistic</th>

@@ -53,7 +53,8 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
   const { record } = context;
   const gridDrawn = useSignal<string | null>(null);
   const beside = useComputed(() => {
-    const columns = Math.max(...(record.selection.value?.stack.heads_per_layer ?? []));
+    const siblings = record.selection.value?.siblings ?? [];
+    const columns = Math.max(...siblings.flatMap(({ heads_per_layer }) => heads_per_layer));
     return context.width.value >= BESIDE_FROM && columns < WIDE_GRID;
   });
   const gridWidth = useComputed(() => {
@@ -106,6 +107,7 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       exports={entries}
       keys={KEYS}
       choose="none"
+      oneStack={store.grid.value?.columns === null}
       onStack={() => ({ heads: [], text: null, edge: null })}
       options={<AtlasControls {...props} />}
       work={<SearchWork {...props} />}

@@ -10,6 +10,7 @@ import {
   type GridLayout,
   type HeadGrid,
   inScrollBox,
+  kindsWidth,
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 
@@ -67,11 +68,14 @@ function gapOf(cell: number): number {
 export function layOut(grid: HeadGrid, available: number, printed: boolean): GridLayout {
   const width = Math.max(MIN_WIDTH, available);
   const gallery = !grid.columns;
+  const kinds = Object.values(grid.kinds ?? {});
   const columns = grid.columns?.length ?? grid.rows[0]?.length ?? 1;
   const layOutIn = (room: number): GridCells => {
     const wide = (left: number): number => Math.floor((room - left - BEYOND) / columns);
-    const roomy = width >= SHORT_LABELS && wide(LABEL_WIDTH) >= WIDE_CELL + GAP;
-    const left = gallery ? BEYOND : roomy ? LABEL_WIDTH : SHORT_LABEL_WIDTH;
+    const long = LABEL_WIDTH + kindsWidth(kinds, true);
+    const roomy = width >= SHORT_LABELS && wide(long) >= WIDE_CELL + GAP;
+    const kindWidth = kindsWidth(kinds, roomy);
+    const left = gallery ? BEYOND : roomy ? long : SHORT_LABEL_WIDTH + kindWidth;
     const fitting = wide(left);
     const cell = gallery
       ? galleryOf(grid.shown, available).cell
@@ -81,6 +85,7 @@ export function layOut(grid: HeadGrid, available: number, printed: boolean): Gri
     const top = gallery ? BEYOND : LABEL_HEIGHT;
     return {
       ...{ cell, frame: 0, across, down, left, top, columns },
+      ...(kindWidth > 0 && { kinds: kindWidth }),
       width: left + columns * across + BEYOND,
       height: top + grid.rows.length * down + BEYOND,
     };

@@ -22,7 +22,23 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   const coloring = store.coloring.value;
   if (!coloring) return null;
   const { legend } = coloring;
-  if (legend.kind === "roles") return <Roles store={store} entries={legend.entries} />;
+  return (
+    <>
+      {legend.kind === "roles" ? (
+        <Roles store={store} entries={legend.entries} />
+      ) : (
+        <Scale context={context} legend={legend} />
+      )}
+      {store.hasKinds.value && legend.kind === "scale" && (
+        <p class="av-muted">
+          One kind of layer is coloured at a time, because their numbers have different scales.
+        </p>
+      )}
+    </>
+  );
+}
+
+function Scale({ context, legend }: Pick<AtlasProps, "context"> & { legend: NumberScale }) {
   const { low, end, baseline } = legend;
   return (
     <div class="av-atlas-scale" data-theme={context.theme.value}>

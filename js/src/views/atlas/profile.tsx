@@ -69,8 +69,8 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
   );
   const drawnId = useComputed(() => (profile.value ? "offsets" : null));
   const now = profile.value;
-  const head = store.head.value;
-  if (!now || !head) return null;
+  const [head, stack] = [store.head.value, store.stack.value];
+  if (!now || !head || !stack) return null;
 
   const { bars } = now;
   const selected = state.offsets.value;
@@ -132,6 +132,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
       return true;
     },
   };
+  const title = headTitle(head, stack);
   const announced = bars[cursor.value ?? -1];
   return (
     <section class="av-atlas-profile" aria-label="Weights by offset">
@@ -144,7 +145,7 @@ export function OffsetProfile({ context, store, width }: AtlasProps & { width: n
         drawnId={drawnId}
         onDrawn={() => {}}
         kind="bars"
-        label={`Mean weight of ${headTitle(head)} by offset of the key from the query. Arrows move, Shift-arrows or Enter filter the edges, Escape clears.`}
+        label={`Mean weight of ${title} by offset of the key from the query. Arrows move, Shift-arrows or Enter filter the edges, Escape clears.`}
         plot={plot}
         hint={hint.value}
         width={width}

@@ -12,13 +12,16 @@ import {
   galleryGrid,
   type HeadGrid,
   type HeadIndex,
+  joinGrids,
   layerGrid,
   offeredHeads,
   rankedCells,
   type ScoredHead,
 } from "../../ui/head-grid/grid";
+import { BY_ROLE } from "../../ui/head-grid/head-roles";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
+import { kindOf } from "../../ui/view/model-layers";
 import { assign, follow } from "../../ui/view/state";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import {
@@ -67,15 +70,34 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const name = record.selection.value?.stack.name;
     return atlas.value?.stacks.find((candidate) => candidate.name === name) ?? null;
   });
-  const { current: table } = record.answer(stack, (stack, ended) => tableOf(source, stack, ended));
+  // Stack and its siblings (see `model-layers.ts`), in the same order for each of them.
+  const siblings = computed(() => {
+    const names = record.selection.value?.siblings.map(({ name }) => name) ?? [];
+    const all = atlas.value?.stacks.filter(({ name }) => names.includes(name)) ?? [];
+    return all.length > 0 ? all : null;
+  });
+  const { current: tables } = record.answer(siblings, (all, ended) =>
+    Promise.all(all.map((each) => tableOf(source, each, ended))),
+  );
+  const table = computed(() => {
+    const name = stack.value?.name;
+    return tables.value?.find((candidate) => candidate.stack.name === name) ?? null;
+  });
   const { current: texts } = record.answer(stack, ({ name }, ended) =>
     textsOf(source, name, ended),
   );
 
+  /** Return a head of the stack as an index in the grid, which has the stack if it has siblings. */
+  const inGrid = <Head extends HeadIndex>(head: Head): Head =>
+    stack.value && (siblings.value?.length ?? 0) > 1
+      ? { ...head, stack: head.stack ?? stack.value.name }
+      : head;
   const head = computed<HeadIndex | null>(() => {
     const selection = record.selection.value;
     const first = selection?.heads[0];
-    return selection && first !== undefined ? { layer: selection.layer, head: first } : null;
+    return selection && first !== undefined
+      ? inGrid({ layer: selection.layer, head: first })
+      : null;
   });
   const layer = computed(() => {
     const [currentStack, now] = [stack.value, head.value];
@@ -101,7 +123,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   );
   const classesAsked = computed(() => {
     const [name, now, of] = [stack.value?.name, head.value, system.value];
-    return name !== undefined && now && of !== null ? { stack: name, ...now, system: of } : null;
+    return name !== undefined && now && of !== null ? { ...now, stack: name, system: of } : null;
   });
   const { current: classes } = record.answer(classesAsked, (asked, ended) =>
     classWeightsOf(source, asked, ended),
@@ -128,30 +150,46 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
   const sought = computed(() => (searching.value ? search.value : null));
   const result = createSearch(context, stack, texts, sought);
 
-  const roles = computed(() => table.value && roleEntries(table.value, context.palette.value));
+  /** Name of the score that orders the heads of one stack, or null in a grid of all layers. */
+  const order = computed(() => {
+    const name = state.order.value;
+    return name === BY_ROLE || (table.value?.indexOf(name) ?? -1) >= 0 ? name : null;
+  });
+  const shown = computed(() =>
+    order.value === null ? tables.value : table.value && [table.value],
+  );
+  const roles = computed(() => shown.value && roleEntries(shown.value, context.palette.value));
   const coloring = computed<Coloring | null>(() => {
-    const [numbers, entries] = [table.value, roles.value];
-    if (!numbers || !entries) return null;
+    const [numbers, all, entries] = [table.value, shown.value, roles.value];
+    if (!numbers || !all || !entries) return null;
     const room = { palette: context.palette.value, theme: context.theme.value };
     if (result.value) return byMatches(numbers.stack, room, result.value.of);
     const statistic = numbers.indexOf(state.color.value);
-    return statistic < 0 ? byRole(numbers, entries) : byStatistic(numbers, statistic, room);
+    return statistic < 0 ? byRole(all, entries) : byStatistic(numbers, statistic, room);
   });
 
   const grid = computed<HeadGrid | null>(() => {
     const [now, numbers, entries] = [record.selection.value, table.value, roles.value];
-    if (!now || !numbers || !entries) return null;
+    const description = record.description.value;
+    if (!description || !now || !numbers || !entries) return null;
+    const name = order.value;
+    if (name === null) {
+      const parts = now.siblings.map((one) => ({
+        grid: layerGrid(one, offeredHeads(one, null)),
+        ...{ stack: one.name, kind: kindOf(description, one) },
+      }));
+      return joinGrids(parts);
+    }
+    // Only heads of one stack are ordered, because numbers of its siblings have another scale.
     const offered = offeredHeads(now.stack, null);
-    const order = state.order.value;
-    const statistic = numbers.indexOf(order);
-    if (order !== "role" && statistic < 0) return layerGrid(now.stack, offered);
     const cells =
-      order === "role"
+      name === BY_ROLE
         ? cellsByRole(numbers, entries)
-        : rankedCells(now.stack, offered, numbers.means(statistic), null);
+        : rankedCells(now.stack, offered, numbers.means(numbers.indexOf(name)), null);
     const { perRow } = galleryOf(cells.length, width.value);
-    return galleryGrid(now.stack, offered, cells, order, perRow);
+    return galleryGrid(now.stack, offered, cells.map(inGrid), name, perRow);
   });
+  const hasKinds = computed(() => grid.value?.kinds !== undefined);
   const layout = computed<GridLayout | null>(
     () => grid.value && layOut(grid.value, width.value, isPrinted(context.figure)),
   );
@@ -159,6 +197,9 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
 
   return {
     stack,
+    /** Statistics and roles of the stack and of its siblings, or null until loaded. */
+    tables,
+    /** Statistics and roles of the stack, or null until loaded. */
     table,
     texts,
     /** Chosen head: the first head of the selection, or null until the atlas is loaded. */
@@ -193,6 +234,8 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     coloring,
     heads,
     grid,
+    /** Whether the grid has linear and other layers. */
+    hasKinds,
     layout,
     searching,
     /** Error messages of the two search texts. Each is null if its text is valid. */
@@ -209,9 +252,9 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
       const [now, currentStack] = [atlas.value, stack.value];
       if (!now || !currentStack) return null;
       return {
-        subtitle: subtitleOf(now, currentStack),
+        subtitle: subtitleOf(now, hasKinds.value ? (siblings.value ?? []) : [currentStack]),
         sentence: table.value && head.value ? sentenceOf(table.value, head.value) : "",
-        coverage: coverageOf(now, currentStack),
+        coverage: coverageOf(now, currentStack, hasKinds.value),
       };
     }),
     /** Whether all data for the current state is loaded and the search, if any, is complete. */
@@ -222,14 +265,16 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
       return done && classesReady && parts.every((each) => each !== null);
     }),
     /**
-     * Highlighted role: an index in the stack's roles, or null for the heads without a role.
-     * Undefined if no heads are highlighted.
+     * Name of the highlighted role, or null if the heads without a role are highlighted. Undefined
+     * if no heads are highlighted.
      */
-    role: signal<number | null | undefined>(undefined),
-    choose: ({ layer, head }: HeadIndex) =>
+    role: signal<string | null | undefined>(undefined),
+    choose: (index: HeadIndex) =>
       batch(() => {
-        heads.cursor.value = { layer, head };
-        assign(state, { layer, heads: [head] });
+        const { stack: of, layer, head } = inGrid(index);
+        heads.cursor.value = { layer, head, ...(of !== undefined && { stack: of }) };
+        if (of === undefined || of === stack.peek()?.name) assign(state, { layer, heads: [head] });
+        else assign(state, { stack: of, layer, heads: [head], text: null, edge: null });
       }),
     /** Close the open text. Return whether a text was open. */
     closeText: (): boolean => {
@@ -248,7 +293,7 @@ function cellsByRole(table: Table, entries: readonly RoleEntry[]): ScoredHead[] 
   const ranks = new Map(entries.map(({ role }, rank) => [role, rank]));
   const cells = everyHead(table.stack).map((head) => {
     const [first] = table.roles(head);
-    const rank = ranks.get(first?.role ?? null) as number;
+    const rank = ranks.get(table.roleName(head)) as number;
     return { ...head, score: first?.score ?? null, rank };
   });
   return cells.sort((a, b) => a.rank - b.rank || (b.score ?? 0) - (a.score ?? 0));

@@ -38,7 +38,7 @@ describe("colours", () => {
       { roles, heads_per_layer: [10], layers: [0] },
       { roles: [roles.map((_, i) => [{ ...role, role: i } as never])] },
     );
-    const coloring = byRole(table, roleEntries(table, room.palette));
+    const coloring = byRole([table], roleEntries([table], room.palette));
     const looks = roles.map((_, head) => coloring.of({ layer: 0, head }));
     expect(looks.slice(0, 8).map(({ fill }) => fill)).toEqual([...PALETTES.light.heads]);
     expect(looks.slice(8).map(({ fill }) => fill)).toEqual(Array(2).fill(PALETTES.light.neutral));
@@ -57,6 +57,8 @@ describe("colours", () => {
     expect(legend).toMatchObject({ kind: "scale", low: 0, end: niceMaximum(0.72), baseline: 0.25 });
     expect(of({ layer: 5, head: 1 })).toMatchObject({ fill: null, sign: "–" });
     expect(of({ layer: 2, head: 1 }).sign).toBe(".72");
+    // Another stack has another scale.
+    expect(of({ layer: 2, head: 1, stack: "linear" })).toMatchObject({ fill: null, sign: "" });
     // The background is light, so larger values are darker.
     const light = (fill: string | null): number => rgbOf(fill ?? "").reduce((a, b) => a + b);
     expect(light(of({ layer: 2, head: 0 }).fill)).toBeGreaterThan(

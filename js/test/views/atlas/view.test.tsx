@@ -99,6 +99,63 @@ describe("the offsets", () => {
   });
 });
 
+describe("a hybrid model", () => {
+  // Layers 2 and 5 have a softmax. Linear layers, 3 and 5, have the numbers of layers 2 and 5.
+  class Hybrid extends Kernel {
+    override description = {
+      ...FIXTURE.description,
+      stacks: [STACK, { ...STACK, name: "linear", linear: true, layers: [3, 5] }],
+    };
+    protected override reply(name: string, args: object) {
+      const { stack, layer, ...request } = args as Record<string, unknown>;
+      const isShifted = stack === "linear" && layer === 3;
+      const at = layer === undefined ? {} : { layer: isShifted ? 2 : layer };
+      return super.reply(name, { ...request, stack: "self", ...at });
+    }
+  }
+  const rows = (): (string | null)[] =>
+    [...root.querySelectorAll("[role=rowheader]")].map((row) => row.getAttribute("aria-label"));
+
+  it("has the layers of both kinds in its order, in the grid and in the table", async () => {
+    await open(new Hybrid());
+    expect(rows()).toEqual(["layer 2", "layer 3, linear", "layer 5", "layer 5, linear"]);
+    expect(root.querySelectorAll(".av-grid-layer .av-linear-mark")).toHaveLength(2);
+    expect(cellNamesOf(root)[2]).toContain("Layer 3, head 0, linear: ");
+    const csv = String(await root.attnviz?.csv())
+      .trim()
+      .split("\n")
+      .slice(1);
+    const names = csv.map((line) => line.split(",").slice(0, 3).join(" "));
+    const heads = (stack: string, layer: number) => [0, 1].map((at) => `"${stack}" ${layer} ${at}`);
+    expect(names).toEqual([
+      ...[...heads("self", 2), ...heads("self", 5)],
+      ...[...heads("linear", 3), ...heads("linear", 5)],
+    ]);
+  });
+
+  it("colours by a statistic and orders only the kind of the chosen head", async () => {
+    await open(new Hybrid());
+    state.color.value = STACK.statistics[0]?.name ?? "";
+    await drawnIn(root);
+    const uncoloured = () =>
+      cellNamesOf(root).flatMap((name, at) => (name.includes("choose it") ? [at] : []));
+    expect(uncoloured()).toEqual([2, 3, 6, 7]);
+    root.querySelector<HTMLElement>(".av-grid-box")?.focus();
+    pressKey(root.querySelector(".av-grid-box"), "ArrowDown");
+    await drawnIn(root);
+    expect([state.stack.value, state.layer.value]).toEqual(["linear", 3]);
+    expect(uncoloured()).toEqual([0, 1, 4, 5]);
+    root.querySelectorAll<HTMLElement>("[role=gridcell]")[7]?.click();
+    await drawnIn(root);
+    expect([state.stack.value, state.layer.value, state.heads.value]).toEqual(["linear", 5, [1]]);
+    expect(root.textContent).toContain("of linear layers");
+    state.order.value = state.color.value;
+    await drawnIn(root);
+    expect(cellNamesOf(root)).toHaveLength(4);
+    expect(cellNamesOf(root).every((name) => name.includes(", linear: "))).toBe(true);
+  });
+});
+
 it("a search shows its progress layer by layer", async () => {
   const kernel = new Kernel();
   await open(kernel);

@@ -67,11 +67,22 @@ export class Table {
     };
   }
 
+  /** Return the name of the strongest role of a head, or null without a role. */
+  roleName(head: HeadIndex): string | null {
+    const [first] = this.roles(head);
+    return (first && this.stack.roles[first.role]?.name) ?? null;
+  }
+
   /** Return the roles of a head, the strongest first. */
   roles({ layer, head }: HeadIndex): readonly AtlasRole[] {
     const at = this.stack.layers.indexOf(layer);
     return this.#answer.roles[at]?.[head] ?? [];
   }
+}
+
+/** Return the table of a head's stack. It is the only table if heads have no `stack`. */
+export function tableFor(tables: readonly Table[], { stack }: HeadIndex): Table {
+  return tables.find((table) => table.stack.name === stack) ?? (tables[0] as Table);
 }
 
 /**
