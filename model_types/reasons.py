@@ -25,12 +25,10 @@ _BOTH_WAYS = (
 REFUSED = {
     "autoformer": "auto-correlation: values are shifted in time, and a shift has the same weight "
     "for all tokens",
-    "big_bird": "block-sparse attention, in which each block of queries attends to a few blocks of "
-    "keys (longer texts, or this setting)",
     "gemma3n_audio": f"{_IN_CHUNKS}those of earlier and later chunks of the sound",
     "gemma4_audio": f"{_IN_CHUNKS}those of earlier and later chunks of the sound",
     "grounding-dino": _BOTH_WAYS,
-    "longt5": f"{_IN_CHUNKS}those of the chunks beside it, and perhaps to summaries of all chunks",
+    "longt5": "local attention that also attends to summaries of chunks (with this setting)",
     "mm-grounding-dino": _BOTH_WAYS,
     "mra": "attention that is approximated at several resolutions, by a function for GPUs",
     "pegasus_x": f"{_IN_CHUNKS}global tokens that are not in the text",

@@ -223,7 +223,7 @@ AUDIO: dict[str, dict[str, Any]] = {
     "gradium_phonon_tts": {"config": {**_EQUAL_HEADS, "flow_head_config": {"condition_dim": 64}}},
     "csm": {
         "config": {"num_codebooks": 3},
-        "inputs": {"input_ids": ("small", 1, 14, 4)},
+        "inputs": {"input_ids": ("small", 1, 14, 3)},
     },
     "voxtral_realtime_text": {"inputs": {"t_cond": ("normal", 1, 1, 64)}},
     "pe_audio": {"inputs": {"input_values": ("normal", 1, 1, 640)}},
