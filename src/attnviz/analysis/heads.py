@@ -75,7 +75,8 @@ def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
         - measures that are computed from outputs of heads, such as ``"output norm"``, unless the
           record was made with ``attnviz.extract(..., outputs=True)``,
         - measures that are computed from gates of heads, such as ``"gate"``, unless the model has
-          gates.
+          gates,
+        - ``"lost weight"``, unless the model chooses keys before the softmax.
 
         The result is empty for signed values, such as differences, but not for linear layers.
 
@@ -113,12 +114,28 @@ def possible_measures(stack: AttentionStack) -> list[Measure]:
 
 
 def has_head_arrays(measure: Measure, stack: AttentionStack) -> bool:
-    """Return whether a stack has the outputs or gates that a measure of heads reads."""
+    """Return whether a stack has the arrays that a measure of heads reads."""
+    if measure.reads == "lost weight":
+        return stack.chooses_keys
     return stack.has_gates if measure.reads == "gates" else stack.has_outputs
 
 
-def head_array(measure: Measure, stack: AttentionStack, layer: int) -> NDArray[np.float32] | None:
-    """Return the outputs or gates of a layer that a measure of heads reads, or None."""
+def head_array(
+    measure: Measure, stack: AttentionStack, layer: int, max_queries: int | None = None
+) -> NDArray[np.float32] | None:
+    """Return the array of a layer that a measure of heads reads, or None.
+
+    `max_queries` is the maximum number of queries for which lost weights are computed.
+    """
+    if measure.reads == "lost weight":
+        vectors = stack.attention(layer).vectors
+        if vectors is None:
+            return None
+        rows = as_rows(np.concatenate(list(row_blocks(stack, max_queries))))
+        lost: NDArray[np.float32] = (
+            vectors.lost_weight(range(vectors.num_heads), rows).cpu().numpy()
+        )
+        return lost
     return stack.gates(layer) if measure.reads == "gates" else stack.outputs(layer)
 
 
@@ -150,9 +167,10 @@ def head_scores(
         in nats: 0 if every query attends to a single key, and log(number of keys) for uniform
         attention to all keys. For ``"output norm"``, it is the mean norm of the head's outputs,
         divided by the mean of this number over the heads of the layer. For ``"gate"``, it is the
-        mean factor that multiplies the outputs of the head. The score of a head is NaN if it is not
-        defined for any query, for example because no token repeats, the mask forbids all of the
-        pairs, the text has a single token, or the layer has no outputs or gates.
+        mean factor that multiplies the outputs of the head. For ``"lost weight"``, it is the mean
+        weight that the keys that the model did not choose would have. The score of a head is NaN if
+        it is not defined for any query, for example because no token repeats, the mask forbids all
+        of the pairs, the text has a single token, or the layer has no outputs or gates.
 
     Raises
     ------
@@ -302,6 +320,7 @@ class Scoring:
         self.measures = [_fitting(stack, name) for name in names]
         self._stack = stack
         self._queries, self._keys = facts_of(stack)
+        self._max_queries = max_queries
         blocks = row_blocks(stack, max_queries)
         need_weights = any(measure.kind != "heads" for measure in self.measures)
         self._blocks = list(blocks) if need_weights else []
@@ -329,10 +348,10 @@ class Scoring:
         for number, measure in enumerate(self.measures):
             if measure.kind != "heads":
                 continue
-            array = head_array(measure, self._stack, layer)
+            array = head_array(measure, self._stack, layer, self._max_queries)
             if array is not None:
                 scores[number] = values_of(measure, array)[list(heads)]
-                counts[number] = len(self._queries)
+                counts[number] = array.shape[1]
         return scores, counts
 
     def uniform(self, layer: int, heads: Sequence[int]) -> Scores:
@@ -501,6 +520,12 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
             "names of all possible measures."
         )
     if measure.kind == "heads" and not has_head_arrays(measure, stack):
+        if measure.reads == "lost weight":
+            raise ValueError(
+                f"measure={name!r} needs keys that a model has not chosen, which stack "
+                f"{stack.name!r} does not have. Pass a record of a model with an indexer, such as "
+                "DeepSeek-V3.2, of a text with more tokens than the model chooses keys."
+            )
         if measure.reads == "gates":
             raise ValueError(
                 f"measure={name!r} needs the gates of heads, which stack {stack.name!r} does not "

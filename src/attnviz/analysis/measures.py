@@ -19,8 +19,9 @@ what its formula returns:
     number is not NaN.
 ``"heads"``
     A number for each head, computed from what the head adds to the residual stream at each query
-    (`attnviz.record.stack.AttentionStack.outputs`), or from its gate at each query
-    (`attnviz.record.stack.AttentionStack.gates`). This number is the score.
+    (`attnviz.record.stack.AttentionStack.outputs`), from its gate at each query
+    (`attnviz.record.stack.AttentionStack.gates`), or from the weight that it loses at each query
+    (`attnviz.record.stack.AttentionStack.lost_weight`). This number is the score.
 
 The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the scores and roles of
 `attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test are made from the entries.
@@ -175,7 +176,7 @@ class Measure:
         each head.
     formula : callable
         ``formula(queries, keys, rows)`` for pairs, ``formula(weights)`` for rows,
-        ``formula(outputs)`` or ``formula(gates)`` for heads. See `measure`.
+        ``formula(outputs)``, ``formula(gates)`` or ``formula(lost)`` for heads. See `measure`.
     description : str
         Description of the keys for pairs ("the token before"), of the number of a query for rows
         ("the entropy of a query's weights"), or of the number of a head for heads.
@@ -201,8 +202,8 @@ class Measure:
     opens_views : bool
         Whether views may open at the head that shows these pairs most clearly
         (`attnviz.analysis.distinct_head`).
-    reads : {"outputs", "gates"}
-        What the formula gets for heads.
+    reads : {"outputs", "gates", "lost weight"}
+        What the formula gets for heads. Lost weights are (heads, queries).
     possible : callable or None
         ``possible(keys, causal)`` returns whether a text with these keys can have such pairs.
         `causal` is whether the mask is causal. None if this is computed from `formula`.
@@ -225,7 +226,7 @@ class Measure:
     role: str | None = None
     sink: bool = False
     opens_views: bool = False
-    reads: Literal["outputs", "gates"] = "outputs"
+    reads: Literal["outputs", "gates", "lost weight"] = "outputs"
     possible: Callable[[TokenFacts, bool], bool] | None = None
 
     @property
@@ -593,6 +594,16 @@ _BUILT_IN = (
         source="Qiu et al. 2025 (arXiv 2505.06708)",
         unit="factor",
         reads="gates",
+    ),
+    Measure(
+        "lost weight",
+        "heads",
+        lambda lost: lost.mean(axis=1, dtype=np.float64),
+        description="the mean weight that the keys that were not chosen would have",
+        definition="mean over i of the sum of B[i, j] over the keys j that were not chosen, where "
+        "B is the softmax over all keys that i could attend to",
+        source="the choice of keys of DeepSeek-AI 2025 (arXiv 2512.02556)",
+        reads="lost weight",
     ),
 )
 register_all(_BUILT_IN)

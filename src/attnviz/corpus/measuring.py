@@ -284,10 +284,13 @@ class _Measuring:
         ]
         self._pair_measures = [measure for measure in measures if measure.kind == "pairs"]
         self._row_measures = [measure for measure in measures if measure.kind == "rows"]
+        # Leave out lost weights, because they need several times the computation of the weights.
         self._head_measures = [
             measure
             for measure in measures
-            if measure.kind == "heads" and has_head_arrays(measure, stack)
+            if measure.kind == "heads"
+            and measure.reads != "lost weight"
+            and has_head_arrays(measure, stack)
         ]
         # Names of the scores that have a set of pairs. These scores are the last axis of
         # `_pair_weights`, `_shuffled` and `_counts`.

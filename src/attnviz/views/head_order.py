@@ -135,6 +135,8 @@ class HeadOrder(HeadRoles):
             why = " Pass roles=, such as attnviz.head_statistics(model, texts)."
         elif order in MEASURES and MEASURES[order].reads == "gates":
             why = " The heads of the record have no gates."
+        elif order in MEASURES and MEASURES[order].reads == "lost weight":
+            why = " The model of the record has not left out any keys."
         elif order in MEASURES and MEASURES[order].kind == "heads":
             why = " Measures of heads need a record of attnviz.extract(..., outputs=True)."
         elif order in MEASURES:

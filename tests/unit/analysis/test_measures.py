@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,13 @@ from attnviz.analysis import (
 )
 from attnviz.analysis.heads import facts_of
 from attnviz.analysis.measures import pairs_of
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, ChosenMask, PackedMask
 from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from unit.formulas import weights_of
 from unit.records import given_record, vectors
 
 TEXTS = ["[CLS]", "the", "cat", "##s", "the", "cat", "##s", ",", ",", "dog", "[SEP]"]
@@ -72,6 +77,8 @@ HEADS: dict[str, Callable[[Any], list[float]]] = {
         for gates in heads
     ],
 }
+# Measure of heads that most records lack. A separate test compares it with the dense softmax.
+LOST = "lost weight"
 
 
 def record_of(*, causal: bool) -> AttentionRecord:
@@ -113,7 +120,7 @@ def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float
     return math.fsum(values) / len(values) if values else math.nan
 
 
-@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("name", sorted(set(MEASURES) - {LOST}))
 @pytest.mark.parametrize("causal", [False, True])
 def test_scores_equal_plain_loops(name: str, *, causal: bool) -> None:
     record = record_of(causal=causal)
@@ -167,7 +174,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_rows_are_read(
 def test_every_role_has_one_measure_and_every_measure_a_source() -> None:
     # `MEASURES` is not used, because it may also contain measures that examples register.
     built_in = measures._BUILT_IN
-    assert set(PAIRS) | set(ROWS) | set(HEADS) == {measure.name for measure in built_in}
+    assert {*PAIRS, *ROWS, *HEADS, LOST} == {measure.name for measure in built_in}
     roles = [measure.role for measure in built_in if measure.role is not None]
     assert len(set(roles)) == len(roles)
     assert all(measure.source and measure.definition for measure in built_in)
@@ -208,6 +215,32 @@ class TestMeasuresOfHeads:
         )
         expected = [[0.25, 0.0, math.nan], [math.nan] * 3]
         assert_allclose(head_scores(record, "gate"), expected)
+
+    def test_the_lost_weight_is_the_mean_of_the_dense_weight_on_keys_that_were_not_chosen(
+        self,
+    ) -> None:
+        chosen = np.random.default_rng(0).random((1, N, N)) < 0.5
+        dense = QueryKeyAttention(
+            vectors(3, N, 4), vectors(3, N, 4, seed=1), 0.5, BandMask(None, 0)
+        )
+        mask = ChosenMask(PackedMask.pack(torch.from_numpy(chosen)), dense.mask)
+        layers = {0: replace(dense, mask=mask), 1: dense}
+        record = AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(TEXTS))})
+        lost = (weights_of(dense) * ~chosen).sum(axis=2)
+        assert_allclose(head_scores(record, LOST), [lost.mean(axis=1), [0, 0, 0]], atol=1e-6)
+        sampled = lost[:, sample_queries(N, 4)].mean(axis=1)
+        assert_allclose(head_scores(record, LOST, max_queries=4)[0], sampled, atol=1e-6)
+        assert av.HeadView(record, order=LOST).order == LOST
+        with pytest.raises(KeyError, match="lost weight"):
+            av.head_statistics([record], progress=False).stack().mean(LOST)
+
+    def test_records_without_left_out_keys_name_the_models_that_have_them(self) -> None:
+        record = record_of(causal=True)
+        assert LOST not in measures_of(record)
+        with pytest.raises(ValueError, match=r"needs keys that a model .* with an indexer"):
+            head_scores(record, LOST)
+        with pytest.raises(traitlets.TraitError, match="has not left out any keys"):
+            av.HeadView(record, order=LOST)
 
     def test_there_is_no_score_of_uniform_attention(self) -> None:
         record = record_of(causal=False)
