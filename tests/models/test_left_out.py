@@ -208,7 +208,7 @@ def test_linear_layers_and_the_inputs_of_layers_are_named_in_the_notes() -> None
     result = av.left_out(tiny_model("qwen3_next", None, {}), IDS, keep=av.Window(3), layers=[2, 0])
     assert list(result.lost) == [2]
     assert result.record.stacks["linear"] is result.complete.stacks["linear"]
-    assert "keeps the first 4 keys and the last 3 of each query" in result.record.notes[-2]
+    assert "keeps the first 4 keys and the last 3 keys of each query" in result.record.notes[-2]
     assert "Linear layers" in result.record.notes[-1]
 
 

@@ -336,7 +336,13 @@ def _mean(values: Values) -> Values:
 def _describe(keep: Any, first: int, masks: Iterable[CutMask]) -> str:
     """Return the words for the kept keys."""
     if isinstance(keep, Window):
-        return f"the first {keep.sinks} keys and the last {keep.size} of each query"
+        ends = {"first": keep.sinks, "last": keep.size}
+        parts = [
+            f"the {end} {f'{count} keys' if count > 1 else 'key'}"
+            for end, count in ends.items()
+            if count
+        ]
+        return f"{' and '.join(parts)} of each query"
     kept = np.mean([first - mask.keys.sum(dim=-1).float().mean().item() for mask in masks])
     by = f" (chosen by {type(keep).__name__})" if callable(keep) else ""
     return f"{kept:.4g} of the {first} keys before token {first} on average{by}"
