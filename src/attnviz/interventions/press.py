@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from attnviz.extraction.capture.forward import arguments_of
-from attnviz.extraction.models import evaluate, hook
+from attnviz.extraction.models import evaluate, hook, in_this_thread
 from attnviz.extraction.modules import attention_modules
 from attnviz.interventions.example import Example
 from attnviz.utils.arguments import short_repr
@@ -69,7 +69,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
             undo.add(partial(module.__dict__.pop, _MASKED, None))
         hook(
             (
-                module.register_forward_pre_hook(add_positions, with_kwargs=True)
+                module.register_forward_pre_hook(in_this_thread(add_positions), with_kwargs=True)
                 for module in modules.values()
             ),
             undo,
