@@ -40,7 +40,7 @@ from attnviz.record.attention import (
     ReweightedAttention,
 )
 from attnviz.record.masks import Rows
-from attnviz.record.softmax import row_groups, tile_rows
+from attnviz.record.softmax import count_rows, row_groups, tile_rows
 
 # Maximum number of successive tokens in a chunk. `StateAttention._fill` computes the weights of one
 # chunk of keys (columns) at a time.
@@ -421,11 +421,16 @@ class AbsoluteShares(ReweightedAttention):
     ) -> torch.Tensor:
         del normalizers
         columns = columns or slice(0, self.num_keys)
-        parts = []
+        width, count = columns.stop - columns.start, count_rows(rows)
         # The sum needs whole rows, even if only a few columns are returned. Compute only as many
-        # rows at once as fit into a tile.
-        for _, group in row_groups(rows, tile_rows(len(heads) * self.num_keys)):
+        # rows at once as fit into a tile, or as have no more weights than the result. More rows at
+        # once are faster, because a linear layer reads all earlier keys for each group of rows.
+        max_rows = max(tile_rows(len(heads) * self.num_keys), count * width // self.num_keys)
+        parts = []
+        for _, group in row_groups(rows, max_rows):
             sizes = self.base.block(heads, group).abs()
             sums = sizes.sum(dim=-1, keepdim=True)
-            parts.append(sizes[..., columns] / sums.masked_fill_(sums == 0, 1.0))
+            parts.append(sizes[..., columns].div_(sums.masked_fill_(sums == 0, 1.0)))
+        if len(parts) == 1:
+            return parts[0]
         return torch.cat(parts, dim=1) if parts else self.base.block(heads, rows, columns)

@@ -106,6 +106,9 @@ export function byRole(tables: readonly Table[], entries: RoleEntry[]): Coloring
   };
 }
 
+/** Smallest end of a scale. Smaller numbers are 0 in the cells, which have two decimals. */
+const MIN_END = 0.01;
+
 /**
  * Colour the heads of a stack by a number. Heads of its siblings have no colours, because their
  * numbers have another scale.
@@ -124,7 +127,7 @@ function byNumber(
     .map(numberOf)
     .filter((value) => value !== null);
   const signed = defined.some((value) => value < 0);
-  const end = niceMaximum(Math.max(0, ...defined.map(Math.abs)));
+  const end = niceMaximum(Math.max(MIN_END, ...defined.map(Math.abs)));
   const low = signed ? -end : 0;
   const color: NumberScale["color"] = signed ? rampOf(palette) : (share) => colorAt(theme, share);
   return {

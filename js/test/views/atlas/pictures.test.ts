@@ -69,6 +69,16 @@ describe("colours", () => {
     );
   });
 
+  it("of tiny numbers are those of zero", () => {
+    const means = [
+      [1e-9, 0],
+      [0, 2e-9],
+    ];
+    const { legend, of } = byStatistic(tableOf({}, { means: [means, []] }), 0, room);
+    expect(legend).toMatchObject({ low: 0, end: 0.01 });
+    expect(of({ layer: 5, head: 1 })).toEqual(of({ layer: 2, head: 1 }));
+  });
+
   it("of signed numbers are symmetric around zero", () => {
     const means = [
       [-0.2, 0.1],
