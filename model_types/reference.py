@@ -24,7 +24,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from model_types.build import seed_of
-from model_types.shapes import with_global_tokens
+from model_types.shapes import from_chunks, with_global_tokens
 
 # Model types whose output has logits in the fields for attention weights.
 _SCORES = {"prophetnet", "squeezebert"}
@@ -108,7 +108,33 @@ def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
         for name in weights.keys() & {"attentions", "encoder_attentions"}:
             count = inputs["input_ids"].shape[1]
             weights[name] = [_with_random_blocks(t, eager.config, count) for t in weights[name]]
+    if eager.config.model_type == "reformer":
+        weights = {"attentions": _without_chunks(eager, inputs)}
     return _scores_as_weights(weights, eager.config.model_type)
+
+
+def _without_chunks(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> list[torch.Tensor | None]:
+    """Return the weights of each layer of Reformer, in a batch of one text, for one hash round."""
+    weights: list[torch.Tensor | None] = []
+
+    def read(module: Any, _: Any, output: Any) -> None:
+        values, buckets = output.attention_probs[0], getattr(output, "buckets", None)
+        if values.dim() == 3:
+            weights.append(values[None])
+            return
+        heads, count = len(values), output.hidden_states.shape[1]
+        order = torch.arange(count).expand(heads, -1)
+        if buckets is not None:
+            order = buckets[0, :, 0].argsort(dim=-1, stable=True)
+        shares = torch.ones(heads, 1, count)
+        weights.append(from_chunks(values, order, module.num_chunks_before, shares)[None])
+
+    with ExitStack() as stack:
+        for module in eager.modules():
+            if hasattr(module, "num_chunks_before"):
+                stack.callback(module.register_forward_hook(read).remove)
+        run(eager, inputs, output_attentions=True)
+    return weights
 
 
 def _with_random_blocks(

@@ -105,6 +105,33 @@ def with_global_tokens(
     return full
 
 
+def from_chunks(
+    values: torch.Tensor, order: torch.Tensor, before: int, shares: torch.Tensor
+) -> torch.Tensor:
+    """Convert the weights of one example of Reformer to (heads, queries, keys).
+
+    `order` is (heads, rounds * tokens): the tokens of each round, sorted. They are divided into
+    chunks. `values` is (heads, chunks, size, columns): the weights of the tokens of a chunk on
+    those of its neighbours, beginning with `before` chunks before it. The first and the last chunk
+    are neighbours. `shares` is (heads, rounds, tokens): the share of each round in each row.
+    """
+    heads, chunks, size, columns = values.shape
+    tokens = shares.shape[2]
+    full = torch.zeros(heads, tokens, tokens)
+    for head in range(heads):
+        sorted_tokens = order[head].tolist()
+        for chunk in range(chunks):
+            for row in range(size):
+                position = chunk * size + row
+                query = sorted_tokens[position]
+                share = shares[head, position // tokens, query]
+                for column in range(columns):
+                    other = (chunk - before + column // size) % chunks
+                    key = sorted_tokens[other * size + column % size]
+                    full[head, query, key] += share * values[head, chunk, row, column]
+    return full
+
+
 def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
     """Convert weights of blocks of `size` queries (blocks, heads, size, 3 * size), as in LongT5.
 

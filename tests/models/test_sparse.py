@@ -1,4 +1,4 @@
-"""Models that compute only some pairs of tokens: Longformer, LED, LongT5 and BigBird."""
+"""Models that compute only some pairs of tokens: Longformer, LED, LongT5, BigBird, Reformer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnviz import extract
 from attnviz.extraction.families import sparse_kind
 from attnviz.interventions.changes import Change
 from attnviz.record.attention import QueryKeyAttention
-from model_types.shapes import layouts, with_global_tokens
+from model_types.shapes import from_chunks, layouts, with_global_tokens
 from models.tiny import SIZE, built
 
 WINDOW = 2
@@ -266,12 +266,115 @@ def test_blocks_equal_the_models_own(name: str, mask: list[list[int]]) -> None:
             assert isinstance(stack.attention(layer), QueryKeyAttention)
 
 
-@pytest.mark.parametrize("name", IN_BLOCKS)
+@cache
+def reformer(rounds: int, *, causal: bool) -> Any:
+    sizes = {
+        "hidden_size": 48,
+        "num_attention_heads": 4,
+        "attention_head_size": 12,
+        "feed_forward_size": 64,
+        "attn_layers": ["local", "lsh"],
+        "lsh_attn_chunk_length": 4,
+        "local_attn_chunk_length": 4,
+        "num_buckets": 4,
+        "num_hashes": rounds,
+        "hash_seed": 0,
+        "axial_pos_embds": False,
+        "max_position_embeddings": 64,
+        "vocab_size": 120,
+        "is_decoder": causal,
+    }
+    model = built("ReformerModel", sizes)
+    with torch.no_grad():
+        for module in model.modules():
+            if hasattr(module, "query_key"):
+                module.query_key.weight.mul_(30)
+    return model
+
+
+def own_chunks(model: Any, inputs: dict[str, torch.Tensor], example: int) -> list[torch.Tensor]:
+    """Return the weights that the model returns for an example, without its padding."""
+    kept = inputs["attention_mask"][example].bool()
+    vectors: list[torch.Tensor] = []
+    weights: list[torch.Tensor] = []
+
+    def keep(*hooked: Any) -> None:
+        vectors.append(hooked[-1][example].view(-1, 4, 12).transpose(0, 1))
+
+    def read(module: Any, _: Any, output: Any) -> None:
+        full, count = output.attention_probs[example], output.hidden_states.shape[1]
+        if full.dim() > 3 and not hasattr(output, "buckets"):
+            order = torch.arange(count).expand(4, -1)
+            full = from_chunks(full, order, module.num_chunks_before, torch.ones(4, 1, count))
+        elif full.dim() > 3:
+            # Tokens are sorted by bucket, in each round separately.
+            buckets = output.buckets[example]
+            rounds = buckets.shape[1]
+            order = buckets.argsort(dim=-1, stable=True)
+            query = vectors[-1]
+            key = query / (query.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() / 12**0.5
+            logits, matrices = query @ key.mT, []
+            sums = []
+            for number in range(rounds):
+                shares = torch.zeros(4, rounds, count)
+                shares[:, number] = 1
+                chunks = order.flatten(1), module.num_chunks_before, shares
+                matrix = from_chunks(full, *chunks)
+                # A key may occur twice in a round, in the first and in the last chunk.
+                times = from_chunks((full > 0).float(), *chunks)
+                matrices.append(matrix)
+                # A weight gives the sum of exponentials of its row: that of its logit over it.
+                largest = matrix.max(dim=-1)
+                repeated = times.gather(2, largest.indices[..., None])[..., 0]
+                logit = logits.gather(2, largest.indices[..., None])[..., 0]
+                is_own = largest.indices == torch.arange(count)
+                logit = logit.double().masked_fill(is_own, -1e5)
+                sums.append(logit - (largest.values / repeated).log())
+            shares = torch.stack(sums, dim=1).softmax(dim=1).float()
+            full = sum(matrices[n] * shares[:, n, :, None] for n in range(rounds))
+        weights.append(full[:, : len(kept), : len(kept)][:, kept][:, :, kept])
+
+    handles = []
+    for module in model.modules():
+        if sparse_kind(module):
+            handles.append(module.register_forward_hook(read))
+        if hasattr(module, "query_key"):
+            handles.append(module.query_key.register_forward_hook(keep))
+    with torch.no_grad():
+        model(**inputs, output_attentions=True)
+    for handle in handles:
+        handle.remove()
+    return weights
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "mask",
+    [[[1] * 3], [[1] * 24], [[1] * 22, [1] * 17 + [0] * 5]],
+    ids=["one chunk", "chunks", "padding"],
+)
+def test_chunks_equal_the_models_own(rounds: int, causal: bool, mask: list[list[int]]) -> None:
+    model, inputs = reformer(rounds, causal=causal), inputs_of("Long", mask)
+    del inputs["global_attention_mask"]
+    records = extract(model, inputs)
+    for example, record in enumerate(records if len(mask) > 1 else [records]):
+        for layer, expected in enumerate(own_chunks(model, inputs, example)):
+            assert expected.amax(dim=-1).mean() > 0.3
+            weights = torch.from_numpy(record.stack().weights(layer=layer))
+            assert weights.shape == expected.shape
+            assert (weights - expected).abs().max() < 1e-5
+            assert isinstance(record.stack().attention(layer), QueryKeyAttention)
+
+
+@pytest.mark.parametrize("name", [*IN_BLOCKS, "ReformerModel"])
 def test_changed_rows_are_products_with_the_values(name: str) -> None:
     """The change is in the last layer, so the values do not change."""
-    model, inputs = blocks_model(name), blocks_inputs(name, [[1] * 25])
-    stack = "self" if name == "BigBirdModel" else "encoder"
-    weights = own_blocks(model, inputs, 0)[1]
+    inputs = blocks_inputs(name, [[1] * 25])
+    is_reformer = name == "ReformerModel"
+    model = reformer(3, causal=False) if is_reformer else blocks_model(name)
+    stack = "self" if name in ("BigBirdModel", "ReformerModel") else "encoder"
+    weights = (own_chunks if is_reformer else own_blocks)(model, inputs, 0)[1]
     keys = weights[1, [4, 24]].argmax(dim=-1).tolist()
     kept = torch.ones(25, 25)
     for query in (4, 24):
@@ -303,3 +406,18 @@ def test_changed_rows_are_products_with_the_values(name: str) -> None:
     assert (plain - expected).abs().max() > 1e-2
     assert (outputs[0][0, :25] - plain).abs().max() < 1e-5
     assert min((output[0, :25] - expected).abs().max() for output in outputs) < 1e-5
+
+
+def test_changes_of_reformer_need_generations_without_a_cache() -> None:
+    """Layers with buckets are left out, because transformers 5.23 cannot use their cache."""
+    sizes = {"hidden_size": 48, "num_attention_heads": 4, "attention_head_size": 12}
+    chunks = {"attn_layers": ["local"] * 2, "local_attn_chunk_length": 4, "vocab_size": 120}
+    options = {"is_decoder": True, "axial_pos_embds": False, "hash_seed": 0}
+    model = built("ReformerModelWithLMHead", {**sizes, **chunks, **options})
+    inputs, change = {"input_ids": torch.arange(5, 14)[None]}, av.Ablate(layers=1, heads=0)
+    with pytest.raises(NotImplementedError, match="with a cache cannot be read"):
+        av.intervene(model, inputs, change, generate={"max_new_tokens": 3})
+    generate = {"max_new_tokens": 3, "use_cache": False}
+    record = av.intervene(model, inputs, change, generate=generate)
+    assert record.effect.change != 0
+    assert len(record.stack().query_tokens) == 12

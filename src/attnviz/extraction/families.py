@@ -96,6 +96,7 @@ _SPARSE = {
     "one_sided_attn_window_size": "Longformer",
     "local_radius": "local LongT5",
     "num_random_blocks": "BigBird",
+    "num_chunks_before": "Reformer",
 }
 #: Attribute of attention modules that choose keys before the softmax: the module that scores the
 #: keys, or None if the layer uses the choice of an earlier layer, or does not choose.
@@ -314,6 +315,18 @@ def sparse_kind(module: nn.Module) -> str | None:
     if hasattr(module, "global_block_size"):
         return None
     return next((kind for name, kind in _SPARSE.items() if hasattr(module, name)), None)
+
+
+def bytes_per_pair(module: Any) -> float:
+    """Return how many bytes the mask and the bias of a head need for each pair of tokens.
+
+    The hash buckets of Reformer are different in each head, so a mask has one bit per pair. With
+    several rounds, a bias has a number in float32. The result is 0 for other modules, whose masks
+    take little memory or are shared by all heads.
+    """
+    if sparse_kind(module) != "Reformer" or not hasattr(module, "num_hashes"):
+        return 0
+    return 1 / 8 + (torch.float32.itemsize if module.num_hashes > 1 else 0)
 
 
 def linear_size(module: Any) -> int | None:

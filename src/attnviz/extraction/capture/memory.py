@@ -7,7 +7,8 @@ inputs of its rule, and for an indexer its queries, keys and weights of heads. T
 count:
 
 - attention over patches and frames, because only the model knows their number;
-- masks and position biases, because nearly all of them are stored as a few numbers;
+- masks and position biases, because nearly all of them are stored as a few numbers (those of
+  Reformer are counted);
 - weights of modules that do not use transformers' attention dispatcher, because the weights are
   kept only if the captured queries and keys do not give them.
 """
@@ -28,7 +29,13 @@ from torch import nn
 
 from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
-from attnviz.extraction.families import attention_size, indexer_size, linear_size, sparse_kind
+from attnviz.extraction.families import (
+    attention_size,
+    bytes_per_pair,
+    indexer_size,
+    linear_size,
+    sparse_kind,
+)
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.options import CaptureOptions
 
@@ -131,6 +138,8 @@ class LayerSize:
     per_token : int
         Number of numbers that are captured for each token of a linear layer or indexer. Then the
         sizes of heads are 0. 0 for other layers.
+    per_pair : float
+        Number of bytes that the mask and the bias of each head need for each pair of tokens.
     """
 
     num_heads: int
@@ -141,6 +150,7 @@ class LayerSize:
     device: torch.device
     as_weights: bool = False
     per_token: int = 0
+    per_pair: float = 0.0
 
     def size(self, options: CaptureOptions) -> int:
         """Return the number of bytes that the copies of the layer's attention need."""
@@ -154,6 +164,8 @@ class LayerSize:
             self.num_heads * queries + self.num_key_heads * keys for queries, keys in self.lengths
         )
         needed = vectors * self.head_dim * (options.dtype or self.dtype).itemsize
+        pairs = self.num_heads * sum(queries * keys for queries, keys in self.lengths)
+        needed += int(pairs * self.per_pair)
         if options.outputs:
             num_outputs = self.num_heads * sum(queries for queries, _ in self.lengths)
             needed += num_outputs * self.head_dim * torch.float32.itemsize
@@ -198,6 +210,7 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
                         dtype,
                         device,
                         as_weights=isinstance(entry.module, nn.MultiheadAttention),
+                        per_pair=bytes_per_pair(entry.module),
                     )
                 )
     return sizes

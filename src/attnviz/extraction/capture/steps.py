@@ -97,7 +97,7 @@ class ChangedSteps:
 
     def _begin_step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
         lengths = (getattr(kwargs.get(name), "get_seq_length", None) for name in CACHES)
-        self._offset = next((int(length()) for length in lengths if length is not None), 0)
+        self._offset = next((int(length() or 0) for length in lengths if length is not None), 0)
         self._running.restart()
         self._changed.clear()
         # Start with an empty cache, because the masks of earlier steps do not occur again.
