@@ -388,10 +388,11 @@ def test_the_first_layer_is_that_of_a_cache_that_kvpress_cuts(kvpress: Any, name
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         result = av.left_out(model, IDS, keep=press, after=CONTEXT)
-        positions = {"cache_position": torch.arange(CONTEXT)}
+        # Since transformers 5.24, models pass the cache as `cache`.
+        added = {"cache_position": torch.arange(CONTEXT), "past_key_values": cache}
         handles = [
             layer.self_attn.register_forward_pre_hook(
-                lambda _, inputs, named: (inputs, positions | named), with_kwargs=True
+                lambda _, inputs, named: (inputs, added | named), with_kwargs=True
             )
             for layer in model.model.layers
         ]

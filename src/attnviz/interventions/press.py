@@ -8,6 +8,7 @@ is not imported, so other libraries with the same interface work, too.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -50,12 +51,13 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
         for entry in attention_modules(model)
         if entry.softmax and isinstance(number := getattr(entry.module, "layer_idx", None), int)
     }
-    # kvpress reads this argument of the attention modules, which the models of transformers 5.3 and
-    # later no longer pass.
+    # kvpress reads these arguments of the attention modules. The models of transformers 5.3 and
+    # later no longer pass the positions. Those of 5.24 and later pass the cache with another name.
     positions = {"cache_position": torch.arange(context, device=model.device)}
 
-    def add_positions(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        return inputs, positions | named
+    def add_arguments(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        renamed = {"past_key_values": named["cache"]} if "cache" in named else {}
+        return inputs, positions | renamed | named
 
     manager = press(model)
     if not isinstance(manager, AbstractContextManager):
@@ -69,12 +71,14 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
             undo.add(partial(module.__dict__.pop, _MASKED, None))
         hook(
             (
-                module.register_forward_pre_hook(in_this_thread(add_positions), with_kwargs=True)
+                module.register_forward_pre_hook(in_this_thread(add_arguments), with_kwargs=True)
                 for module in modules.values()
             ),
             undo,
         )
-        with manager:
+        with manager, warnings.catch_warnings():
+            # transformers warns that a cache has two names.
+            warnings.filterwarnings("ignore", ".*`past_key_values`", FutureWarning)
             cut = model(**arguments).past_key_values
         masked = {number: getattr(module, _MASKED, None) for number, module in modules.items()}
     kept = {}
