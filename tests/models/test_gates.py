@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from torch import nn
 
 import attnviz as av
+from attnviz.extraction.capture.outputs import FollowedOutputs
 from model_types.build import tiny_model
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12] * 2])
@@ -200,6 +201,29 @@ class UnitNorm(torch.nn.Module):
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def test_gates_are_looked_for_until_a_model_is_known_to_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = []
+    original = FollowedOutputs.watch
+
+    def watch(self: Any, undo: Any) -> None:
+        watched.append(self)
+        original(self, undo)
+
+    monkeypatch.setattr(FollowedOutputs, "watch", watch)
+    for model_type, count in (("llama", 1), ("qwen3_next", 3)):
+        model = tiny_model(model_type, None, {})
+        watched.clear()
+        for _ in range(3):
+            av.extract(model, IDS)
+        assert len(watched) == count
+    # Outputs of heads need the projections of all models.
+    plain = tiny_model("llama", None, {})
+    av.extract(plain, IDS)
+    assert av.extract(plain, IDS, outputs=True).stack().has_outputs
 
 
 @pytest.mark.parametrize("gated", [False, True])

@@ -113,10 +113,7 @@ class _Known:
 
 
 def _code(modules: Iterable[nn.Module]) -> dict[type[nn.Module], object]:
-    return {
-        kind: getattr(inspect.unwrap(kind.forward), "__code__", None)
-        for kind in {type(part) for part in modules}
-    }
+    return {kind: kind.forward for kind in {type(part) for part in modules}}
 
 
 # Cached scans by model. Keys and references are weak, so the cache keeps no model in memory.

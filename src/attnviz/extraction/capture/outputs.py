@@ -9,6 +9,7 @@ both.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -27,6 +28,9 @@ from attnviz.utils.cleanup import Cleanup
 # input and its matrix by at most this share of the largest number in the result. The share is
 # larger for dtypes that round more coarsely.
 _LINEAR = 1e-3
+
+# Models whose heads have no gates, as an earlier forward has shown.
+_ungated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 _Kept = TypeVar("_Kept")
 
@@ -61,6 +65,9 @@ class FollowedOutputs(Generic[_Kept]):
         self._model: Any = model
         self._keep = keep
         self._waiting: tuple[ModuleRun, AttentionCall] | None = None
+        # Whether the projections of all calls so far got the output of the attention without a
+        # gate.
+        self._all_plain = True
 
     def watch(self, undo: Cleanup) -> None:
         """Observe the inputs of modules until the ``with`` block of `undo` ends."""
@@ -76,7 +83,7 @@ class FollowedOutputs(Generic[_Kept]):
 
     def _begin(self, *_: Any) -> None:
         self.found.clear()
-        self._waiting = None
+        self._waiting, self._all_plain = None, True
 
     def observe(self, call: AttentionCall, module_run: ModuleRun) -> None:
         """Look for the output projection of a call in the modules that run next.
@@ -84,6 +91,7 @@ class FollowedOutputs(Generic[_Kept]):
         A call that did not use transformers' attention dispatcher is ignored.
         """
         if call.function is not None:
+            self._all_plain &= self._waiting is None
             self._waiting = module_run, call
 
     def _look(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -97,7 +105,7 @@ class FollowedOutputs(Generic[_Kept]):
             return
         if _dimensions(module) != 2:
             if _is_same(inputs[0], output) or _gate(inputs[0], output) is not None:
-                self._waiting = None
+                self._waiting, self._all_plain = None, False
             return
         # The last axis of the input must have the concatenated outputs of all heads. Modules that
         # attend between channels instead of tokens have another size there.
@@ -108,6 +116,7 @@ class FollowedOutputs(Generic[_Kept]):
             gate = _gate(inputs[0], output)
             if gate is None:
                 return
+            self._all_plain = False
         self._waiting = None
         kept = None
         if call.value is not None and output.dim() == 4:
@@ -178,6 +187,21 @@ class HeadOutputs(FollowedOutputs[_KeptOutputs]):
         super().__init__(model, self._copy)
         self._vectors = vectors
         self._rows: dict[int, torch.Tensor | None] = {}
+
+    def watch(self, undo: Cleanup) -> None:
+        """Observe the inputs of modules until the ``with`` block of `undo` ends.
+
+        Observe nothing if only gates are requested, and an earlier forward has shown that the model
+        has none, because hooks take time.
+        """
+        if self._vectors or self._model not in _ungated:
+            super().watch(undo)
+            after = in_this_thread(self._end)
+            hook((self._model.register_forward_hook(function) for function in (after,)), undo)
+
+    def _end(self, *_: Any) -> None:
+        if self._all_plain and self._waiting is None:
+            _ungated.add(self._model)
 
     def of_run(self, run: Run) -> list[torch.Tensor] | None:
         """Return the outputs of the heads in one run of the last forward.

@@ -87,8 +87,12 @@ class RunningModules:
         hook(self._hooks(begun, ended), undo)
         if any(map(self.is_traced, self._modules)):
             FunctionWatch(self._bypassing, sink, edit, outputs=outputs).watch(undo)
-        windows = [entry.module for entry in self._modules if sparse_kind(entry.module)]
-        hook(sparse_hooks(windows, sink), undo)
+        sparse = [
+            entry.module
+            for entry in self._modules
+            if not entry.dispatches and sparse_kind(entry.module)
+        ]
+        hook(sparse_hooks(sparse, sink), undo)
 
         def receive(call: AttentionCall) -> None:
             if not OVER_LAYERS.search(type(call.module).__name__):
