@@ -35,6 +35,7 @@ NAMES = (
     "embedding_view",
     "does_it_matter",
     "head_atlas",
+    "hybrid",
 )
 # Notebooks that train a model and assert their own numbers, which differ between machines.
 TRAINED = {"fine_tuning", "three_tasks"}
