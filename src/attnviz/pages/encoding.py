@@ -27,6 +27,7 @@ columns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ from attnviz.pages.vectors import encode_vectors, encode_without_weights, size_o
 from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
+from attnviz.record.softmax import row_groups
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import check_weights, decode
 from attnviz.server.maps import encode_maps
@@ -235,7 +237,8 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
         with part_of("weights", done, len(layers), "layer"):
             rows, cells = _select_in_layer(stack, layer, level, with_maps=with_maps)
             shape = stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens)
-            header, data = encode_rows(rows, shape, stack.maximum, signed=stack.signed)
+            spread = _spread_over_scored(stack, layer, rows) if stack.chooses_keys else rows
+            header, data = encode_rows(spread, shape, stack.maximum, signed=stack.signed)
             packed_data = packer.pack(data)
         blocks.append({"stack": stack.name, "layer": layer, **header, "data": packed_data})
         if cells is not None:
@@ -290,6 +293,27 @@ def _select_in_layer(
         done += tile.size
         report("weights", done, total)
     return concatenate_rows(parts), join_signs(maxima) if with_maps else None
+
+
+def _spread_over_scored(stack: AttentionStack, layer: int, rows: Rows) -> Rows:
+    """Return the rows of a layer that chooses keys, with rests for the keys that were scored.
+
+    The code of a page spreads each rest over all keys between the first and the last key with
+    weight, and then removes the weight of keys that were not scored. Enlarge the rests by what is
+    removed.
+    """
+    attention = stack.attention(layer)
+    heads = range(attention.num_heads)
+    every_row = slice(0, attention.num_queries)
+    step = max(1, _TILE // (attention.num_heads * attention.num_keys))
+    allowed = [
+        attention.allowed(heads, group).sum(dim=-1).numpy()
+        for _, group in row_groups(every_row, step)
+    ]
+    shape = attention.num_heads, attention.num_queries
+    scored = np.broadcast_to(np.concatenate(allowed, axis=1), shape).ravel() - rows.counts
+    others = rows.ends - rows.firsts - rows.counts
+    return replace(rows, rests=rows.rests * others / np.maximum(scored, 1))
 
 
 class _Sample:

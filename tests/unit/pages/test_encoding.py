@@ -15,6 +15,9 @@ from numpy.testing import assert_allclose
 import attnviz as av
 from attnviz.pages import encoding, limits
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, ChosenMask, PackedMask
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.formulas import equal_cells
@@ -205,3 +208,30 @@ def test_small_maps_show_the_largest_number_of_each_cell(
             expected = equal_cells(stack.weights(layer=entry["layer"], head=head), 32)
             assert_allclose(np.abs(cells), np.abs(expected), atol=entry["error"])
             assert (cells * expected >= 0).all()
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_the_rest_of_a_row_is_spread_over_keys_that_were_scored(
+    monkeypatch: pytest.MonkeyPatch, *, per_head: bool
+) -> None:
+    monkeypatch.setattr(encoding, "_can_compute", lambda _: False)
+    chosen = torch.from_numpy(np.random.default_rng(0).random((3 if per_head else 1, 60, 60)) < 0.3)
+    mask = ChosenMask(PackedMask.pack(chosen | torch.eye(60, dtype=torch.bool)), BandMask(None, 0))
+    layer = QueryKeyAttention(vectors(3, 60, 4), vectors(3, 60, 4, seed=1), 0.5, mask)
+    stack = AttentionStack("self", {0: layer}, Tokens.of(words(60)))
+    record = av.AttentionRecord({"self": stack})
+    everything = embedded(record)
+    data = embedded(record, sum(len(block["data"]) for block in everything["blocks"]) - 500)
+    assert data["embedded"]["form"] == "strongest"
+    [block] = data["blocks"]
+    decoded = decode_rows(block)
+    scored = np.broadcast_to(layer.allowed(range(3), slice(0, 60)).numpy(), decoded.dense.shape)
+    shown = np.where(scored, decoded.dense, 0)
+    weights = np.stack([stack.weights(layer=0, head=head) for head in range(3)])
+    assert (decoded.embedded < scored).any()
+    assert np.abs(shown - weights).max() <= block["error"]
+    # A code c stands for (c / 255)². If c is rounded by 1/2, a weight w changes by at most
+    # sqrt(w) / 255 + 1 / 510².
+    changes = np.where(decoded.embedded, np.sqrt(weights) / 255 + 510.0**-2, 0).sum(axis=2)
+    rounding = changes + block["max_rest"] * (1 / 255 + 510.0**-2)
+    assert (np.abs(shown.sum(axis=2) - 1) <= rounding + 1e-5).all()
