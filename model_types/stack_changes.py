@@ -43,7 +43,9 @@ def changes_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, S
     Raise TypeError or ValueError if the inputs are not exactly one example.
     """
     tried = _Tried(model, inputs)
-    return {name: tried.stack(name) for name in tried.record.stacks}
+    stacks = tried.record.stacks.items()
+    # The ranks of an indexer are no weights, so `intervene` leaves them out.
+    return {name: tried.stack(name) for name, stack in stacks if not stack.ranks}
 
 
 class _Tried:

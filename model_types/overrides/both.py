@@ -95,9 +95,23 @@ BOTH: dict[str, dict[str, Any]] = {
     "deepseek_ocr2_encoder": {
         "inputs": {"inputs_embeds": ("normal", 1, 144, 64), "num_patches": 144}
     },
-    "dots3_note": {"skip": "its sliding layers have separate sizes, which stay large"},
-    "dots3_note_text": {"skip": "its sliding layers have separate sizes, which stay large"},
+    "dots3_note_text": {
+        "config": {
+            "num_hidden_layers": 4,
+            "layer_types": ["indexed_attention", "sliding_attention"] * 2,
+            "num_key_value_heads": 4,
+            "swa_num_attention_heads": 4,
+            "swa_num_key_value_heads": 4,
+            "swa_q_lora_rank": 32,
+            "swa_kv_lora_rank": 32,
+            "swa_head_dim": 24,
+            "swa_qk_nope_head_dim": 16,
+            "swa_qk_rope_head_dim": 8,
+            "swa_v_head_dim": 16,
+        }
+    },
     "dots3_note_vision_encoder": {"config": {"adapter_in_dim": 64}},
+    "dots3_note_audio_encoder": {"config": {"adapter_input_size": 64}},
     "apertus1p5": {
         "config": {
             "image_token_offset": 60,

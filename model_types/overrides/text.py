@@ -152,6 +152,8 @@ TEXT: dict[str, dict[str, Any]] = {
             }
         },
     },
+    # The default radius of 127 is longer than the text.
+    "longt5": {"config": {"local_radius": 3}},
     "lfm2_moe": {
         "config": {
             "layer_types": ["conv", "full_attention", "conv", "full_attention"],

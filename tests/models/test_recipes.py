@@ -58,6 +58,20 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
     assert "the prediction stays “triangle”" in others
 
 
+def test_hybrid_models(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
+    names, printed = read("hybrid-models")
+    assert printed.startswith("(0, 1, 2) (3,)\n")
+    assert names["factors"].min() < 0
+    assert np.all((names["gates"] > 0) & (names["gates"] < 1))
+    decay = names["decay"].numpy()
+    assert decay.shape == (4, 24, 16)
+    assert 0 < decay.min() < decay.max() < 1
+    assert len(list(names["effects"])) == 3
+    assert names["view"].record.stacks.keys() == {"self", "indexer"}
+    lost = np.array(names["lost"])
+    assert np.all((lost > 0) & (lost < 1))
+
+
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("large-models")
     assert printed.startswith("<self: layers 5, 11, 8 heads each, 512 tokens>")
