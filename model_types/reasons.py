@@ -34,8 +34,6 @@ REFUSED = {
     "pegasus_x": f"{_IN_CHUNKS}global tokens that are not in the text",
     "prophetnet": "its decoder predicts several next tokens at once, and has separate queries for "
     "each of them",
-    "reformer": "attention in chunks, and attention between tokens that a hash puts into the same "
-    "bucket",
     "rwkv": "recurrent layers, whose rule attnviz does not read",
     "seggpt": "its first layers read the image and its prompt as two examples, and later layers as "
     "one",
