@@ -20,7 +20,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import attnviz as av
 from attnviz.record.storage import page_file
-from unit.layers import softmaxes, stack_of
+from unit.layers import HEADS, softmaxes, stack_of
 from unit.long_records import long_record
 from unit.page_data import bare_data_of
 from unit.random_corpora import corpus
@@ -87,6 +87,9 @@ def test_any_mask_and_bias_come_back(
     (layer,) = record.stack().layers
     weights = record.stack().weights(layer=layer)
     assert_allclose(restored.stack().weights(layer=layer), weights, atol=1e-6)
+    for head in range(HEADS):
+        left_out = record.stack().left_out(layer=layer, head=head)
+        assert_array_equal(restored.stack().left_out(layer=layer, head=head), left_out)
 
 
 def test_rounded_queries_and_keys_have_a_note(
