@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
 import attnviz as av
 from attnviz import extract
-from attnviz.extraction.families import sparse_kind
+from attnviz.extraction.families import max_batched_length, sparse_kind
 from attnviz.interventions.changes import Change
 from attnviz.record.attention import QueryKeyAttention
 from model_types.shapes import from_chunks, layouts, with_global_tokens
@@ -421,3 +423,26 @@ def test_changes_of_reformer_need_generations_without_a_cache() -> None:
     record = av.intervene(model, inputs, change, generate=generate)
     assert record.effect.change != 0
     assert len(record.stack().query_tokens) == 12
+
+
+@pytest.mark.parametrize("name", ["BigBirdModel", "BigBirdPegasusModel", "ReformerModel"])
+def test_long_texts_of_a_batch_would_change_each_other(name: str) -> None:
+    """Padding moves the last block of BigBird, and the chunks of Reformer."""
+    model = reformer(1, causal=False) if name == "ReformerModel" else blocks_model(name)
+    # A short text replaces the modules of BigBird.
+    model = copy.deepcopy(model)
+    longest = int(max_batched_length(model.config))
+
+    def error(short: int, long: int) -> float:
+        padded = blocks_inputs(name, [[1] * short + [0] * (long - short), [1] * long])
+        alone = blocks_inputs(name, [[1] * short])
+        alone["input_ids"] = padded["input_ids"][:1, :short]
+        if "decoder_input_ids" in alone:
+            padded["decoder_input_ids"] = alone["decoder_input_ids"].expand(2, -1)
+        own, other = (extract(model, inputs) for inputs in (alone, padded))
+        stack = "encoder" if "Pegasus" in name else "self"
+        weights = (record.stack(stack).weights(layer=0) for record in (own, other[0]))
+        return float(abs(np.subtract(*weights)).max())
+
+    assert error(longest + 1, 25) > 0.1
+    assert error(longest - 1, longest) < 1e-6

@@ -447,12 +447,17 @@ def max_batched_length(config: PreTrainedConfig) -> float:
     Longer texts must run alone, because their attention would depend on the other texts. The result
     is infinity for most models. It is 0 for a mixture of experts in which an expert takes only a
     limited number of tokens of the whole batch. If the frequencies of rotary position embeddings
-    change for texts above a certain length, the result is this length.
+    change for texts above a certain length, the result is this length. If texts above a certain
+    length attend in chunks that depend on the padding (BigBird, Reformer), it is this length, too.
     """
     text: Any = config.get_text_config()
     if getattr(text, "expert_capacity", None) is not None:
         return 0.0
     bound = math.inf
+    if getattr(text, "attention_type", None) == "block_sparse":
+        bound = float((5 + 2 * text.num_random_blocks) * text.block_size)
+    elif hasattr(text, "lsh_attn_chunk_length"):
+        bound = float(min(text.lsh_attn_chunk_length or 0, text.local_attn_chunk_length or 0))
     ropes = getattr(text, "rope_parameters", None) or {}
     for rope in (ropes, *(rope for rope in ropes.values() if isinstance(rope, dict))):
         if rope.get("rope_type") in _ROPES_OF_LENGTH:
