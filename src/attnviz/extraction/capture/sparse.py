@@ -187,10 +187,10 @@ def sparse_hooks(modules: Sequence[nn.Module], sink: Sink) -> Iterator[Any]:
             if projection is not last:
                 yield projection.register_forward_hook(in_this_thread(partial(keep, module, name)))
         after = in_this_thread(partial(report, module))
+        # Report the call before other hooks read the output or note that the run has ended.
         if last is not None:
-            yield last.register_forward_pre_hook(after)
+            yield last.register_forward_pre_hook(after, prepend=True)
         else:
-            # Report the call before other hooks of the module note that its run has ended.
             yield module.register_forward_hook(after, prepend=True)
 
 
