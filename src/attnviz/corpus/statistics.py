@@ -326,9 +326,9 @@ class HeadStatistics:
             min_orders = self._totals.min_orders(name, num_heads)
             numbers = measure_stacks(of_stack, seed=self.seed, min_orders=min_orders)
             stacks[name] = totals_of_texts(numbers, of_stack)
-        # Keep only the notes on layers or outputs that are missing in the records. They contain
-        # "not shown", and are usually the same for all texts. Other notes are about single texts,
-        # for example that a text was truncated.
+        # Keep only the notes on what the records do not show, such as missing layers or outputs of
+        # heads. These notes contain "not shown". The others are about single texts, or say how to
+        # read a record.
         remarks = [note for text in texts for note in text.record.notes if "not shown" in note]
         remarks += [
             f"The numbers of stack {quote(name)} are shares of the absolute weights of a query, "

@@ -168,9 +168,9 @@ class StackTotals:
             },
             edges=(*self.edges, *other.edges),
         )
-        # Do not wait for `_MAX_PARTS` items if there are many new edges. After a join, fewer edges
-        # of later texts are added, because edges with smaller ranks than the kept edges of their
-        # head are ignored (`Totals.min_orders`).
+        # Join also if there are many new edges in at most `_MAX_PARTS` items. After a join, edges
+        # of later texts with smaller ranks than the kept edges of their head are ignored
+        # (`Totals.min_orders`), so an early join reduces the number of edges that are added.
         num_collected = sum(map(len, total.edges[1:]))
         if len(total.edges) > _MAX_PARTS or num_collected > _MAX_EDGES + 2 * len(self.edges[0]):
             return total.settled(max_edges)
@@ -226,10 +226,12 @@ def totals_of_texts(numbers: StackNumbers, texts: Sequence[StackText]) -> StackT
 
 
 def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
-    """Return the sums of each score over texts, (3, 4, heads), as in `StackTotals.scores`.
+    """Return four sums over texts for each score and baseline, (3, 4, heads).
 
-    `scores` has an array (texts, 3, heads) for each score (`StackNumbers.scores`). The second axis
-    has the score itself, the shuffled baseline, and the baseline from position.
+    The sums are the number of texts, the sum of b, of s - b, and of (s - b)**2, as in
+    `StackTotals.scores`. `scores` has an array (texts, 3, heads) for each score
+    (`StackNumbers.scores`). Its second axis has the score s itself, the shuffled baseline, and the
+    baseline from position. For the score itself, b is 0.
     """
     values = np.stack(list(scores.values()))
     baselines = values.copy()

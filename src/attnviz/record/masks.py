@@ -350,8 +350,8 @@ class CutMask(Mask):
     A selected pair is called cut. A pair is cut in a head if three flags are True: that of the head
     in `heads`, bool, (heads,), or (1,) for all heads; that of the query in `queries`, bool,
     (queries,); and that of the key in `keys`, bool, (keys,), or (heads, keys) if the flags differ
-    between heads. If `kept` is not None, a pair that this mask allows is never cut. If `base` is
-    None, all pairs that are not cut are allowed.
+    between heads. A pair that the mask `kept` allows is never cut. If `kept` is None, there is no
+    such exception. If `base` is None, all pairs that are not cut are allowed.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))

@@ -127,8 +127,9 @@ class UnitAttention(DerivedAttention):
     def normalizers(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the softmax normalizers of the units `rows`, as in `LayerAttention.normalizers`.
 
-        If `num_softmaxes` is 0, the result is empty. Otherwise, each unit has at most one token.
-        The normalizer of a unit is that of its token, or minus infinity if the unit has no token.
+        A normalizer is the log-sum-exp of the logits of a query. If `num_softmaxes` is 0, the
+        result is empty. Otherwise, each unit of queries has at most one token. Its normalizer is
+        that of this token, or minus infinity if it has no token.
         """
         if not self.num_softmaxes:
             return super().normalizers(heads, rows)
