@@ -1,9 +1,9 @@
 /**
  * Zeros of three kinds, in answers about a stack whose model chooses keys before the softmax
  * (`StackNumbers.chooses_keys`). The weight of a masked key is −0, and that of a key that was not
- * chosen is +0. A key that the softmax scored has a weight above 0, which is at least `SCORED_ZERO`.
- * The sum of several zeros is −0 only if all keys are masked. `attnviz/server/zeros.py` writes the
- * same zeros.
+ * chosen is +0. The weight of a key that the softmax scored is above 0: if it was rounded to 0, it
+ * is `SCORED_ZERO` instead. The sum of several zeros is −0 only if all keys are masked.
+ * `attnviz/server/zeros.py` writes the same zeros.
  */
 
 import type { StackDescription } from "./protocol";

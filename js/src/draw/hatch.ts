@@ -2,12 +2,12 @@
 
 import type { Area, HatchMark, RectMark } from "./marks";
 
-/** Size of the sample of a hatched or tinted cell in a legend, in pixels. */
+/** Size in pixels of the hatched or tinted sample in a legend. */
 export const SAMPLE = { width: 20, height: 10 };
 /** Opacity of a tint. It is about the mean opacity of hatched cells. */
 export const TINT_OPACITY = 0.3;
 const HATCH_OPACITY = 0.85;
-/** Distance between lines along an edge, in pixels. */
+/** Distance in pixels between two lines, measured along an edge of the grid. */
 const SPACING = 5;
 
 /** Return a hatch mark. `cells` has 1 for each hatched cell of `grid`, otherwise 0. */

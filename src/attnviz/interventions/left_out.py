@@ -7,7 +7,7 @@ with all keys, and o' with the kept ones:
 
     o = (1 - P) o' + P u,    so    o' - o = P (o' - u)
 
-Sinks of the model are part of 1 - P.
+The weight of a learned sink is part of 1 - P.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Window:
     Parameters
     ----------
     size : int
-        Number of last keys, with that of the query itself.
+        Number of last keys that are kept, including the key of the query itself.
     sinks : int
-        Number of first keys.
+        Number of first keys that are kept.
 
     Raises
     ------
     TypeError, ValueError
-        If `size` is not a number from 1, or `sinks` not a number from 0.
+        If `size` is not an integer of at least 1, or `sinks` not an integer of at least 0.
 
     Examples
     --------
@@ -71,7 +71,6 @@ class Window:
     sinks: int = 4
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError if a number is not valid."""
         whole_number("size", self.size, 1)
         whole_number("sinks", self.sinks, 0)
 
@@ -91,16 +90,16 @@ class LeftOut:
         Record with the weights of the cut cache. Views and `AttentionStack.left_out` distinguish
         its left-out keys from masked ones.
     complete : AttentionRecord
-        Record of the run, with all keys.
+        Record of the run with all keys.
     stack : str
         Name of the stack whose layers are cut.
     lost : mapping of int to ndarray of float32
-        Lost weight of each layer, (heads, queries): the total weight, from 0 to 1, of the keys that
-        are left out, before they are left out.
+        Lost weight of each layer, (heads, queries): the total weight, from 0 to 1, that the
+        left-out keys have in the run with all keys.
     change : mapping of int to ndarray of float32
         Relative change of the output of each head, (heads, queries), in each layer: the norm of the
         difference that the cut makes, divided by the norm of the output with all keys. The output
-        is the one before gate and output projection.
+        is taken before the gate and the output projection.
     after : int
         Position of the first query that can lose keys. Means are over the queries from `after` on.
     keep : object
@@ -170,15 +169,15 @@ class LeftOut:
         Returns
         -------
         pandas.DataFrame
-            One row per size. The columns are the layers. The index is the number of kept keys, with
-            the sinks. Means are over the heads, and over the same queries for all sizes.
+            One row per size. The columns are the layers. The index is the number of kept keys,
+            including the sinks. Means are over all heads and the queries from `after` on.
 
         Raises
         ------
         ImportError
             If pandas is not installed.
         TypeError, ValueError
-            If a size is not a number from 1, or if `keep` is not a `Window`.
+            If a size is not an integer of at least 1, or if `keep` is not a `Window`.
         """
         require_pandas()
         import pandas as pd
@@ -334,7 +333,7 @@ def _mean(values: Values) -> Values:
 
 
 def _describe(keep: Any, first: int, masks: Iterable[CutMask]) -> str:
-    """Return the words for the kept keys."""
+    """Describe the kept keys in words, for a note of the record."""
     if isinstance(keep, Window):
         ends = {"first": keep.sinks, "last": keep.size}
         parts = [
@@ -349,7 +348,11 @@ def _describe(keep: Any, first: int, masks: Iterable[CutMask]) -> str:
 
 
 def _vectors(stack: AttentionStack, layer: int) -> QueryKeyAttention:
-    """Return the attention of a layer. Raise an error unless it could read a key-value cache."""
+    """Return the queries and keys of a layer.
+
+    Raise NotImplementedError if they are not known, or ValueError if the layer cannot have a
+    key-value cache.
+    """
     attention = stack.attention(layer).vectors
     if stack.signed or stack.key_tokens is not stack.query_tokens:
         raise ValueError(f"model: stack {stack.name!r} has no key-value cache that could be cut")
@@ -467,9 +470,10 @@ def _losses(
     first: int,
     pace: Pace,
 ) -> tuple[Values, Values]:
-    """Return lost weight and relative change of the output, both (heads, queries).
+    """Return the lost weight and the relative change of the output, both (heads, queries).
 
-    `values` is (value_heads, keys, value_dim). Queries before `first` lose nothing.
+    The mask `chosen` allows the kept keys. `values` is (value_heads, keys, value_dim). The results
+    are 0 for queries before `first`.
     """
     shape = attention.num_heads, attention.num_queries
     lost, change = np.zeros(shape, np.float32), np.zeros(shape, np.float32)

@@ -2,8 +2,9 @@
 
 A press cuts a key-value cache. ``press(model)`` is a context manager, in which a forward of the
 model on a context leaves a cache with fewer keys (Devoto et al. 2025, arXiv 2510.00636). This
-module compares that cache with the cache of an ordinary forward on the same context. kvpress itself
-is not imported, so other libraries with the same interface work, too.
+module finds the kept keys: it looks up the entries of this cache in the cache of an ordinary
+forward on the same context. kvpress itself is not imported, so other libraries with the same
+interface work, too.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from attnviz.utils.cleanup import Cleanup
 
 #: Function that takes a model and returns a context manager, such as a press of kvpress.
 Press = Callable[[Any], AbstractContextManager[Any]]
-# Attribute of attention modules. If heads keep different numbers of keys, kvpress stores the
-# (examples, key heads, rows) of the cache that have no weight.
+# Attribute that kvpress adds to attention modules if heads keep different numbers of keys. It has
+# the entries of the cache that get no weight, as three arrays of indices: example, key head, row.
 _MASKED = "masked_key_indices"
 
 
@@ -34,8 +35,8 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
     """Return which of the first `context` tokens of an example a press keeps as keys.
 
     The result has a tensor for each layer with keys in the cache, bool, (key_heads, context). Raise
-    TypeError if `press` does not return a context manager. Raise NotImplementedError if the example
-    has no text, or if the press changes keys or values.
+    TypeError if `press` does not return a context manager. Raise NotImplementedError if the model
+    has an encoder, if its input is not token ids, or if the press changes keys or values.
     """
     model = example.loaded.model
     arguments = arguments_of(model, example.batch) | {"use_cache": True}
@@ -43,7 +44,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
         raise NotImplementedError("keep: a press needs a decoder-only model and a text")
     length = arguments["input_ids"].shape[-1]
     for name, value in arguments.items():
-        # Ids, the mask and positions of tokens.
+        # Shorten the arguments that have one entry per token: ids, the mask and positions.
         if isinstance(value, torch.Tensor) and value.shape[-1:] == (length,):
             arguments[name] = value[..., :context]
     modules: dict[int, Any] = {
@@ -51,8 +52,9 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
         for entry in attention_modules(model)
         if entry.softmax and isinstance(number := getattr(entry.module, "layer_idx", None), int)
     }
-    # kvpress reads these arguments of the attention modules. The models of transformers 5.3 and
-    # later no longer pass the positions. Those of 5.24 and later pass the cache with another name.
+    # kvpress reads the arguments `cache_position` and `past_key_values` of attention modules. The
+    # models of transformers 5.3 and later do not pass the positions, and those of 5.24 and later
+    # pass the cache as `cache`.
     positions = {"cache_position": torch.arange(context, device=model.device)}
 
     def add_arguments(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -77,7 +79,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
             undo,
         )
         with manager, warnings.catch_warnings():
-            # transformers warns that a cache has two names.
+            # transformers warns because the cache is passed under both names.
             warnings.filterwarnings("ignore", ".*`past_key_values`", FutureWarning)
             cut = model(**arguments).past_key_values
         masked = {number: getattr(module, _MASKED, None) for number, module in modules.items()}
@@ -89,7 +91,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
 
 
 def _rows(layer: Any) -> list[list[bytes]]:
-    """Return the key and value of each row of a cache, by head."""
+    """Return the bytes of the key and value of each row in a layer's cache, one list per head."""
     both = torch.cat([layer.keys[0], layer.values[0]], dim=-1).contiguous().cpu()
     return [[row.tobytes() for row in head] for head in both.view(torch.uint8).numpy()]
 
@@ -97,7 +99,10 @@ def _rows(layer: Any) -> list[list[bytes]]:
 def _kept(
     complete: list[list[bytes]], cut: list[list[bytes]], masked: Any, context: int
 ) -> torch.Tensor:
-    """Return which keys of a layer's cache remain in the cut cache, bool, (key_heads, context)."""
+    """Return which keys of a layer's cache remain in the cut cache, bool, (key_heads, context).
+
+    `complete` and `cut` are results of `_rows`. `masked` is the attribute `_MASKED`, or None.
+    """
     # The cache of a sliding window has only the last keys. No later query may attend to the others.
     first = context - len(complete[0])
     flags = torch.zeros(len(complete), context, dtype=torch.bool)

@@ -7,7 +7,8 @@ the weights w of the heads,
 
     score[t, s] = sum over h of w[h, t] max(0, q[h, t] . k[s])
 
-Only the order of the scores matters, so this module shows ranks.
+Only the order of the scores of a query determines which keys are chosen. Therefore this module
+computes ranks in place of weights.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from attnviz.record.attention import CausalAttention, Columns, Heads, Normalizer
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import count_rows, row_groups
 
-# Maximum number of scores that are computed at once, counted over the heads of the indexer (64 MiB
-# of float32).
+# Maximum number of products q[h, t] . k[s] that are in memory at once (64 MiB of float32).
 _MAX_SCORES = 1 << 24
 
 
 @dataclass(frozen=True)
 class IndexerRanks(CausalAttention):
-    """Ranks of the keys of each query in the order of an indexer. They count as one head.
+    """Ranks of the keys of each query by the scores of an indexer, as attention with one head.
 
-    If a query may attend to n keys, and m of them have a smaller score than a key, the number of
-    this key is (m + 1) / n. The key with the largest score has the number 1. Masked keys have 0.
+    Let n be the number of keys to which a query may attend. In place of a weight, each of them has
+    the number (m + 1) / n, where m of the n keys have a smaller score. The key with the largest
+    score has the number 1. Masked keys have 0.
 
     Attributes
     ----------

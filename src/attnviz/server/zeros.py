@@ -1,13 +1,12 @@
 """Zeros of three kinds, in replies about a stack whose model chooses keys before the softmax.
 
 In such a stack (`AttentionStack.chooses_keys`), a weight is 0 because the key is masked, because it
-was not chosen (left out), or because it is very small. Float32 replies distinguish these pairs
-without additional bytes:
+was not chosen (left out), or because the softmax computed a value too small for a float32 number.
+Float32 replies distinguish these cases without additional bytes:
 
 - masked: -0,
 - left out: +0,
-- scored by the softmax: above 0. If a weight is too small for a float32 number, it is
-  `SCORED_ZERO`.
+- scored by the softmax: above 0, namely `SCORED_ZERO` if the softmax computed 0.
 
 The sign of the sum of several zeros then follows the same rule: it is -0 only if all pairs are
 masked. Other stacks have zeros of one kind, +0. The function ``zeroInWords`` in
@@ -25,10 +24,10 @@ from numpy.typing import NDArray
 from attnviz.record.attention import LayerAttention
 from attnviz.record.masks import Rows
 
-#: Number in place of a weight that the softmax computed as 0. It is smaller than the error of any
-#: float32 weight of a row, and so large that a mean over many pairs is still above 0.
+#: Number in place of a weight that the softmax computed as 0. It is far below the rounding error of
+#: float32 weights, and large enough that a mean over many pairs is above 0.
 SCORED_ZERO = 2.0**-100
-# Kinds of pairs. The kind of a cell or of a mean over heads is the largest kind of its pairs.
+# Kinds of pairs. A cell of a coarse tile or a mean over heads has the largest kind of its pairs.
 _MASKED, _LEFT_OUT, _SCORED = 0, 1, 2
 
 

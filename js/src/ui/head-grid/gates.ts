@@ -15,7 +15,6 @@ import { capital, formatSmall, headsInWords, withMinus } from "../text/captions"
  */
 export const CLOSED_GATE = 0.05;
 
-/** Parts of the description of a stack that have the gates. */
 type Gated = Pick<StackDescription, "layers" | "gates">;
 
 interface Head {
@@ -23,7 +22,7 @@ interface Head {
   head: number;
 }
 
-/** Return the mean gate of a head, or null if it has no gate or it is not known. */
+/** Return the mean gate of a head, or null if the head has no gate or its gate is not known. */
 export function gateOf({ layers, gates }: Gated, { layer, head }: Head): number | null {
   return gates?.[layers.indexOf(layer)]?.[head] ?? null;
 }

@@ -10,7 +10,8 @@ import type { RecordContext } from "./define-view";
 
 /**
  * Create a signal of the sentence about the lost weight of the pinned query, averaged over the shown
- * heads. It is "" if there is none, and null while the answer is loading.
+ * heads. It is "" if no query is pinned or the model does not choose keys, and null while the answer
+ * is loading.
  */
 export function createLostWeight({
   source,

@@ -28,7 +28,7 @@ export function siblingsOf(
   return group ? stacks.filter((other) => group.some(isIn(other))) : [stack];
 }
 
-/** Return the stacks without those that have an earlier sibling. */
+/** Return one stack of each group of siblings, the first, and all stacks without siblings. */
 export function firstSiblings(description: Description): StackDescription[] {
   return description.stacks.filter((stack) => siblingsOf(description, stack)[0] === stack);
 }

@@ -1,7 +1,8 @@
 """Capture of indexers: modules that score keys, so that a layer can choose some of them.
 
-An indexer (`attnviz.record.ranks`) multiplies its queries and keys, and then the weights of its
-heads and the products. Both are calls of ``torch.matmul``, which are observed while it runs.
+An indexer (`attnviz.record.ranks`) calls ``torch.matmul`` twice: for the products of its queries
+and keys, and for the sum of these products over heads with the weights of the heads. The arguments
+of both calls are read while the indexer runs.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from attnviz.utils.cleanup import Cleanup
 
 # Maximum number of queries whose ranks are compared with the choice of the indexer.
 _ROWS = 16
-# Largest rounding difference of two scores, relative to the largest score of the query. Products of
-# some devices have only the 10 bits of TF32.
+# Maximum difference of two scores that can be due to rounding, relative to the largest absolute
+# score of the query. Matrix products on some GPUs have only the 10 bits of precision of TF32.
 _ROUNDING = 2.0**-9
 
 #: Function that receives an indexer, the two arguments of each of its matrix products, and the
@@ -46,7 +47,7 @@ class _ProductWatch(FunctionMode):
 
 
 def report_indexers(indexers: Sequence[nn.Module], sink: IndexerSink, undo: Cleanup) -> None:
-    """Pass the runs of `indexers` in this thread to `sink` until the ``with`` block ends."""
+    """Pass each run of `indexers` in this thread to `sink`, until `undo` ends."""
     watches: list[_ProductWatch] = []
 
     def end() -> None:
@@ -80,8 +81,9 @@ def read_ranks(
     """Return the ranks of each example, without padding.
 
     `products` and `chosen` are as for an `IndexerSink`. `unpadded` has the tokens of each example
-    that are not padding. Raise NotImplementedError if the products are not those of the formula of
-    `attnviz.record.ranks`, or if the formula does not give the chosen keys.
+    that are not padding. Raise NotImplementedError if the products do not have the shapes of the
+    formula of `attnviz.record.ranks`, or if the chosen keys of an example without padding are not
+    those with the largest scores.
     """
     if [tensor.dim() for pair in products for tensor in pair] != [4] * 4:
         raise NotImplementedError("the products of the indexer are unknown")
@@ -106,7 +108,7 @@ def read_ranks(
 def _check_choice(ranks: IndexerRanks, chosen: torch.Tensor) -> None:
     """Raise NotImplementedError if a key that was not chosen has a larger score than a chosen key.
 
-    At most `_ROWS` queries are checked.
+    Differences up to `_ROUNDING` are ignored. At most `_ROWS` queries are checked.
     """
     num_tokens = ranks.num_keys
     rows = torch.linspace(0, num_tokens - 1, min(num_tokens, _ROWS)).long()

@@ -1,17 +1,24 @@
 """Capture of attention that computes only some pairs of tokens, in chunks.
 
-Hooks of the module's projections read queries, keys and values. The pairs that the module computes
-follow from its settings, and become a mask. The result is compared with the output of the module.
+Hooks of the projections of an attention module read queries, keys and values. The pairs that the
+module computes follow from its settings, and are stored as a mask. The attention that results is
+compared with the output of the module.
 
-- Longformer, LED: a token attends to a window around it and to the global tokens, and a global
-  token to all tokens. A global token has another query, and other keys and values of all tokens,
-  from three separate projections. Therefore vectors have two halves: queries are (q, 0) for local
-  tokens and (0, q) for global tokens, and keys have the keys for both. So the product of a query
-  and a key is the logit of the model, and memory grows only with the number of tokens.
+- Longformer, LED: a local token attends to a window around it and to the global tokens. A global
+  token attends to all tokens, with queries, keys and values from three separate projections.
+  Therefore the stored vectors have two halves: a query is (q, 0) for a local token and (0, q) for a
+  global token, and a key has the key for local queries and the key for global queries. The product
+  of query and key is then the logit of the model, and memory grows linearly with the text.
 - LongT5, local: a token attends to a window around it. A bias depends on the distance.
 - BigBird: tokens are in blocks. A block attends to itself, its neighbours, the first and the last
-  block, and random blocks. Except in training, the random block is always the first, so its keys
-  occur several times in the softmax. This is a bias: the logarithm of their number.
+  block, and random blocks. The first and the last block attend to all blocks. Except in training,
+  each random block is the first block. The keys of the first block then occur several times in the
+  softmax, which is stored as a bias: the logarithm of the number of times.
+- Reformer, local: tokens are in chunks of neighbours. A chunk attends to itself and to chunks near
+  it.
+- Reformer, LSH: each head sorts the tokens by a hash, and then divides them into chunks as above.
+  There are several rounds with different hashes. The keys of all rounds enter one softmax, so a key
+  may occur several times, as in BigBird.
 """
 
 from __future__ import annotations
@@ -51,7 +58,7 @@ Pairs = Callable[[int, torch.Tensor], tuple[Mask | None, Bias | None]]
 class SparseCall(AttentionCall):
     """Attention that computes only some pairs of tokens. Queries and keys are the same tokens.
 
-    If there are global tokens with separate values, `value` has the values for all other queries.
+    If there are global tokens, `value` has the values for queries of local tokens.
 
     Attributes
     ----------
@@ -64,7 +71,7 @@ class SparseCall(AttentionCall):
     global_value : Tensor or None
         Values for queries of global tokens, with the axes of `value`. None without global tokens.
     has_rounds : bool
-        Whether the output is a sum over several rounds of hashing.
+        Whether the output is a sum over several rounds of hashing, as in Reformer.
     """
 
     pairs: Pairs
@@ -119,8 +126,9 @@ class SparseCall(AttentionCall):
         different values.
         """
         if self.has_rounds:
-            # If a token attends only to itself, the model subtracts 1e5 from the logit. The sum of
-            # the shares of its rounds then has a rounding error of up to 1%.
+            # Reformer sets the logit of a token's own key to -1e5. If a token has no other key,
+            # float32 rounds the log-sum-exp over its rounds to a multiple of 1/128. The shares of
+            # the rounds are then wrong by up to 1%, so such queries are not compared.
             attentions = list(map(_without_single_keys, attentions))
         if self.global_value is None or self.is_global is None:
             check.compare_output(self, attentions, unpadded, name)
@@ -131,7 +139,7 @@ class SparseCall(AttentionCall):
             tokens = flags.nonzero().flatten()
             if positions.queries is not None:
                 flags = flags[positions.queries.cpu()]
-            # Rows without allowed keys are not compared.
+            # Mask all keys of global queries. Queries without allowed keys are not compared.
             is_key = torch.ones_like(flags)
             mask = CutMask(torch.tensor([True]), flags, is_key, attention.mask)
             of_local.append(replace(attention, mask=mask))
@@ -144,7 +152,7 @@ class SparseCall(AttentionCall):
 
 
 def _without_single_keys(attention: QueryKeyAttention) -> QueryKeyAttention:
-    """Forbid all keys of queries that have only one key in some head."""
+    """Mask all keys of each query that has only one allowed key in some head."""
     if attention.mask is None:
         return attention
     flags = attention.mask.all_allowed(attention.num_queries, attention.num_keys)
@@ -169,13 +177,14 @@ def sparse_hooks(modules: Sequence[nn.Module], sink: Sink) -> Iterator[Any]:
         tensors[module] = {**arguments}
 
     def keep(module: nn.Module, name: str, *hooked: Any) -> None:
-        # A module that replaces another during the forward may have its projections.
+        # For short texts, BigBird runs another module, which has the same projections.
         if module in tensors:
-            # Some modules scale the queries in place. The kept tensor then has the scaled queries.
+            # Longformer scales this tensor in place later. It then has the scaled queries.
             tensors[module][name] = hooked[-1]
 
     def report(module: nn.Module, *hooked: Any) -> None:
-        # The last argument has the outputs of the module, or the inputs of its output projection.
+        # The last argument of the hook has the outputs of the module, or the inputs of its output
+        # projection `o`.
         read = _READERS[sparse_kind(module) or ""]
         sink(read(module, tensors.pop(module), hooked[-1]))
 
@@ -187,7 +196,8 @@ def sparse_hooks(modules: Sequence[nn.Module], sink: Sink) -> Iterator[Any]:
             if projection is not last:
                 yield projection.register_forward_hook(in_this_thread(partial(keep, module, name)))
         after = in_this_thread(partial(report, module))
-        # Report the call before other hooks read the output or note that the run has ended.
+        # With `prepend`, the call is reported before other hooks read the output or record that the
+        # run of the module has ended.
         if last is not None:
             yield last.register_forward_pre_hook(after, prepend=True)
         else:
@@ -220,7 +230,8 @@ def _longformer(module: Any, tensors: dict[str, Any], outputs: Any) -> SparseCal
     query, key, global_value = by_head("query"), by_head("key"), None
     is_global: torch.Tensor = tensors["is_index_global_attn"]
     if bool(is_global.any()):
-        # `query_global` gets only the global tokens: those of each example come first.
+        # The output of `query_global` has only the global tokens. Those of an example are its first
+        # entries, and padding follows if another example has more.
         example, token = is_global.nonzero(as_tuple=True)
         index = is_global.cumsum(dim=1)[example, token] - 1
         global_query = torch.zeros_like(query)
@@ -256,7 +267,7 @@ def _band(window: int, tokens: torch.Tensor) -> Mask | None:
         return None
     if span < len(tokens):
         return BandMask(window, window)
-    # Padding between tokens counts for the window.
+    # There is padding between the tokens. It counts as distance, so a band does not fit.
     distances = (tokens[:, None] - tokens).abs()
     return compact_mask(distances[None] <= window)
 
@@ -265,10 +276,12 @@ def _local_t5(module: Any, tensors: dict[str, Any], outputs: Any) -> SparseCall:
     size, heads = module.block_len, module.n_heads
     bias = tensors.get("position_bias")
     if bias is None:
-        # Only the first layer has the embeddings of the distances.
+        # The first layer computes the bias from embeddings of the distances. Other layers receive
+        # it as an argument.
         bias = tensors["relative_attention_bias"].permute(2, 0, 1)[None, None]
     # `bias` is (batch, blocks, heads, size, 3 * size), for keys of three blocks, and may contain
-    # the mask. Entries with the same distance are equal unless they are masked: take the largest.
+    # the mask. Entries with the same distance are equal unless they are masked. Masked entries are
+    # smaller, so take the largest.
     largest = bias.detach().float().cpu().flatten(0, 1).amax(dim=0)
     columns = torch.arange(size)[:, None] + torch.arange(1, 2 * size)
     by_distance: torch.Tensor = largest.gather(2, columns.expand(heads, -1, -1)).amax(dim=1)
@@ -282,7 +295,7 @@ def _local_t5(module: Any, tensors: dict[str, Any], outputs: Any) -> SparseCall:
         mask, span = _band(size - 1, tokens), int(tokens[-1] - tokens[0])
         if span < len(tokens):
             return mask, DistanceBias(values_of(torch.arange(-span, span + 1)), span + 1)
-        # The bias also counts the padding between tokens.
+        # There is padding between the tokens, which counts as distance.
         return mask, compact_bias(values_of(tokens - tokens[:, None]))
 
     vectors = tuple(_by_head(tensors[name], heads) for name in "qkv")
@@ -293,7 +306,8 @@ def _bigbird(module: Any, tensors: dict[str, Any], outputs: Any) -> SparseCall:
     heads, size = module.num_attention_heads, module.block_size
     is_padding = tensors["to_mask"][:, 0, 0] == 0
     num_blocks = is_padding.shape[1] // size
-    # How often the keys of each block occur in the softmax of the queries of each block.
+    # Number of times that the keys of a block (columns) occur in the softmax of the queries of a
+    # block (rows).
     counts = torch.ones(num_blocks, num_blocks).tril(1).triu(-1)
     counts[:, [0, -1]] = counts[[0, -1]] = 1
     counts[1:-1, 0] += module.num_random_blocks
@@ -323,7 +337,8 @@ def _reformer(module: Any, tensors: dict[str, Any], outputs: Any) -> SparseCall:
         order = torch.arange(count)[None]
         if buckets is not None:
             order = buckets[index].flatten(1).argsort(dim=-1, stable=True).cpu() % count
-        # How often the query and the key of each pair are in neighbouring chunks, over all rounds.
+        # Number of rounds in which the chunk of the query attends to the chunk of the key,
+        # (heads or 1, queries, keys).
         counts = torch.ones(1, count, count)
         if count > size:
             counts = torch.zeros(len(order), count, count)
