@@ -95,6 +95,31 @@ def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: 
     assert_own("bert", model, word_tokenizer, examples)
 
 
+def test_texts_stay_alone_after_a_failed_check_although_one_of_them_fails(
+    word_tokenizer: Any,
+) -> None:
+    model, num_forwards = make_model("bert"), 0
+    model.bert.embeddings.register_forward_hook(
+        lambda _, __, output: output + output.mean(dim=(0, 1), keepdim=True)
+    )
+
+    def fail_in_the_fourth_forward(*_: Any) -> None:
+        nonlocal num_forwards
+        num_forwards += 1
+        if num_forwards == 4:
+            raise ValueError("this text fails")
+
+    model.register_forward_pre_hook(fail_in_the_fourth_forward)
+    with (
+        Forwards(model) as sizes,
+        pytest.raises(ValueError, match=r"^texts\[\d\]: this text fails"),
+    ):
+        read(model, TEXTS + TEXTS[1:], tokenizer=word_tokenizer, batch_size=6)
+    # The first forwards are as above. Then the first text that is read alone fails, before it is
+    # counted. The other eleven are read alone, too.
+    assert sizes == [1, 6, 1, *[1] * 11]
+
+
 def test_texts_that_begin_to_change_each_other_are_an_error(word_tokenizer: Any) -> None:
     model, num_batches = make_model("bert"), 0
 

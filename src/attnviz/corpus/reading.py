@@ -469,9 +469,11 @@ class _Reader:
             for entry in batch:
                 self._read_alone(entry)
             return
+        differs = False
         try:
             if self._read_together(batch):
                 return
+            differs = True
         except _DifferentError:
             raise
         except (MemoryError, torch.OutOfMemoryError):
@@ -485,10 +487,10 @@ class _Reader:
             pass
         for entry in batch:
             self._read_alone(entry)
-        # Reading the batch together failed. If each text could be read alone, the cause is not one
-        # of the texts: the model cannot read several texts together. Then read all further texts
-        # alone.
-        self._can_batch = any(entry.error for entry in batch)
+        # Reading the batch together failed. If the weights were wrong, or each text could be read
+        # alone, the cause is not one of the texts: the model cannot read several texts together. In
+        # this case, read all further texts alone.
+        self._can_batch = not differs and any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
         """Read a batch in one forward pass and store the records in its entries.
