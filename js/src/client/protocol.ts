@@ -226,11 +226,11 @@ export interface RowHeader {
   /** Number of keys that the mask allows for this query. */
   num_allowed: number;
   /**
-   * Number of keys that the mask would allow, but that the model did not choose. Omitted if it is
-   * 0, and so is `lost`.
+   * Number of keys to which the query could attend, but which the model did not choose. Omitted if
+   * it is 0.
    */
   num_left_out?: number;
-  /** Weight that these keys would have if all keys were chosen. */
+  /** Total weight that these keys would have if all keys were chosen. Omitted without such keys. */
   lost?: number;
   /**
    * Position and weight of up to five keys with the largest weights, the largest first. Keys with
@@ -588,7 +588,7 @@ export interface StackDescription extends StackNumbers {
   embedded?: EmbeddedShare;
 }
 
-/** Stack of a group of stacks that are different kinds of layers of the model. */
+/** Stack in a group of siblings, which are different kinds of layers of one model. */
 export interface SiblingStack {
   name: string;
   /** Whether the layers are linear, without a softmax. */

@@ -56,7 +56,7 @@ export function pool(values: ArrayLike<number>, how: "mean" | "max"): number {
  * the element with the largest absolute value, with its sign.
  */
 export function combineHeads(heads: readonly Float32Array[], how: "mean" | "max"): Float32Array {
-  // Start at −0 and add zeros, so that zeros of different kinds have different signs (see `zeros.ts`).
+  // Start at −0. The result is then −0 only if the weights of all heads are −0 (see `zeros.ts`).
   const combined = new Float64Array(heads[0]?.length ?? 0).fill(-0);
   for (const weights of heads) {
     for (let i = 0; i < combined.length; i++) {

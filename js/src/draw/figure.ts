@@ -195,7 +195,7 @@ export interface LegendScale {
   labels: readonly [string, string, string];
   /** Quantity that the colours show, if the labels do not name it. */
   quantity?: string;
-  /** Sample below the scale, for cells that are hatched or tinted with a colour that it lacks. */
+  /** Sample below the scale, for cells whose hatching or tint is not a colour of the scale. */
   sample?: { name: string; color: string; hatched: boolean };
 }
 

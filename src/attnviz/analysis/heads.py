@@ -123,9 +123,9 @@ def has_head_arrays(measure: Measure, stack: AttentionStack) -> bool:
 def head_array(
     measure: Measure, stack: AttentionStack, layer: int, max_queries: int | None = None
 ) -> NDArray[np.float32] | None:
-    """Return the array of a layer that a measure of heads reads, or None.
+    """Return the array of a layer that a measure of heads reads, or None if it has no such array.
 
-    `max_queries` is the maximum number of queries for which lost weights are computed.
+    Lost weights are computed for at most `max_queries` queries, by default for all.
     """
     if measure.reads == "lost weight":
         vectors = stack.attention(layer).vectors

@@ -269,8 +269,10 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
         ``"heads"``: the function has the argument ``outputs``, (heads, queries, axes), which has
         the vector that each head of a layer adds to the residual stream at each query
         (`attnviz.record.stack.AttentionStack.outputs`), and returns one number per head, (heads,).
-        With ``reads="gates"``, the argument is instead ``gates``, (heads, queries), which has the
-        mean gate of each head at each query (`attnviz.record.stack.AttentionStack.gates`).
+        With ``reads="gates"`` or ``reads="lost weight"``, the argument is instead an array (heads,
+        queries): the mean gate of each head at each query
+        (`attnviz.record.stack.AttentionStack.gates`), or the weight that it loses there
+        (`attnviz.record.stack.AttentionStack.lost_weight`).
     **properties
         Other attributes of `attnviz.analysis.Measure`, such as ``description=``, ``one_text=True``
         or ``role=``.
@@ -354,10 +356,9 @@ def values_of(measure: Measure, array: NDArray[Any]) -> NDArray[Any]:
     """Return the number of each row or head for a measure of the kind "rows" or "heads".
 
     For rows, `array` has weights, (..., rows, keys), and the result is (..., rows). For heads,
-    `array` has outputs, (heads, queries, axes), or gates, (heads, queries), and the result is
-    (heads,). A number is NaN if the
-    measure is not defined for this row or head. Raise ValueError if the formula returns a wrong
-    shape.
+    `array` has outputs, (heads, queries, axes), or gates or lost weights, (heads, queries), and the
+    result is (heads,). A number is NaN if the measure is not defined for this row or head. Raise
+    ValueError if the formula returns a wrong shape.
 
     >>> values_of(MEASURES["entropy"], np.array([[1.0, 0.0], [0.5, 0.5]])).round(4).tolist()
     [0.0, 0.6931]

@@ -447,8 +447,9 @@ def max_batched_length(config: PreTrainedConfig) -> float:
     Longer texts must run alone, because their attention would depend on the other texts. The result
     is infinity for most models. It is 0 for a mixture of experts in which an expert takes only a
     limited number of tokens of the whole batch. If the frequencies of rotary position embeddings
-    change for texts above a certain length, the result is this length. If texts above a certain
-    length attend in chunks that depend on the padding (BigBird, Reformer), it is this length, too.
+    change for texts above a certain length, the result is this length. BigBird and Reformer divide
+    texts above a certain length into chunks that depend on the padding. Their result is this
+    length.
     """
     text: Any = config.get_text_config()
     if getattr(text, "expert_capacity", None) is not None:

@@ -157,8 +157,9 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
       attribute of lightning attention (`LIGHTNING_RATES`);
     - other modules that are ``nn.MultiheadAttention`` of torch, or that have parameters and
       "attention" or "attn" in the name of their class. Such a module does not count if it is inside
-      of a module of the first kind, or if it contains a module of either kind. A submodule without
-      a softmax, such as a projection of CvT, does not hide a module with a softmax.
+      of a module of the first kind, or if it contains another attention module. One exception: a
+      module whose own code has a softmax counts if the attention modules in it have neither a
+      softmax nor a rule, such as the projections of CvT.
     """
     return scan_modules(model).attending
 

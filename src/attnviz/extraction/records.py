@@ -165,7 +165,10 @@ def _linear_notes(model: PreTrainedModel, name: str, layers: StackLayers) -> lis
 
 
 def _choice_notes(name: str, layers: StackLayers) -> list[str]:
-    """Return a note that keys are chosen before the softmax, or that a stack has ranks of keys."""
+    """Return a note that keys are chosen before the softmax, or that a stack has ranks of keys.
+
+    Return an empty list for other stacks.
+    """
     if layers.stack == "indexer":
         return [
             f"A number of stack {quote(name)} is a rank: 1 for the key with the largest score, and "
@@ -241,9 +244,10 @@ def _add_head_arrays(
 def _by_example(
     layers: StackLayers, read: Callable[[Run], list[torch.Tensor] | None]
 ) -> list[dict[int, torch.Tensor]]:
-    """Read a tensor of each layer. Return a dictionary from layer number to tensor per example.
+    """Return, for each example, a dictionary from layer number to the tensor of the layer.
 
-    `read` returns the tensors of a run, one per example, or None if they are not known.
+    `read` returns the tensors of a run, one per example, or None if they are not known. Layers
+    whose tensors are not known are omitted.
     """
     tensors = {
         number: read(run) for number, run in zip(layers.examples[0], layers.runs, strict=True)

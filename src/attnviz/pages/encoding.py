@@ -296,11 +296,12 @@ def _select_in_layer(
 
 
 def _spread_over_scored(stack: AttentionStack, layer: int, rows: Rows) -> Rows:
-    """Return the rows of a layer that chooses keys, with rests for the keys that were scored.
+    """Return the rows of a layer that chooses keys, with larger rests.
 
-    The code of a page spreads each rest over all keys between the first and the last key with
-    weight, and then removes the weight of keys that were not scored. Enlarge the rests by what is
-    removed.
+    The rest of a row is the sum of the weights that are not embedded. A page spreads it evenly over
+    the other keys between the first and the last key with weight, and then sets the keys that the
+    softmax did not score to 0. Multiply each rest by a factor, so that the scored keys still get
+    the original rest.
     """
     attention = stack.attention(layer)
     heads = range(attention.num_heads)

@@ -486,7 +486,7 @@ class QueryKeyAttention(LayerAttention):
         return normalizers
 
     def _row_groups(self, rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
-        """Split `rows` into groups of at most `max_rows`, with the results of `softmax.row_groups`.
+        """Split `rows` into groups of at most `max_rows`, and yield items as `softmax.row_groups`.
 
         Groups are smaller if `rows` are single positions far from each other, such as sampled
         queries, and attention is causal. All queries of a group are multiplied with the same keys,

@@ -62,7 +62,7 @@ def remove_pairs(
     flags = torch.tensor([head in heads for head in range(attention.num_heads)])
     kept = None
     if own_keys is not None:
-        # A window of each query and its own key.
+        # This mask allows only the pair of each query and its own key, so only this pair is kept.
         kept = WindowMask(torch.from_numpy(own_keys), torch.arange(attention.num_keys))
     cut = CutMask(
         torch.tensor([True]) if vectors is None or bool(flags.all()) else flags,
@@ -171,9 +171,9 @@ class ReplacedWeights(ReweightedAttention):
         return allowed
 
     def _replaced(self, heads: Heads) -> Iterator[tuple[int, LayerAttention, int]]:
-        """Yield the index in `heads` of each head with replaced rows, and its two replacements.
+        """Yield three items for each of `heads` with replaced rows.
 
-        These are the attention and the head in `replacements`.
+        These are its index in `heads`, and the attention and the head that replace its rows.
         """
         for number, head in enumerate(heads):
             if head in self.replacements:

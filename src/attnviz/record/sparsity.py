@@ -79,8 +79,9 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
             num_visible = np.arange(num_queries) + _offset(values) + 1
         counted = (num_visible * (num_weighted > 0)).sum(axis=1)
         zeros = counted - num_weighted.sum(axis=1)
-        # Zeros at the same pairs in all heads may be the result of a mask. A mask that allows only
-        # one key per query is unlikely. With a single head, only a band is taken for a mask.
+        # Zeros at the same pairs in all heads may be the result of a mask, unless each query has
+        # weight on at most one key: a mask that allows only one key is unlikely. With a single
+        # head, zeros are ascribed to a mask only if the other pairs form a band.
         is_mask = alike and int(num_weighted.max()) > 1
         is_mask = is_mask and (len(values) > 1 or isinstance(compact_mask(values != 0), BandMask))
         if is_mask and zeros.any():

@@ -153,7 +153,7 @@ class StackDescription(StackNumbers):
 
 
 class SiblingStack(TypedDict):
-    """Stack of a group of stacks that are different kinds of layers of the model.
+    """Stack in a group of siblings, which are different kinds of layers of one model.
 
     Attributes
     ----------

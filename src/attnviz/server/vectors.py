@@ -57,10 +57,10 @@ class RowHeader(TypedDict):
     num_allowed : int
         Number of keys that the mask allows for this query.
     num_left_out : int
-        Number of keys that the mask would allow, but that the model did not choose. Omitted if it
-        is 0, and so is `lost`.
+        Number of keys to which the query could attend, but which the model did not choose. Omitted
+        if it is 0.
     lost : float
-        Weight that these keys would have if all keys were chosen.
+        Total weight that these keys would have if all keys were chosen. Omitted without such keys.
     strongest : list
         Position and weight of up to five keys with the largest weights, the largest first. Keys
         with weight 0 are left out.

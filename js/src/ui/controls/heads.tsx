@@ -28,8 +28,8 @@ import { assign } from "../view/state";
 import { runKey } from "./keys";
 
 /**
- * Minimum side of a map, in pixels, for which the name of the head's role, or that its gate is
- * closed, is written under the map.
+ * Minimum side in pixels of a map with words below it. They name the role of the head, or say that
+ * its gate is closed.
  */
 const MIN_NAMED_SIZE = 44;
 

@@ -73,8 +73,8 @@ export interface ViewFrameProps<S extends RecordState> {
    */
   onStack?: (stack: StackDescription) => Partial<S>;
   /**
-   * Whether the view shows the layers of one stack without its siblings (see `model-layers.ts`), so
-   * that the reader chooses among siblings, too.
+   * Whether the view shows only one of several sibling stacks (see `model-layers.ts`). The list of
+   * stacks then has each sibling. Otherwise, it has one entry for all siblings.
    */
   oneStack?: boolean;
   /**

@@ -39,7 +39,7 @@ export function openingInWords(
   const { stack, layer, head, pattern, score, baseline, num_queries } = opening;
   const atOpening = withoutNumber(at.stack.name) === stack && at.layer === layer;
   if (!atOpening || at.chosen.length !== 1 || at.chosen[0] !== head) return "";
-  // Signed weights are those of linear layers, which have the score of their absolute values.
+  // Only linear layers have signed weights. Their scores are shares of the absolute weights.
   const whole = at.stack.signed ? "absolute weight" : "weight";
   const estimate = num_queries === null ? "" : `, estimated from ${num_queries} queries`;
   return (

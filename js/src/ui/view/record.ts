@@ -166,7 +166,7 @@ export function selectionOf(
     /** The stack and its siblings (see `model-layers.ts`), and the layers of all of them. */
     siblings,
     layers,
-    /** The layer in `layers`. */
+    /** Entry of `layers` for the selected layer. */
     modelLayer: layers.find((item) => item.stack === stack && item.layer === layer) as ModelLayer,
     /**
      * Numbers of all heads of the layer (`allHeads`) and of the heads that are chosen (`chosen`).

@@ -106,7 +106,7 @@ export function byRole(tables: readonly Table[], entries: RoleEntry[]): Coloring
   };
 }
 
-/** Smallest end of a scale. Smaller numbers are 0 in the cells, which have two decimals. */
+/** Smallest end of a scale, because the cells show numbers with two decimals. */
 const MIN_END = 0.01;
 
 /**

@@ -70,7 +70,8 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     const name = record.selection.value?.stack.name;
     return atlas.value?.stacks.find((candidate) => candidate.name === name) ?? null;
   });
-  // Stack and its siblings (see `model-layers.ts`), in the same order for each of them.
+  // Stack and its siblings (see `model-layers.ts`). The order does not depend on which of them the
+  // stack is.
   const siblings = computed(() => {
     const names = record.selection.value?.siblings.map(({ name }) => name) ?? [];
     const all = atlas.value?.stacks.filter(({ name }) => names.includes(name)) ?? [];
@@ -87,7 +88,7 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
     textsOf(source, name, ended),
   );
 
-  /** Return a head of the stack as an index in the grid, which has the stack if it has siblings. */
+  /** Return the index of a head in the grid: with the name of its stack if the stack has siblings. */
   const inGrid = <Head extends HeadIndex>(head: Head): Head =>
     stack.value && (siblings.value?.length ?? 0) > 1
       ? { ...head, stack: head.stack ?? stack.value.name }

@@ -283,7 +283,7 @@ function orderInWords(
 
 /**
  * Return the stacks whose thumbnails have separate captions. If heat maps of all stacks are sampled
- * and pooled alike, they have one caption for all quantities.
+ * and pooled alike, return one stack, whose measure names the quantities of all stacks.
  */
 function thumbnailKinds(
   { state }: ViewContext<ModelState>,

@@ -70,7 +70,7 @@ export function createDetail(
   const selection = computed(() => {
     const now = context.record.selection.value;
     const chosen = now?.chosen.slice(0, 1) ?? [];
-    // Without an open head, request nothing until the detail is removed.
+    // If no head is open, the detail is about to be removed. Request nothing until then.
     return now && chosen.length > 0 ? { ...now, chosen, heads: chosen } : null;
   });
   const record = { ...context.record, selection };
@@ -206,8 +206,8 @@ export function createModelStore(context: ViewContext<ModelState>) {
 
   const heads = createHeadGrid({ grid, layout, current: opened, highlighted: true });
 
-  // For each stack, the values of the requests of its maps. The signal changes only with these
-  // values, so that a new layout alone does not load maps again.
+  // For each stack, the values that the requests of its maps have in common. The signal changes
+  // only if one of these values does, so that a new layout alone does not load maps again.
   const mapSets = computedValue<MapSet[]>(() => {
     const selection = record.selection.value;
     const ratio = globalThis.devicePixelRatio || 1;

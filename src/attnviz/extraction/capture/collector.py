@@ -113,8 +113,9 @@ class Run:
         Queries and keys of each example that are not padding. None if the run made no call or
         several calls, or if its call has windows.
     mask : Tensor or None
-        For a module that chooses keys (`INDEXER`): its mask argument, (batch, 1, queries, keys),
-        which does not have the choice. None if the module got no such mask.
+        For a module that chooses keys (`INDEXER`), the mask that it got as an argument, (batch, 1,
+        queries, keys). This mask also allows keys that are then not chosen. None if the module got
+        no such mask, and for other modules.
     """
 
     name: str
@@ -360,8 +361,8 @@ class Collector:
         attentions = read_attention(call, unpadded, self._masks, self.check, name=run.name)
         if not hasattr(call.module, INDEXER):
             return attentions
-        # The mask of the call has the choice of keys, and the mask of the module does not. Modules
-        # without such a mask are causal.
+        # The mask of the call allows only chosen keys. `run.mask` allows all keys that could be
+        # chosen. If it is None, these are the keys of causal attention.
         bases: list[Mask | None] = [BandMask(None, 0)] * len(attentions)
         if run.mask is not None:
             bases = [mask for mask, _ in self._masks.read(replace(call, mask=run.mask), unpadded)]

@@ -151,7 +151,7 @@ class MaskReader:
     def shared(
         self, pairs: Sequence[tuple[Mask | None, Bias | None]]
     ) -> list[tuple[Mask | None, Bias | None]]:
-        """Replace masks and biases by equal ones that were read earlier."""
+        """Replace masks and biases by equal objects that were read earlier, to save memory."""
         return [(_shared(self._masks, mask), _shared(self._biases, bias)) for mask, bias in pairs]
 
 

@@ -136,8 +136,8 @@ class LayerSize:
     as_weights : bool
         Whether the weights are captured instead of queries and keys.
     per_token : int
-        Number of numbers that are captured for each token of a linear layer or indexer. Then the
-        sizes of heads are 0. 0 for other layers.
+        How many numbers are captured for each token of a linear layer or indexer, for which
+        `num_heads`, `num_key_heads` and `head_dim` are 0. For other layers, `per_token` is 0.
     per_pair : float
         Number of bytes that the mask and the bias of each head need for each pair of tokens.
     """
@@ -199,7 +199,7 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
                 continue
             size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
             if size is not None:
-                # With global tokens of Longformer, queries and keys have two halves.
+                # In Longformer with global tokens, queries and keys have two halves (`sparse`).
                 halves = 2 if sparse_kind(entry.module) == "Longformer" else 1
                 sizes.append(
                     LayerSize(

@@ -40,9 +40,9 @@ class FollowedOutputs(Generic[_Kept]):
 
     Call `watch` before the forward, and pass the method `observe` to `run_forward`. The output
     projection is the first module that has a two-dimensional weight and gets the output of the
-    attention as input, multiplied by a gate or not. If a norm gets this input before, no projection
-    is found. `found` has the result of `keep` for each run of an attention module in the
-    last forward. Runs for which the result is None are omitted, and so are runs without an output
+    attention as input, multiplied by a gate or not. No projection is found if a norm gets this
+    input first. `found` has the result of `keep` for each run of an attention module in the last
+    forward. Runs for which the result is None are omitted, and so are runs without an output
     projection.
 
     Parameters
@@ -227,10 +227,10 @@ class HeadOutputs(FollowedOutputs[_KeptOutputs]):
     def gates_of_run(self, run: Run) -> list[torch.Tensor] | None:
         """Return the mean gates of the heads in one run of the last forward.
 
-        The result has one tensor per example, (heads, queries), without padding. Each number is the
-        mean over the dimensions of a head whose output is not 0, because the gate of an output of 0
-        is not known. It is NaN if all of them are 0. Return None if no gate was found, or if the
-        run made several calls or attends in windows.
+        The result has one tensor per example, (heads, queries), without padding. Each number is a
+        mean over the dimensions of a head. Dimensions in which the output is 0 are left out,
+        because their gate is not known. If this leaves no dimension, the number is NaN. Return None
+        if no gate was found, or if the run made several calls or attends in windows.
         """
         kept = self.found.get((run.name, run.turn))
         if kept is None or kept.gates is None or run.positions is None:

@@ -57,7 +57,8 @@ class StackLayers:
         For each example, a dictionary from the model's layer number to the outputs of the layer's
         heads, as in `HeadOutputs.of_run`. Empty if they were not requested.
     gates : list of dict
-        The same for the mean gates of heads, as in `HeadOutputs.gates_of_run`.
+        For each example, a dictionary from the model's layer number to the mean gates of the
+        layer's heads, as in `HeadOutputs.gates_of_run`. Layers without gates are omitted.
     """
 
     stack: str
@@ -211,16 +212,17 @@ def _check_any_captured(collector: Collector) -> None:
 def _check_covers_input(run: Run) -> None:
     """Raise NotImplementedError if the calls of a run overlap, or omit tokens of its input.
 
-    The error is raised if the total number of queries in all calls, the total number of keys, and
-    their difference are not possible numbers of tokens of the input, or if the calls have different
-    numbers of heads. Two kinds of runs are not checked: runs whose number of tokens is not known,
-    and runs with a single call that used transformers' attention dispatcher or torch's
-    `scaled_dot_product_attention`.
+    Consider the number of queries in all calls, the number of keys in all calls, and their
+    difference. The error is raised if none of the three is a possible number of tokens of the
+    input, or if the calls have different numbers of heads. Two kinds of runs are not checked: runs
+    whose number of tokens is not known, and runs with a single call that used transformers'
+    attention dispatcher or torch's `scaled_dot_product_attention`.
     """
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
     # Queries may be pooled (one query for several tokens), so it is enough if the keys cover all
-    # tokens. In a resampler, the keys are the tokens and the queries.
+    # tokens. In a resampler, the keys are the tokens and also the queries, so the difference is the
+    # number of tokens.
     num_queries, num_keys = run.total_shape
     covers = bool({num_queries, num_keys, num_keys - num_queries} & run.num_tokens)
     numbers_of_heads = {attention.num_heads for call in run.calls for attention in call}

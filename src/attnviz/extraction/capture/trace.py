@@ -158,11 +158,10 @@ class FunctionMode(TorchFunctionMode):
     """Observer of the torch functions that this thread calls, from `start` to `stop`."""
 
     def start(self) -> None:
-        """Start to observe."""
         self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
 
     def stop(self) -> None:
-        """Stop to observe, also after an interrupt."""
+        """Stop observing. This also works after an interrupt."""
         _end_interrupted(sys.exception())
         # An interrupt may have left other modes that were entered after this mode. Remove them,
         # too.
