@@ -284,7 +284,7 @@ class _Measuring:
         ]
         self._pair_measures = [measure for measure in measures if measure.kind == "pairs"]
         self._row_measures = [measure for measure in measures if measure.kind == "rows"]
-        # Leave out lost weights, because they need several times the computation of the weights.
+        # Leave out lost weights, because computing them takes several times as long as the weights.
         self._head_measures = [
             measure
             for measure in measures

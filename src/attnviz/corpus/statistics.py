@@ -986,7 +986,7 @@ class StackStatistics:
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _numbers_by_layer(self, score: str) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
-        """Yield the number of each layer, with an iterator over numbers of its heads.
+        """Yield two items for each layer: its number in the model, and an iterator over its heads.
 
         The iterator yields a tuple for each head: the mean, the standard error and the baseline of
         the score, and the number of texts in which it is defined.

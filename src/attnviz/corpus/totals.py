@@ -301,8 +301,8 @@ class Totals:
 
         - The rank is 0 if these totals do not have the stack `name`, or if the stack does not have
           `num_heads` heads.
-        - The rank is the largest uint64 if `settings.edges` is 0. Edges with this rank are rare,
-          and the next join drops them.
+        - The rank is the largest uint64 if `settings.edges` is 0, so that nearly all edges are
+          ignored. Edges with exactly this rank are rare, and the next join drops them.
         """
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
