@@ -66,8 +66,8 @@ def in_words(row: Row) -> str:
 def statement(message: str) -> str:
     """Return what an error message says about a model, without its first words and the remedy.
 
-    Left out are the class of the error, the argument, the path of the module, and all sentences but
-    the first.
+    The class of the error, the argument, the path of the module, and all sentences except the first
+    are removed.
 
     >>> statement("NotImplementedError: model: layers.0.attn (Attn) attends twice. Pass others.")
     'attends twice'

@@ -143,8 +143,8 @@ def _with_random_blocks(
     """Complete the weights of BigBird on the first block, in a batch of one text.
 
     Except in training, the random blocks are all the first block. Its keys occur once, and once per
-    random block, in the softmax of all rows but those of the first and the last block. The output
-    has only one of these equal weights. `count` is the number of tokens without padding.
+    random block, in the softmax of each row outside of the first and the last block. The output has
+    only one of these equal weights. `count` is the number of tokens without padding.
     """
     if tensor is None or bool((tensor.sum(dim=-1) > 1 - 1e-3).all()):
         return tensor

@@ -85,9 +85,10 @@ def with_global_tokens(
     """Convert the weights of one example of Longformer or LED to (heads, queries, keys).
 
     `tokens` are the positions of the global tokens. `band` is (heads, queries, columns). Its first
-    columns have the weights on the global tokens, and c of the others has the weight of query i on
-    key i - width // 2 + c. `rows` is (heads, keys, columns): the weights of each global token. Both
-    may have columns for more global tokens, because other examples of the batch have more.
+    columns have the weights on the global tokens. Column c of the other ``width`` columns has the
+    weight of query i on key i - width // 2 + c. `rows` is (heads, keys, columns): the weights of
+    each global token. Both may have columns for more global tokens, because other examples of the
+    batch have more.
     """
     heads, queries = band.shape[:2]
     width = band.shape[2] - rows.shape[2]

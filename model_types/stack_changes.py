@@ -44,7 +44,7 @@ def changes_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, S
     """
     tried = _Tried(model, inputs)
     stacks = tried.record.stacks.items()
-    # The ranks of an indexer are no weights, so `intervene` leaves them out.
+    # The ranks of an indexer are not weights, so `intervene` leaves them out.
     return {name: tried.stack(name) for name, stack in stacks if not stack.ranks}
 
 

@@ -1,4 +1,4 @@
-"""Small Qwen3-Next that continues repeated words, in minutes of training from random weights.
+"""Small Qwen3-Next that continues repeated words, trained from random weights in minutes.
 
 Three layers are linear attention (gated delta rule), and the last has a softmax. The model learns
 the task of `train_demos.induction`. The linear layers pass each word to its neighbour, and the

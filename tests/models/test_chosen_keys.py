@@ -136,7 +136,7 @@ SCORED = ["deepseek_v32", "axk2", "hy_v4", "mistral_large4_text"]
 
 @contextmanager
 def noted_scores() -> Iterator[list[torch.Tensor]]:
-    """Collect the tensors, (batch, queries, keys), whose largest numbers a model searches."""
+    """Collect the scores, (batch, queries, keys), that a model passes to ``topk``."""
     scores = []
 
     class Watch(TorchFunctionMode):

@@ -103,7 +103,10 @@ def test_direct_attributions_pass_the_gate() -> None:
 
 
 def own_gates(model: Any, gate_name: str, inputs: Any) -> list[np.ndarray]:
-    """Return the mean gates of each softmax layer by hand, (batch, heads, queries)."""
+    """Compute the mean gates of each softmax layer from the module's projection.
+
+    The arrays are (batch, heads, queries).
+    """
     seen: list[torch.Tensor] = []
     modules = [getattr(layer, "self_attn", None) for layer in model.model.layers]
     handles = [
@@ -220,7 +223,7 @@ def test_gates_are_looked_for_until_a_model_is_known_to_have_none(
         for _ in range(3):
             av.extract(model, IDS)
         assert len(watched) == count
-    # Outputs of heads need the projections of all models.
+    # Outputs of heads need output projections, so models without gates are observed for them, too.
     plain = tiny_model("llama", None, {})
     av.extract(plain, IDS)
     assert av.extract(plain, IDS, outputs=True).stack().has_outputs

@@ -33,7 +33,7 @@ KEPT = np.random.default_rng(0).random((KEY_HEADS, CONTEXT)) < 0.4
 def own_attention(
     model: Any,
 ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
-    """Return weights and values of each softmax layer, as the eager attention function has them."""
+    """Return the weights and values of the eager attention function in each softmax layer."""
     weights, values = [], []
     eager = model.config._attn_implementation
     model.set_attn_implementation("eager")
@@ -64,7 +64,7 @@ def own_attention(
 def expected_losses(
     weights: NDArray[np.float64], values: NDArray[np.float64], evicted: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return kept weights, lost weight and change: the kept weights are divided by their sum."""
+    """Return the kept weights, divided by their sum, the lost weight, and the change."""
     lost = np.where(evicted, weights, 0).sum(axis=-1)
     kept = np.where(evicted, 0, weights) / (1 - lost[..., None])
     before, after = weights @ values, kept @ values

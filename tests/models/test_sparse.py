@@ -325,7 +325,8 @@ def own_chunks(model: Any, inputs: dict[str, torch.Tensor], example: int) -> lis
                 # A key may occur twice in a round, in the first and in the last chunk.
                 times = from_chunks((full > 0).float(), *chunks)
                 matrices.append(matrix)
-                # A weight gives the sum of exponentials of its row: that of its logit over it.
+                # The log-sum-exp of a row is the logit of any key minus the logarithm of the weight
+                # of this key.
                 largest = matrix.max(dim=-1)
                 repeated = times.gather(2, largest.indices[..., None])[..., 0]
                 logit = logits.gather(2, largest.indices[..., None])[..., 0]

@@ -24,8 +24,8 @@ _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"
 )
-# Instead of a head's index, a parse has this number or None for the root, which has no head. The
-# number is not 0, because the first word has the index 0.
+# A parse has the index of the head of each word. The root has no head, and has this number or None
+# in its place. The number is not 0, because the first word has the index 0.
 _ROOT = -1
 
 

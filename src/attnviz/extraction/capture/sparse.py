@@ -337,8 +337,8 @@ def _reformer(module: Any, tensors: dict[str, Any], outputs: Any) -> SparseCall:
         order = torch.arange(count)[None]
         if buckets is not None:
             order = buckets[index].flatten(1).argsort(dim=-1, stable=True).cpu() % count
-        # Number of rounds in which the chunk of the query attends to the chunk of the key,
-        # (heads or 1, queries, keys).
+        # How many times each query attends to each key, (heads or 1, queries, keys). A key can
+        # occur in several rounds, and in a short text in several neighbours of a chunk.
         counts = torch.ones(1, count, count)
         if count > size:
             counts = torch.zeros(len(order), count, count)
