@@ -204,10 +204,11 @@ class _Reading:
     stack: str = ""
 
     def look_ahead(self, num_tokens: int) -> bool:
-        """Add a text to `expected`. Return whether to add a further text to the window.
+        """Add a text to `expected`. Return whether a further text will probably fit.
 
-        A window is a group of texts that are read together (`read_records`). `num_tokens` is the
-        number of input tokens of the text. Each token is expected to give a query and a key.
+        In that case, `read_records` adds a further text to the window, the group of texts that it
+        reads together. `num_tokens` is the number of input tokens of the text. Each token is
+        expected to give a query and a key.
         """
         if self.expected is None:
             self.expected = replace(self.chosen)

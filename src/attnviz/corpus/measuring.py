@@ -169,7 +169,7 @@ class StackText:
 
     @property
     def num_entries(self) -> int:
-        """Estimated number of entries of W and D (see the module) if the text is one block."""
+        """Estimated number of entries of W and D (see the module) if the text is a single block."""
         num_scores = len(MEASURES) + len(self.relations)
         num_rows = sum(self.stack.heads_per_layer) + num_scores
         return num_rows * len(self.queries) * len(self.keys)
@@ -203,8 +203,8 @@ class StackNumbers:
         - Scores whose pairs depend only on positions have no baseline from position. In
           cross-attention, all scores have none.
 
-        If no head of any text has an allowed pair of a score, the score is left out. Scores of
-        outputs of heads are left out if the record has no outputs.
+        If no head of any text has an allowed pair of a score, the score is left out. Scores that
+        are computed from outputs or gates of heads are left out if the record has none.
     offsets : ndarray, (texts, heads, offsets)
         Sums of weights. The columns have the labels `OFFSET_LABELS`. Each weight is in one column:
         "first" if the key is the first key, otherwise the column of its offset, or "rest" if the
@@ -735,8 +735,8 @@ class _Group:
         attention, heads = self.members[0]
         flags: Flags = attention.allowed(heads[:1], rows)[0].numpy()
         if self.looks_causal:
-            # Stored weights have no mask, so `flags` are all True. Here the weights on all keys
-            # after the query are 0, so treat these keys as masked.
+            # All `flags` are True, because stored weights have no mask. The weights of this group
+            # on keys after the query are 0, so treat these keys as masked.
             flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
         return flags
 

@@ -103,9 +103,8 @@ class HeadStatistics:
     frequencies : mapping of int or str to int, optional
         Number of occurrences of each token in the corpus, for the score "rarest token". The keys
         are token ids, or the texts of tokens if the ids are not known. A token that is not in the
-        mapping has the number 0. The rarest tokens of a text have the smallest number. If several
-        tokens have it, as without `frequencies`, the rarest are those that occur least often in the
-        text itself (`TokenFacts.rarest`).
+        mapping has the number 0. The rarest tokens of a text are those with the smallest number
+        and, among these, those that occur least often in the text itself (`TokenFacts.rarest`).
 
     Examples
     --------
@@ -782,9 +781,9 @@ class StackStatistics:
         Returns
         -------
         list of Edge
-            The edge with the largest weight is first. A query has at most one edge, and a text at
-            most four. A query that may attend to only one key has no edge: without an attention
-            sink, its weight on this key is always 1.
+            The edge with the largest weight is first. The list has at most one edge of each query
+            and four edges of each text. A query that may attend to only one key has no edge:
+            without an attention sink, its weight on this key is always 1.
 
         Raises
         ------

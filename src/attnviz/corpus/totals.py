@@ -300,7 +300,7 @@ class Totals:
         with a smaller rank (`EdgeColumns.order`) can be ignored. There are two special cases:
 
         - The rank is 0 if these totals do not have the stack `name`, or if the stack does not have
-          `num_heads` heads.
+          `num_heads` heads. In the second case, `plus` raises an error later.
         - The rank is the largest uint64 if `settings.edges` is 0, so that nearly all edges are
           ignored. Edges with exactly this rank are rare, and the next join drops them.
         """
