@@ -84,6 +84,11 @@ class LayerAttention(ABC):
         return None
 
     @property
+    def bounds_sums(self) -> bool:
+        """Whether `bound` is also valid for the sum of several weights of a row."""
+        return True
+
+    @property
     def original(self) -> LayerAttention:
         """The attention at the beginning of a chain of `DerivedAttention`, or the layer itself.
 
@@ -206,6 +211,10 @@ class DerivedAttention(LayerAttention):
     """
 
     base: LayerAttention
+
+    @property
+    def bounds_sums(self) -> bool:
+        return self.base.bounds_sums
 
     @property
     def original(self) -> LayerAttention:
@@ -715,6 +724,11 @@ class CausalAttention(LayerAttention):
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
         return tuple(self.parts.values())
+
+    @property
+    def bounds_sums(self) -> bool:
+        """False, because rows may have any sum."""
+        return False
 
     @property
     def causal(self) -> bool:

@@ -67,6 +67,10 @@ class DifferenceAttention(LayerAttention):
         return self.a.merged or self.b.merged
 
     @property
+    def bounds_sums(self) -> bool:
+        return self.a.bounds_sums and self.b.bounds_sums
+
+    @property
     def bound(self) -> float | None:
         """Upper bound of the absolute differences, or None if `a` or `b` has no known bound."""
         bound_a, bound_b = self.a.bound, self.b.bound

@@ -402,6 +402,11 @@ class AbsoluteShares(ReweightedAttention):
     """
 
     @property
+    def bounds_sums(self) -> bool:
+        """True, because rows sum to 1."""
+        return True
+
+    @property
     def bound(self) -> float:
         """1, the largest possible share."""
         return 1.0

@@ -25,7 +25,6 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import Columns, DerivedAttention, Heads, LayerAttention, Normalizers
-from attnviz.record.linear import StateAttention
 from attnviz.record.masks import Rows
 from attnviz.record.pooling import pool
 from attnviz.record.softmax import count_rows, row_groups, tile_rows
@@ -89,13 +88,8 @@ class UnitAttention(DerivedAttention):
 
     @property
     def bound(self) -> float | None:
-        """Bound of `base`, or None if units of a linear layer have several tokens.
-
-        The sum of several weights of a softmax is within the bound of one weight. The sum of
-        several weights of a linear layer may exceed it.
-        """
-        may_exceed = self.merged and isinstance(self.original, StateAttention)
-        return None if may_exceed else self.base.bound
+        """Bound of `base`, or None if units have several tokens and it excludes their sums."""
+        return None if self.merged and not self.base.bounds_sums else self.base.bound
 
     @property
     def causal(self) -> bool:

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
+from attnviz.record.linear import LinearAttention
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -73,6 +74,19 @@ def test_the_bound_of_differences_of_differences_is_2() -> None:
     difference = DifferenceAttention(one, other)
     assert_allclose(difference.block([0], slice(0, 2)).abs(), 2, rtol=1e-6)
     assert difference.bound == 2
+
+
+def test_the_bound_of_merged_differences_of_linear_layers_is_unknown() -> None:
+    """A difference of words sums the differences of their tokens, which may exceed the bound."""
+    ones = torch.ones(1, 3, 1)
+    layer = LinearAttention(ones, ones, torch.zeros(1, 3, 1), ones[..., 0])
+    difference = DifferenceAttention(layer, replace(layer, strengths=-ones[..., 0]))
+    assert difference.bound == 2
+    word = UnitAttention(difference, np.array([0]), np.array([0]))
+    assert word.bound is None
+    softmax = QueryKeyAttention(ones, ones, 1.0)
+    of_softmax = UnitAttention(DifferenceAttention(softmax, softmax), np.array([0]), np.array([0]))
+    assert of_softmax.bound == 1
 
 
 def test_sides_of_different_shapes_are_refused() -> None:
