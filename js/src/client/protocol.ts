@@ -791,8 +791,8 @@ export interface LostRequest {
 /** Header of a reply with the lost weight of one query in each of the requested heads. */
 export interface LostHeader {
   /**
-   * Weight that the keys that were not chosen would have if all were chosen, from 0 to 1. Empty if
-   * the layer has no queries and keys.
+   * For each requested head, the weight, from 0 to 1, that the left-out keys would have if all keys
+   * were chosen. Empty if the layer does not store queries and keys.
    */
   lost: number[];
 }

@@ -105,7 +105,7 @@ def encode_chosen(record: AttentionRecord) -> dict[str, Any]:
     Returns
     -------
     dict
-        The entry ``chosen`` of the page's JSON data. Empty if no stack chooses keys. It has
+        The entry ``chosen`` of the page's JSON data. Empty if no stack chooses keys. The entry has
         the form of a saved record whose queries and keys have no dimensions, so that only the masks
         of the layers remain. In addition, ``arrays`` has the lost weight of each head and query of
         a layer, float16, (heads, queries), as ``"self/3/lost"`` for layer 3 of the stack "self".

@@ -563,9 +563,9 @@ class AttentionStack:
         ndarray or None
             float32, (heads, queries): the mean of the gate over the dimensions of a head. A gate is
             measured as the output of the head after the gate, divided by the output before it.
-            Dimensions in which the output is 0 are left out of the mean, and a number is NaN if all
-            are. For words, it is the mean over their tokens. None if the layer has no gate, or if
-            the record was not made with `attnviz.extract`.
+            Dimensions in which the output is 0 are left out of the mean. If it is 0 in all
+            dimensions, the gate is NaN. The gate of a word is the mean over its tokens. None if the
+            layer has no gate, or if the record was not made with `attnviz.extract`.
 
         Raises
         ------

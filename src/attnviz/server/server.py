@@ -334,8 +334,8 @@ class LostHeader(TypedDict):
     Attributes
     ----------
     lost : list of float
-        Weight that the keys that were not chosen would have if all were chosen, from 0 to 1. Empty
-        if the layer has no queries and keys.
+        For each requested head, the weight, from 0 to 1, that the left-out keys would have if all
+        keys were chosen. Empty if the layer does not store queries and keys.
     """
 
     lost: list[float]

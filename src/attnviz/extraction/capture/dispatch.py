@@ -114,8 +114,8 @@ class AttentionCall:
     def query_sinks(self) -> torch.Tensor | None:
         """Logits of sinks that depend on the query, (batch, heads, queries, 1), or None.
 
-        A softmax stays the same if a number is added to all logits of a row. So these sinks are
-        read as sinks with the logit 0, and a bias of -`query_sinks` in the logits of all keys.
+        A softmax stays the same if a number is added to all logits of a row. Therefore these sinks
+        are read as sinks with the logit 0, and a bias of -`query_sinks` in the logits of all keys.
         """
         sinks = self.options.get("sinks")
         if not isinstance(sinks, torch.Tensor) or self.query is None or sinks.dim() != 4:
@@ -126,8 +126,8 @@ class AttentionCall:
 #: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]
 
-# Both are context variables, so a capture in one thread or asyncio task does not observe attention
-# in others.
+# `_sink` and `_dispatching` are context variables, so a capture in one thread or asyncio task does
+# not observe attention in others.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 _dispatching: ContextVar[bool] = ContextVar("attnviz_dispatching", default=False)
 

@@ -264,8 +264,8 @@ def projection_rows(projection: nn.Module, example: torch.Tensor) -> torch.Tenso
 
     The rows of a head are returned as coordinates in an orthonormal basis of the space that these
     rows span. The basis has at most `value_dim` axes. `example` is the output of each head for one
-    query, (heads, value_dim), in the dtype that the projection takes.
-    Return None if the projection is not the product with a matrix, plus a bias.
+    query, (heads, value_dim), in the dtype that the projection takes. Return None if the projection
+    is not the product with a matrix, plus a bias.
     """
     inputs = torch.zeros(1, 2, example.numel(), dtype=example.dtype, device=example.device)
     inputs[0, 1] = torch.linspace(-1, 1, example.numel())
