@@ -326,7 +326,7 @@ def test_a_press_that_changes_keys_is_refused() -> None:
             lambda model: model,
             {"after": 3},
             TypeError,
-            "is no press, because",
+            "is not a press: it does not",
         ),
         ([0, 3], {}, ValueError, "after is required"),
         (SmallKeysPress(2), {}, ValueError, "after is required"),

@@ -522,9 +522,9 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
     if measure.kind == "heads" and not has_head_arrays(measure, stack):
         if measure.reads == "lost weight":
             raise ValueError(
-                f"measure={name!r} needs keys that a model has not chosen, which stack "
+                f"measure={name!r} needs keys that a model has left out, which stack "
                 f"{stack.name!r} does not have. Pass a record of a model with an indexer, such as "
-                "DeepSeek-V3.2, of a text with more tokens than the model chooses keys."
+                "DeepSeek-V3.2, for a text with more tokens than the indexer chooses for a query."
             )
         if measure.reads == "gates":
             raise ValueError(

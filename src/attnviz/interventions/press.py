@@ -64,7 +64,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
     manager = press(model)
     if not isinstance(manager, AbstractContextManager):
         raise TypeError(
-            f"keep={short_repr(press)} is no press, because it returns no context manager"
+            f"keep={short_repr(press)} is not a press: it does not return a context manager"
         )
     with Cleanup() as undo, undo:
         evaluate(model, undo)
