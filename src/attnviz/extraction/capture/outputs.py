@@ -65,6 +65,7 @@ class FollowedOutputs(Generic[_Kept]):
         self._model: Any = model
         self._keep = keep
         self._waiting: tuple[ModuleRun, AttentionCall] | None = None
+        self._is_watching = False
         # Whether the projections of all calls so far got the output of the attention without a
         # gate.
         self._all_plain = True
@@ -76,10 +77,16 @@ class FollowedOutputs(Generic[_Kept]):
             for module in self._model.modules()
             if not any(module.children()) and (_dimensions(module) in (1, 2) or _is_norm(module))
         ]
+        self._is_watching = True
+        undo.add(self._stop)
         begin, look = in_this_thread(self._begin), in_this_thread(self._look)
         hook((self._model.register_forward_pre_hook(function) for function in (begin,)), undo)
         hooks = (module.register_forward_pre_hook(look) for module in projections_and_norms)
         hook(hooks, undo)
+
+    def _stop(self) -> None:
+        # Do not keep the tensors of a call in memory.
+        self._waiting, self._is_watching = None, False
 
     def _begin(self, *_: Any) -> None:
         self.found.clear()
@@ -90,7 +97,7 @@ class FollowedOutputs(Generic[_Kept]):
 
         A call that did not use transformers' attention dispatcher is ignored.
         """
-        if call.function is not None:
+        if self._is_watching and call.function is not None:
             self._all_plain &= self._waiting is None
             self._waiting = module_run, call
 
