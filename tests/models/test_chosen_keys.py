@@ -198,6 +198,25 @@ def test_analyses_of_weights_do_not_take_ranks() -> None:
     assert list(attributions.stacks) == ["self"]
 
 
+def test_a_changed_run_distinguishes_keys_that_were_not_chosen_from_removed_ones() -> None:
+    model = tiny_model("deepseek_v32", None, MODELS["deepseek_v32"] | {"index_topk": 4})
+    changed = av.intervene(model, IDS, av.HideTokens([2]))
+    stack = changed.stacks["self"]
+    assert stack.chooses_keys
+    for layer in stack.layers:
+        left_out = stack.left_out(layer=layer, head=0)
+        assert left_out.any()
+        assert not left_out[3:, 2].any()
+        vectors = stack.attention(layer).vectors
+        assert vectors is not None
+        scores = vectors.queries @ vectors.keys.transpose(1, 2) * vectors.scale
+        could_attend = torch.ones(COUNT, COUNT).tril().bool()
+        could_attend[3:, 2] = False
+        dense = scores.masked_fill(~could_attend, -torch.inf).softmax(dim=-1)
+        lost = (dense * torch.from_numpy(left_out)).sum(dim=-1)
+        assert_allclose(stack.lost_weight(layer), lost, atol=1e-6)
+
+
 @pytest.mark.parametrize("model_type", SCORED)
 def test_the_memory_check_counts_what_the_record_keeps_of_an_indexer(model_type: str) -> None:
     model: Any = tiny_model(model_type, None, {"index_topk": 8})

@@ -17,7 +17,7 @@ from attnviz.record.attention import (
     ReweightedAttention,
 )
 from attnviz.record.linear import StateAttention
-from attnviz.record.masks import CutMask, Rows, WindowMask
+from attnviz.record.masks import ChosenMask, CutMask, Rows, WindowMask
 from attnviz.record.units import UnitAttention
 
 
@@ -64,15 +64,18 @@ def remove_pairs(
     if own_keys is not None:
         # This mask allows only the pair of each query and its own key, so only this pair is kept.
         kept = WindowMask(torch.from_numpy(own_keys), torch.arange(attention.num_keys))
+    mask = None if vectors is None else vectors.mask
+    # A removed pair could not be chosen, so the pairs are cut from the base of the choice.
+    chosen = mask.chosen if isinstance(mask, ChosenMask) else None
     cut = CutMask(
         torch.tensor([True]) if vectors is None or bool(flags.all()) else flags,
         torch.from_numpy(queries),
         torch.from_numpy(keys),
-        None if vectors is None else vectors.mask,
+        mask.base if isinstance(mask, ChosenMask) else mask,
         kept,
     )
     if vectors is not None:
-        return replace(vectors, mask=cut)
+        return replace(vectors, mask=cut if chosen is None else ChosenMask(chosen, cut))
     # Linear layers have no softmax that would give the weight of the pairs to other keys.
     kind = CutWeights if isinstance(attention, StateAttention) else RenormalizedWeights
     return kind(attention, heads, cut)
