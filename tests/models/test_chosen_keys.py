@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 import attnviz as av
 from attnviz.extraction.families import indexer_size
+from attnviz.record.record import derive_record
 from model_types.build import tiny_model
 from model_types.overrides import OVERRIDES
 
@@ -196,6 +197,21 @@ def test_analyses_of_weights_do_not_take_ranks() -> None:
         model, IDS, answer=lambda output: output.last_hidden_state[0, -1, 0], progress=False
     )
     assert list(attributions.stacks) == ["self"]
+
+
+def test_merged_words_leave_ranks_out() -> None:
+    model = tiny_model("deepseek_v32", None, MODELS["deepseek_v32"])
+    record = av.extract(model, IDS)
+    tokens = av.Tokens.of(["a"] * COUNT, words=[index // 2 for index in range(COUNT)])
+    stacks = {
+        name: stack.derive({0: stack.attention(0)}, tokens) for name, stack in record.stacks.items()
+    }
+    words = derive_record(record, stacks).merge_words()
+    assert list(words.stacks) == ["self"]
+    assert not any("is a rank" in note for note in words.notes)
+    assert words.notes[-1].startswith("Stack “indexer” is left out")
+    with pytest.raises(ValueError, match="stack 'indexer' has ranks"):
+        derive_record(record, {"indexer": stacks["indexer"]}).merge_words()
 
 
 def test_a_changed_run_distinguishes_keys_that_were_not_chosen_from_removed_ones() -> None:

@@ -24,7 +24,7 @@ from attnviz.record.from_arrays.weights import create_stacks
 from attnviz.record.images import check_image
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, check_mapped, list_mapped_files
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, quote
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
     as_list,
@@ -434,7 +434,8 @@ class AttentionRecord:
         -------
         AttentionRecord
             Arrays are not copied, and weights are computed on demand. A note of the record explains
-            the merging. If each token is a word, the result is the record itself.
+            the merging. Stacks with ranks (`AttentionStack.ranks`) are left out. If each token is a
+            word, the result is the record itself.
 
         Raises
         ------
@@ -450,11 +451,21 @@ class AttentionRecord:
         >>> record.merge_words().to_pandas(layer=0, head=0).loc["·it"].to_dict()
         {'undo': 0.5, '·it': 0.5}
         """
-        merged = {name: stack.merge_words() for name, stack in self.stacks.items()}
-        if all(merged[name] is stack for name, stack in self.stacks.items()):
+        words = {name: stack for name, stack in self.stacks.items() if not stack.ranks}
+        merged = {name: stack.merge_words() for name, stack in (words or self.stacks).items()}
+        if all(stack is self.stacks[name] for name, stack in merged.items()):
             return self
-        notes = [*(note for note in self.notes if note != MERGED_NOTE), MERGED_NOTE]
-        return derive_record(self, merged, notes=notes)
+        ranks = [quote(name) for name in self.stacks if name not in merged]
+        notes = [
+            note
+            for note in self.notes
+            if note != MERGED_NOTE and not any(name in note for name in ranks)
+        ]
+        left_out = [
+            f"Stack {name} is left out, because its ranks belong to single tokens."
+            for name in ranks
+        ]
+        return derive_record(self, merged, notes=[*notes, MERGED_NOTE, *left_out])
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
         """Compute all weights of a stack.

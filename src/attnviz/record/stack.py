@@ -621,7 +621,7 @@ class AttentionStack:
         ValueError
             If the words of the tokens are unknown: `Tokens.words` is None and the texts do not mark
             words. Also if a row or column already combines several tokens, and at least two of the
-            rows or columns belong to the same word.
+            rows or columns belong to the same word, or if the stack has ranks.
 
         See Also
         --------
@@ -634,6 +634,8 @@ class AttentionStack:
             keys = find_word_starts(self.key_tokens, f"key_tokens of stack {self.name!r}")
         if (len(queries), len(keys)) == (len(self.query_tokens), len(self.key_tokens)):
             return self
+        if self.ranks:
+            raise ValueError(f"stack {self.name!r} has ranks, which belong to single tokens")
         if self.merged:
             raise ValueError(
                 f"stack {self.name!r}: its rows and columns already combine several tokens. Merge "
