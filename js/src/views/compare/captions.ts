@@ -99,8 +99,10 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const left = `from ${from ? changeOf(selection, from) : sink}`;
   const went = `to ${to ? changeOf(selection, to) : sink}`;
   const whole = changes.every(({ change }) => Math.abs(change) >= NEARLY_ALL * moved.total);
+  // Sums of rounded weights can exceed 1 slightly.
+  const share = formatSmall(Math.min(1, moved.total));
   return (
-    `${name} moved ${formatSmall(moved.total)} of the attention of ${row}` +
+    `${name} moved ${share} of the attention of ${row}` +
     (whole ? `${comma} ${left} ${went}.` : `: the largest part ${left}, the largest part ${went}.`)
   );
 }

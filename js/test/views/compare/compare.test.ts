@@ -208,6 +208,12 @@ describe("the main caption", () => {
   sentences({
     "Layer 2, head 0 moved 0.41 of the attention of “it”, the query that changed most in this head, from “doctor” (−0.41) to “nurse” (+0.40).":
       sentenceOf(at(), { ...MOVED, most: true }),
+    // A page contains rounded weights, and their changes may add up to more than all attention.
+    "Layer 2, head 0 moved 1.00 of the attention of “it” from “doctor” (−1.01) to “nurse” (+1.01).":
+      sentenceOf(at(), {
+        ...{ ...MOVED, total: 1.01 },
+        ...{ from: { key: 1, change: -1.01 }, to: { key: 2, change: 1.01 } },
+      }),
     "Layer 0, head 1 is exactly the same in first and third.": sentenceOf(at(SAME, 2), MOVED),
     "Layer 2, head 0: the largest changes of “it” from first to second are “doctor” (−0.41) and “nurse” (+0.40).":
       sentenceOf(unnormalized, MOVED),
