@@ -18,6 +18,7 @@ import {
   counted,
   formatWeight,
   headsInWords,
+  isAttention,
   PLURALS,
   pinInWords,
   plainNumber,
@@ -211,9 +212,9 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
       const to = pinnedInWords(viewport, "key", key);
       const unscored = zeroInWords(viewport.stack, weight);
       if (unscored) return unscoredPairInWords(from, to, unscored);
-      return signed
-        ? `${from} to ${to}: ${name} ${number}.`
-        : `${from} attends to ${to}: ${number}.`;
+      return isAttention(quantity)
+        ? `${from} attends to ${to}: ${number}.`
+        : `${from} to ${to}: ${name} ${number}.`;
     }
   } else {
     const side = query === null ? "key" : "query";

@@ -131,6 +131,14 @@ export function quantityOf(stack: Pick<StackDescription, "measure" | "signed" | 
   };
 }
 
+/**
+ * Return whether a large number means that the query attends to the key. False for signed numbers
+ * and for ranks.
+ */
+export function isAttention({ name, signed }: Pick<Quantity, "name" | "signed">): boolean {
+  return !signed && name !== "rank";
+}
+
 export type Quantity = ReturnType<typeof quantityOf>;
 
 /** Return the name of a quantity in the plural: "weights", "differences", "entropies". */
@@ -211,18 +219,20 @@ export function withWay({ name, signed }: Quantity, value: number, number: strin
  *   of this token and the text of the weight. null if all visible weights are 0.
  */
 export function strongestInWords(
-  { name, signed }: Quantity,
+  quantity: Quantity,
   side: "query" | "key",
   token: string,
   strongest: { token: string; weight: string } | null,
 ): string {
   const isQuery = side === "query";
   const [from, to] = isQuery ? ["from", "to"] : ["to", "from"];
-  if (!strongest && signed) return `No ${name} ${from} ${token} in sight.`;
+  const { name } = quantity;
+  const attends = isAttention(quantity);
+  if (!strongest && !attends) return `No ${name} ${from} ${token} in sight.`;
   if (!strongest && isQuery) return `${token} attends to no key in sight.`;
   if (!strongest) return `No query in sight attends to ${token}.`;
   const { token: other, weight } = strongest;
-  if (signed) return `Largest ${name} ${from} ${token}: ${to} ${other}, ${weight}.`;
+  if (!attends) return `Largest ${name} ${from} ${token}: ${to} ${other}, ${weight}.`;
   return `${token} ${isQuery ? "attends most to" : "gets most from"} ${other}: ${weight}.`;
 }
 

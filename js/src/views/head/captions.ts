@@ -18,6 +18,7 @@ import {
   counted,
   formatShare,
   headsInWords,
+  isAttention,
   pinInWords,
   plainNumber,
   pluralOf,
@@ -124,7 +125,9 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
     parts.push(`${others} ${weights.length - named.length}`);
   }
   const values = parts.join(", ");
-  return signed ? `${from} to ${to}: ${name} ${values}.` : `${from} attends to ${to}: ${values}.`;
+  return isAttention(plot.quantity)
+    ? `${from} attends to ${to}: ${values}.`
+    : `${from} to ${to}: ${name} ${values}.`;
 }
 
 /**

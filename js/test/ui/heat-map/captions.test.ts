@@ -29,6 +29,7 @@ function inputOf(values: number[], now: Viewport, more: Partial<Captioned> = {})
 }
 
 const small = viewport(2);
+const ranks = viewport(2, 2, {}, { measure: "rank" });
 const FOUR = [0.1, 0.9, 0.7, 0.3];
 const line = (token: number, ...values: number[]) => ({
   token,
@@ -54,6 +55,12 @@ describe("captions", () => {
     ),
     "Layer 0, head 1. “t1” attends most to “t1”: 0.80.": sentence(
       inputOf(FOUR, small, { pins: { query: 1, key: null }, lines: { query: row, key: null } }),
+    ),
+    "Layer 0, head 1. Largest rank from “t1”: to “t1”, 0.80.": sentence(
+      inputOf(FOUR, ranks, { pins: { query: 1, key: null }, lines: { query: row, key: null } }),
+    ),
+    "Layer 0, head 1. “t1” to “t0”: rank 0.20.": sentence(
+      inputOf(FOUR, ranks, { pins: { query: 1, key: 0 }, lines: { query: row, key: null } }),
     ),
     "Layer 0, head 1. “t0” gets most from “t1”: 0.60.": sentence(
       inputOf(FOUR, small, {

@@ -167,12 +167,20 @@ describe("the sentence below the plot", () => {
     [[1, 0, 0, 0], row, row, [0, 0.3, 0.3, 0.4]],
   ];
   const plot = (highlights: Partial<LinePlot>) => sentence(plotOf({ heads }, highlights));
+  const ranks = { name: "rank", signed: false, maximum: 1 };
   sentences({
     "Layer 0, heads 0, 1. “t3” attends most to “t2”: 0.75 in head 0.": plot({ token: 3 }),
     "Layer 0, heads 0, 1. “t1” gets most from “t3”: 0.30 in head 1.": plot({ key: 1 }),
     "Layer 0, heads 0, 1. “t3” attends to “t3”: 0.40 in head 1, 0.25 in head 0.": plot({
       token: 3,
       key: 3,
+    }),
+    "Layer 0, heads 0, 1. Largest rank from “t3”: to “t2”, 0.75 in head 0.": plot({
+      token: 3,
+      quantity: ranks,
+    }),
+    "Layer 0, heads 0, 1. “t3” to “t3”: rank 0.40 in head 1, 0.25 in head 0.": plot({
+      ...{ token: 3, key: 3, quantity: ranks },
     }),
     // The strongest line is that of the first token to itself, so the sentence is about other tokens.
     "Layer 0, heads 0, 1. Strongest apart from the first token: “t3” to “t2”, 0.75 in head 0.":
