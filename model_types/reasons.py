@@ -42,6 +42,12 @@ REFUSED = {
     "yoso": "attention that is estimated from hashes, without weights",
 }
 
+# Patterns in error messages, and what they mean.
+_ERRORS = {
+    "million parameters": "too large for a tiny model",
+    r"^AttributeError: '\w*Output\w*' object": "fails in this version of transformers",
+}
+
 
 def in_words(row: Row) -> str:
     """Return in plain words why the weights of a model were not compared, or are not right."""
@@ -53,8 +59,9 @@ def in_words(row: Row) -> str:
         return "transformers has no class for it alone"
     if missing:
         return f"needs {missing[1] or missing[2]}, which is not installed"
-    if "million parameters" in reason:
-        return "too large for a tiny model"
+    for pattern, words in _ERRORS.items():
+        if re.search(pattern, reason):
+            return words
     if re.match(r"\w+Error: ", reason):
         return {
             "not built": "its configuration cannot be made small by the general rules",
@@ -66,8 +73,8 @@ def in_words(row: Row) -> str:
 def statement(message: str) -> str:
     """Return what an error message says about a model, without its first words and the remedy.
 
-    The class of the error, the argument, the path of the module, and all sentences except the first
-    are removed.
+    Left out are the class of the error, the argument, the path of the module, and all sentences but
+    the first.
 
     >>> statement("NotImplementedError: model: layers.0.attn (Attn) attends twice. Pass others.")
     'attends twice'
