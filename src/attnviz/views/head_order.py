@@ -136,7 +136,7 @@ class HeadOrder(HeadRoles):
         elif order in MEASURES and MEASURES[order].reads == "gates":
             why = " The heads of the record have no gates."
         elif order in MEASURES and MEASURES[order].reads == "lost weight":
-            why = " The model of the record has not left out any keys."
+            why = " The record has no left-out keys. Merged words never have any."
         elif order in MEASURES and MEASURES[order].kind == "heads":
             why = " Measures of heads need a record of attnviz.extract(..., outputs=True)."
         elif order in MEASURES:

@@ -239,7 +239,7 @@ class TestMeasuresOfHeads:
         assert LOST not in measures_of(record)
         with pytest.raises(ValueError, match=r"needs keys that a model .* with an indexer"):
             head_scores(record, LOST)
-        with pytest.raises(traitlets.TraitError, match="has not left out any keys"):
+        with pytest.raises(traitlets.TraitError, match="has no left-out keys"):
             av.HeadView(record, order=LOST)
 
     def test_there_is_no_score_of_uniform_attention(self) -> None:
