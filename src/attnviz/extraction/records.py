@@ -171,8 +171,8 @@ def _choice_notes(name: str, layers: StackLayers) -> list[str]:
     """
     if layers.stack == "indexer":
         return [
-            f"A number of stack {quote(name)} is a rank: 1 for the key with the largest score, and "
-            "m/n for the mth smallest of n scores."
+            f"A number of stack {quote(name)} is a rank: m/n for the mth smallest of n scores. "
+            "It is 1 for the largest score, unless several keys have it."
         ]
     if not any(
         isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)

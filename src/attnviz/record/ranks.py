@@ -30,8 +30,8 @@ class IndexerRanks(CausalAttention):
     """Ranks of the keys of each query by the scores of an indexer, as attention with one head.
 
     Let n be the number of keys to which a query may attend. In place of a weight, each of them has
-    the number (m + 1) / n, where m of the n keys have a smaller score. The key with the largest
-    score has the number 1. Masked keys have 0.
+    the number (m + 1) / n, where m of the n keys have a smaller score. If a single key
+    has the largest score, its number is 1. Masked keys have 0.
 
     Attributes
     ----------
@@ -49,6 +49,9 @@ class IndexerRanks(CausalAttention):
     tensor([[[1.0000, 0.0000, 0.0000],
              [0.5000, 1.0000, 0.0000],
              [0.6667, 1.0000, 0.3333]]])
+    >>> equal = torch.ones(1, 2, 1)
+    >>> IndexerRanks(equal, equal, torch.ones(1, 2)).block([0], slice(1, 2))
+    tensor([[[0.5000, 0.5000]]])
     """
 
     kind = "ranks"
