@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -336,13 +336,7 @@ class AttentionStack:
         TypeError, ValueError
             If `rows` or `columns` is not a slice or has a step.
         """
-        attention = self.attention(layer)
-        flags: NDArray[np.bool_] = attention.allowed(
-            [self.head_number(layer, head)],
-            resolve_slice("rows", rows, attention.num_queries),
-            resolve_slice("columns", columns, attention.num_keys),
-        )[0].numpy()
-        return flags
+        return self._flags(self.attention(layer).allowed, layer, head, rows, columns)
 
     def left_out(
         self,
@@ -378,8 +372,19 @@ class AttentionStack:
         TypeError, ValueError
             If `rows` or `columns` is not a slice or has a step.
         """
+        return self._flags(self.attention(layer).left_out, layer, head, rows, columns)
+
+    def _flags(
+        self,
+        read: Callable[..., torch.Tensor],
+        layer: int,
+        head: int,
+        rows: slice | None,
+        columns: slice | None,
+    ) -> NDArray[np.bool_]:
+        """Return the flags of one head. `read` is a method of its layer, such as `allowed`."""
         attention = self.attention(layer)
-        flags: NDArray[np.bool_] = attention.left_out(
+        flags: NDArray[np.bool_] = read(
             [self.head_number(layer, head)],
             resolve_slice("rows", rows, attention.num_queries),
             resolve_slice("columns", columns, attention.num_keys),
