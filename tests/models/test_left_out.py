@@ -418,3 +418,14 @@ def test_the_first_layer_is_that_of_a_cache_that_kvpress_cuts(kvpress: Any, name
     assert per_head.mean() == CONTEXT / 2
     if name == "KnormPress":
         assert_array_equal(kept_by(result, 1), small_keys(result, 1, CONTEXT // 2))
+
+
+def test_a_note_names_keys_that_the_model_itself_did_not_choose() -> None:
+    note = "Keys that the model itself did not choose count as masked."
+    sparse = tiny_model("deepseek_v32", None, {"index_topk": 12})
+    result = av.left_out(sparse, IDS, keep=av.Window(6, sinks=2))
+    assert note in result.record.notes
+    chosen = result.complete.stacks["self"].allowed(layer=1, head=0)
+    assert not (result.record.stacks["self"].left_out(layer=1, head=0) & ~chosen).any()
+    dense = av.left_out(tiny_model("llama", None, {}), IDS, keep=av.Window(6, sinks=2))
+    assert note not in dense.record.notes

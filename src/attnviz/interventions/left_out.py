@@ -320,6 +320,8 @@ def left_out(
     ]
     if "linear" in stacks:
         notes.append("Linear layers have a state and no keys, and are left as they are.")
+    if stack.chooses_keys:
+        notes.append("Keys that the model itself did not choose count as masked.")
     made = AttentionRecord(
         stacks, model=record.model, notes=[*record.notes, *notes], images=record.images
     )
