@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch.overrides import TorchFunctionMode
 
 import attnviz as av
+from attnviz.corpus.reading import _difference
 from attnviz.extraction.families import indexer_size
 from attnviz.record.record import derive_record
 from model_types.build import tiny_model
@@ -231,6 +233,16 @@ def test_a_changed_run_distinguishes_keys_that_were_not_chosen_from_removed_ones
         dense = scores.masked_fill(~could_attend, -torch.inf).softmax(dim=-1)
         lost = (dense * torch.from_numpy(left_out)).sum(dim=-1)
         assert_allclose(stack.lost_weight(layer), lost, atol=1e-6)
+
+
+def test_ranks_do_not_decide_whether_texts_can_be_read_together() -> None:
+    record = av.extract(tiny_model("deepseek_v32", None, MODELS["deepseek_v32"]), IDS)
+    indexer = record.stacks["indexer"]
+    ranks: Any = indexer.attention(0)
+    exchanged = indexer.derive({0: replace(ranks, keys=ranks.keys.flip(1))})
+    assert not np.array_equal(exchanged.weights(layer=0), indexer.weights(layer=0))
+    other = av.AttentionRecord({"self": record.stacks["self"], "indexer": exchanged})
+    assert _difference(record, other) == 0
 
 
 @pytest.mark.parametrize("model_type", SCORED)

@@ -168,9 +168,9 @@ class StackTotals:
             },
             edges=(*self.edges, *other.edges),
         )
-        # Join also if there are many new edges in at most `_MAX_PARTS` items. After a join, edges
-        # of later texts with smaller ranks than the kept edges of their head are ignored
-        # (`Totals.min_orders`), so an early join reduces the number of edges that are added.
+        # Join all items if there are more than `_MAX_PARTS`. Also join fewer items if they have
+        # many edges, because a join raises the rank that new edges need (`Totals.min_orders`).
+        # Edges of later texts with a smaller rank are ignored, so fewer edges are added.
         num_collected = sum(map(len, total.edges[1:]))
         if len(total.edges) > _MAX_PARTS or num_collected > _MAX_EDGES + 2 * len(self.edges[0]):
             return total.settled(max_edges)

@@ -770,10 +770,12 @@ def _by_head(part: Mask | Bias, heads: Heads, rows: Rows) -> Iterator[tuple[slic
     """Split `heads` into groups that have the same entries of the mask or bias `part`.
 
     If `part` has the same entries for all heads, all `heads` are one group. Otherwise, each head is
-    a group. Yield three items for each group: the slice of its indices in `heads`, the number of
-    the head with which to read `part`, and the query positions of the group. The positions are
-    `rows`, or, if `rows` has two axes (heads or 1, rows), the rows of the group's heads,
-    flattened.
+    a group. Yield three items for each group:
+
+    - the slice of its indices in `heads`
+    - the argument `head` for methods of `part`: 0 for the group of all heads, otherwise the head
+    - its query positions with one axis: `rows`, or if `rows` is a tensor with two axes, (heads or
+      1, rows), the positions of all heads of the group, one head after the other
     """
     shared = part.num_heads == 1
     groups = [slice(None)] if shared else [slice(n, n + 1) for n in range(len(heads))]

@@ -403,7 +403,7 @@ class AbsoluteShares(ReweightedAttention):
 
     @property
     def bounds_sums(self) -> bool:
-        """True, because rows sum to 1."""
+        """True: a share is at least 0 and a row sums to at most 1, which is the bound."""
         return True
 
     @property

@@ -810,7 +810,7 @@ def _checked_measure(measure: str) -> str:
 
 
 def find_maximum(stack: AttentionStack) -> float:
-    """Return the value of the property `AttentionStack.maximum`. Store it in the stack."""
+    """Return the largest weight of a stack, as `AttentionStack.maximum` describes, and keep it."""
     if stack.normalized:
         return 1.0
     if stack._maximum is None:
