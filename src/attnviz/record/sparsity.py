@@ -51,10 +51,10 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     - All pairs with a later key, if no query of any head and layer has weight on a later key
       (causal attention). The last query is assumed to be at the position of the last key.
     - The pairs of a layer that have weight 0, if these are the same pairs in all of its heads
-      (padding, windows, blocks). In a layer with a single head, the pairs with a weight above 0
-      must also form a `BandMask`. The pairs are nevertheless counted if each query of the layer has
-      weight on at most one key. A mask that allows only one key per query is unlikely, because it
-      would determine all weights.
+      (padding, windows, blocks). If the layer has a single head, this holds only if the other pairs
+      are those that a causal mask or a sliding window allows (a `BandMask`). Exception: if each
+      query of the layer has weight on at most one key, the zeros are counted. A mask that allows
+      only one key per query is unlikely, because it would determine all weights.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])

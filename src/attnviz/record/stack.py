@@ -854,9 +854,10 @@ def as_shares(stack: AttentionStack) -> AttentionStack:
 
 
 def check_weights(stack: AttentionStack, what: str) -> None:
-    """Raise ValueError if the stack is signed, or has ranks.
+    """Raise ValueError if the values of a stack are signed numbers or ranks instead of weights.
 
-    `what` names the numbers that need weights in the message, such as "sources of a token".
+    `what` is the first part of the message: what the caller computes from weights, such as "sources
+    of a token". `AttentionStack.ranks` says what ranks are.
     """
     if stack.ranks:
         raise ValueError(
