@@ -303,15 +303,15 @@ def left_out(
         masks = dict.fromkeys(attentions, keep._mask(size))
     else:
         masks = _masks_of_context(keep, first, stack, attentions, example)
+    cut = {layer: _cut(attention, masks[layer]) for layer, attention in attentions.items()}
     pace = Pace("heads", 2 * sum(stack.heads_per_layer) * (size - first) * size)
     lost, change = {}, {}
     with show_progress("left out", shown=progress):
-        for layer, attention in attentions.items():
+        for layer, attention in cut.items():
             value = values.get(runs[stack.name, layer])
             if value is None or value.shape[1] != size or attention.num_heads % len(value):
                 raise NotImplementedError(f"layer {layer} of stack {stack.name!r} has no values")
-            lost[layer], change[layer] = _losses(attention, masks[layer], value, first, pace)
-    cut = {layer: _cut(attention, masks[layer]) for layer, attention in attentions.items()}
+            lost[layer], change[layer] = _losses(attention, value, first, pace)
     stacks = {**record.stacks, stack.name: stack.derive(cut)}
     notes = [
         f"Keys are left out of stack {stack.name}, as in a cache that keeps "
@@ -466,30 +466,26 @@ def _lost(attention: QueryKeyAttention, first: int) -> Values:
 
 
 def _losses(
-    attention: QueryKeyAttention,
-    chosen: CutMask,
-    values: torch.Tensor,
-    first: int,
-    pace: Pace,
+    cut: QueryKeyAttention, values: torch.Tensor, first: int, pace: Pace
 ) -> tuple[Values, Values]:
     """Return the lost weight and the relative change of the output, both (heads, queries).
 
-    The mask `chosen` allows the kept keys. `values` is (value_heads, keys, value_dim). The results
+    `cut` is the attention to the kept keys. `values` is (value_heads, keys, value_dim). The results
     are 0 for queries before `first`.
     """
-    shape = attention.num_heads, attention.num_queries
+    if cut.mask is None:
+        raise TypeError("cut must have a mask")
+    shape = cut.num_heads, cut.num_queries
     lost, change = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
-    mask = ChosenMask(chosen, attention.mask)
-    cut = replace(attention, mask=mask)
-    left_out = replace(attention, mask=LeftOutMask(mask), sinks=None)
+    left_out = replace(cut, mask=LeftOutMask(cut.mask), sinks=None)
     lost[:, first:] = _lost(cut, first)
-    for head in range(attention.num_heads):
-        value = values[head * len(values) // attention.num_heads].float()
-        for rows in row_tiles(slice(first, attention.num_queries), attention.num_keys):
+    for head in range(cut.num_heads):
+        value = values[head * len(values) // cut.num_heads].float()
+        for rows in row_tiles(slice(first, cut.num_queries), cut.num_keys):
             kept, mean = (one.block([head], rows)[0] @ value for one in (cut, left_out))
             share = torch.from_numpy(lost[head, rows]).to(value.device)[:, None]
             difference = share * (kept - mean)
             norms = (vectors.norm(dim=1) for vectors in (difference, kept - difference))
             change[head, rows] = torch.div(*norms).nan_to_num(nan=0.0, posinf=torch.inf).cpu()
-            pace.advance(2 * (rows.stop - rows.start) * attention.num_keys)
+            pace.advance(2 * (rows.stop - rows.start) * cut.num_keys)
     return lost, change
