@@ -24,6 +24,7 @@ from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large_message, format_megabytes
 from attnviz.pages.picture import add_title
 from attnviz.pages.recorded import recorded_json, recorded_weights
+from attnviz.utils.numbers import format_with_error
 from attnviz.utils.progress import report, show_progress
 
 #: Default maximum size of a page in bytes. Pages of this size open quickly and can be sent by mail.
@@ -171,7 +172,7 @@ def roles_table(statistics: HeadStatistics, stack: str) -> str:
         (
             f"{layer}.{head}",
             role.name,
-            f"{role.score:.2f} ± {role.standard_error:.2f}",
+            format_with_error(role.score, role.standard_error),
             f"{role.baseline:.2f}",
         )
         for layer, head, role in rows

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from attnviz.analysis.measures import MEASURES, Measure
 from attnviz.record.table import require_pandas
 from attnviz.utils.arguments import existing_number, short_repr
+from attnviz.utils.numbers import format_with_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,7 +162,7 @@ class Roles:
     >>> record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
     >>> roles = av.head_statistics([record] * 8, progress=False).stack().roles()
     >>> roles.label(layer=0, head=0)
-    'previous token 0.90 ± 0.00'
+    'previous token 0.90 ± <0.01'
     """
 
     def __init__(
@@ -251,7 +252,7 @@ class Roles:
         roles = self.of(layer, head)
         if not roles:
             return ""
-        return f"{roles[0].name} {roles[0].score:.2f} ± {roles[0].standard_error:.2f}"
+        return f"{roles[0].name} {format_with_error(roles[0].score, roles[0].standard_error)}"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a table with one row for each tested role of each head.

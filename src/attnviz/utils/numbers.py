@@ -22,6 +22,16 @@ def format_small(number: float) -> str:
     return f"{digits}e{format_signed(int(power), 'd')}" if exponent else digits
 
 
+def format_with_error(number: float, error: float) -> str:
+    """Format a number and its standard error with two decimals.
+
+    >>> format_with_error(0.9812, 0.0123), format_with_error(0.9812, 0.0004)
+    ('0.98 ± 0.01', '0.98 ± <0.01')
+    """
+    written = f"{error:.2f}"
+    return f"{format_signed(number, '.2f')} ± {'<0.01' if written == '0.00' else written}"
+
+
 def format_change(before: float, after: float) -> str:
     """Format two numbers with enough decimals to distinguish them, at least one and at most four.
 

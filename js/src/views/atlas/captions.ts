@@ -42,11 +42,14 @@ function signed(value: number, decimals: number): string {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
-/** Return "0.98 ± 0.01", or "0.98" if the error is null. */
+/** Return "0.98 ± 0.01", "0.98 ± <0.01" for a smaller error, or "0.98" if the error is null. */
 export function withError(mean: number, error: number | null): string {
   const decimals = decimalsOf(mean, error ?? 0);
   const number = signed(mean, decimals);
-  return error === null ? number : `${number} ± ${error.toFixed(decimals)}`;
+  if (error === null) return number;
+  const least = 10 ** -decimals;
+  if (error < least / 2) return `${number} ± <${least.toFixed(decimals)}`;
+  return `${number} ± ${error.toFixed(decimals)}`;
 }
 
 /** Return the unit after a space, such as " bits", or "" for shares and numbers without unit. */

@@ -166,7 +166,7 @@ describe("captions", () => {
   const strongest = listedInWords(4, 50, "strongest", [-3, 2], true);
   sentences({
     // A mean is written with as many digits as its error.
-    "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0.00 ± 0.00, 0.15 ± 0.00, 0.00008 ± 0.00000": figures
+    "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0.00 ± <0.01, 0.15 ± <0.01, 0.00008 ± <0.00001": figures
       .map(([mean, error]) => withError(mean, error))
       .join(", "),
     "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts":
