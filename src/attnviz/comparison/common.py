@@ -69,6 +69,8 @@ def align_records(
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)
+    # Names of the stacks that each note is about.
+    stack_notes: dict[str, dict[str, None]] = {}
     sides: dict[str, tuple[Sides, ...]] = {}
     stacks_of_records: list[dict[str, AttentionStack]] = [{} for _ in records]
     # With the cache, tokens that are both queries and keys are aligned only once.
@@ -98,7 +100,7 @@ def align_records(
                 *_alignment_notes(alignments, pair),
                 *_stack_notes(stacks[0], stack, layers, pair),
             ):
-                notes[note if len(common) == 1 else f"Stack {quote(name)}: {note}"] = None
+                stack_notes.setdefault(note, {})[name] = None
         query_tokens = common_tokens(queries)
         key_tokens = None if one_text else common_tokens(keys)
         for number, (stack, aligned_stacks) in enumerate(
@@ -114,6 +116,12 @@ def align_records(
                 query_tokens,
                 key_tokens,
             )
+    for note, stack_names in stack_notes.items():
+        if len(stack_names) == len(common):
+            notes[note] = None
+        else:
+            word = "Stack" if len(stack_names) == 1 else "Stacks"
+            notes[f"{word} {_joined([*map(quote, stack_names)])}: {note}"] = None
     for record, record_name in zip(records, names, strict=True):
         lacking = [name for name in record.stacks if name not in common]
         if lacking:

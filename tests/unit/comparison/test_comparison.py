@@ -48,6 +48,21 @@ def test_three_tokens_are_compared_with_four_by_hand() -> None:
     assert comparison.notes == ("1 token is replaced by another; 1 token of b is not in a.",)
 
 
+def test_a_note_that_holds_for_all_stacks_is_written_once() -> None:
+    names = "self", "other", "third"
+
+    def stacks(*tokens: list[str]) -> av.AttentionRecord:
+        one = [record(THREE, text).stack() for text in tokens]
+        return av.AttentionRecord(dict(zip(names, one, strict=False)))
+
+    he, she = ["he", " was", " tired"], ["she", " was", " tired"]
+    replaced = "1 token is replaced by another."
+    assert av.compare(stacks(he, he), stacks(she, she)).notes == (replaced,)
+    part = av.compare(stacks(he, he, he), stacks(she, he, she)).notes
+    assert part == (f"Stacks “self” and “third”: {replaced}",)
+    assert av.compare(stacks(he, he), stacks(he, she)).notes == (f"Stack “other”: {replaced}",)
+
+
 def test_jensen_shannon_by_hand() -> None:
     comparison = av.compare(
         record([[1.0, 0.0], [0.5, 0.5]], ["a", "b"]), record([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
