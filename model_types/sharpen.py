@@ -171,17 +171,18 @@ def peak(weights: Iterable[torch.Tensor]) -> float:
     `weights` has one tensor for each layer, whose last axis has the keys. Only rows with at least
     three nonzero weights count.
 
-    Return NaN if no tensor has three or more keys. If there are three or more keys, but no row has
-    three nonzero weights, the logits are too large. Then return 1, so that `sharpen` reduces the
-    logits.
+    Return NaN if no tensor has three or more keys, or if all weights are NaN. If there are three or
+    more keys, but no row has three nonzero weights, the logits are too large. Then return 1, so
+    that `sharpen` reduces the logits.
     """
     maxima: list[NDArray[np.float32]] = []
     sharpest = float("nan")
     for layer in weights:
         if layer.dim() < 2 or layer.shape[-1] < 3:
             continue
-        sharpest = 1.0
         rows = layer.detach().float().reshape(-1, layer.shape[-1])
+        if not rows.isnan().all():
+            sharpest = 1.0
         maxima.append(rows[(rows > 0).sum(-1) >= 3].max(-1).values.numpy())
     values = np.concatenate(maxima) if maxima else np.empty(0)
     return float(np.median(values)) if len(values) else sharpest

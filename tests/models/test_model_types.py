@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import logging
+import math
 import warnings
 
 import pytest
@@ -21,6 +22,7 @@ from model_types.compare import TOLERANCE
 from model_types.markdown import short
 from model_types.reasons import NO_ATTENTION, READ, REFUSED, in_words
 from model_types.rows import Row
+from model_types.sharpen import peak
 
 # The seven rows are text encoders, text decoders, decoders with experts or unusual layers,
 # encoder-decoders, vision models, models of texts and images, and others (sound, series, ...).
@@ -224,3 +226,9 @@ def test_equal_arguments_give_equal_models_if_a_class_does_not_initialize_parame
         return values
 
     assert torch.equal(experts(), experts())
+
+
+def test_weights_that_are_nan_have_no_peak() -> None:
+    assert peak([torch.eye(4)]) == 1
+    assert peak([torch.tensor([[0.5, 0.25, 0.25]])]) == 0.5
+    assert math.isnan(peak([torch.full((2, 4), torch.nan)]))

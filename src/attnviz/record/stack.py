@@ -804,7 +804,7 @@ def _checked_measure(measure: str) -> str:
     if not word or len(word) > _MAX_MEASURE_LENGTH or not word.isprintable():
         raise ValueError(
             f"measure={short_repr(measure)} must be a short name of the values, such as "
-            f'"difference", in one line of at most {_MAX_MEASURE_LENGTH} letters'
+            f'"difference", in one line of at most {_MAX_MEASURE_LENGTH} characters'
         )
     return word
 

@@ -150,7 +150,7 @@ def split_examples(batch: Batch) -> list[Batch]:
                 tokens={name: [lists[index]] for name, lists in batch.tokens.items()},
                 notes=list(batch.notes),
                 produced=batch.produced[index : index + 1],
-                example_notes=[],
+                example_notes=batch.example_notes[index : index + 1],
             )
         )
     return singles

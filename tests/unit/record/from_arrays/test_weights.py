@@ -188,7 +188,7 @@ def test_other_shapes_are_refused_with_a_remedy(attentions: Any, message: str) -
         ({"layers": [0.5, 1, 2]}, TypeError, r"list of whole numbers, .*; 0\.5 is not one"),
         ({"sentence_b_start": 4}, ValueError, "sentence_b_start=4 must be from 1 to 3"),
         ({"model": 3}, TypeError, "model must be a string"),
-        ({"measure": "x" * 41}, ValueError, r"measure=.* must be a short name of the values"),
+        ({"measure": "x" * 41}, ValueError, r"measure=.* short name of .* at most 40 characters"),
         ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a short name of the values"),
         ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
         # Arguments that do not fit the other arguments are refused.
