@@ -15,6 +15,7 @@ from attnviz.extraction.capture.forward import (
     run_forward,
 )
 from attnviz.extraction.capture.memory import check_runs
+from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of, examples_with_targets
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
@@ -197,13 +198,22 @@ class Example:
         eager = getattr(self.loaded.model.config, "_attn_implementation", None) == "eager"
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 
-    def record(self, forward: Forward, options: CaptureOptions) -> AttentionRecord:
+    def record(
+        self, forward: Forward, options: CaptureOptions, outputs: HeadOutputs | None = None
+    ) -> AttentionRecord:
         """Return the record of `forward`, which was run with `options`.
 
-        `forward` must be the last run on this example, because each run replaces `batch`.
+        `forward` must be the last run on this example, because each run replaces `batch`. `outputs`
+        observed the gates of heads during this run. If it is None, the record has no gates.
         """
         [record] = records_of_forward(
-            self.loaded, self.encoder, self.batch, forward, title=self._title, options=options
+            self.loaded,
+            self.encoder,
+            self.batch,
+            forward,
+            title=self._title,
+            options=options,
+            outputs=outputs,
         )
         return record
 

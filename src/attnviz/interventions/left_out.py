@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.interventions.example import Example, answering_stack, check_options
 from attnviz.interventions.press import keys_kept_by
@@ -34,6 +35,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.table import require_pandas
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
+from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import Pace, show_progress
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class LeftOut:
     ----------
     record : AttentionRecord
         Record with the weights of the cut cache. Views and `AttentionStack.left_out` distinguish
-        its left-out keys from masked ones.
+        its left-out keys from masked ones. Keys that a model did not choose are left out, too.
     complete : AttentionRecord
         Record of the run with all keys.
     stack : str
@@ -289,13 +291,17 @@ def left_out(
     example = Example.one(model, inputs, target, options)
     example.check_memory(capture)
     values: dict[ModuleRun, torch.Tensor] = {}
+    gates = HeadOutputs(example.loaded.model, vectors=False)
 
     def note(call: AttentionCall, module_run: ModuleRun) -> None:
+        gates.observe(call, module_run)
         if call.value is not None and call.key is not None:
             values[module_run] = call.value[0].detach().to(capture.device, copy=True)
 
-    forward = example.forward(capture, None, observe=note)
-    record = example.record(forward, capture)
+    with Cleanup() as undo, undo:
+        gates.watch(undo)
+        forward = example.forward(capture, None, observe=note)
+    record = example.record(forward, capture, gates)
     stack, runs = answering_stack(record), module_runs_of(forward)
     attentions = {layer: _vectors(stack, layer) for layer in stack.layers}
     first, size = _read_after(keep, after, stack.query_tokens), len(stack.query_tokens)
@@ -312,7 +318,8 @@ def left_out(
             if value is None or value.shape[1] != size or attention.num_heads % len(value):
                 raise NotImplementedError(f"layer {layer} of stack {stack.name!r} has no values")
             lost[layer], change[layer] = _losses(attention, value, first, pace)
-    stacks = {**record.stacks, stack.name: stack.derive(cut)}
+    shown = {layer: _with_joined_choices(attention) for layer, attention in cut.items()}
+    stacks = {**record.stacks, stack.name: stack.derive(shown, keep_gates=True)}
     notes = [
         f"Keys are left out of stack {stack.name}, as in a cache that keeps "
         f"{_describe(keep, first, masks.values())}. The inputs of each layer are those of the run "
@@ -321,7 +328,10 @@ def left_out(
     if "linear" in stacks:
         notes.append("Linear layers have a state and no keys, and are left as they are.")
     if stack.chooses_keys:
-        notes.append("Keys that the model itself did not choose count as masked.")
+        notes.append(
+            "Keys that the model itself did not choose are shown as not chosen, too. Losses do not "
+            "count them."
+        )
     made = AttentionRecord(
         stacks, model=record.model, notes=[*record.notes, *notes], images=record.images
     )
@@ -456,6 +466,21 @@ def _flags(array: NDArray[Any], after: int, attention: QueryKeyAttention, name: 
 
 def _cut(attention: QueryKeyAttention, chosen: CutMask) -> QueryKeyAttention:
     return replace(attention, mask=ChosenMask(chosen, attention.mask))
+
+
+def _with_joined_choices(cut: QueryKeyAttention) -> QueryKeyAttention:
+    """Let the mask of a cut cache also leave out the keys that the model itself did not choose.
+
+    The mask of `cut` counts only those keys as left out that the model chose, because losses are
+    shares of the weight on these keys.
+    """
+    mask = cut.mask
+    if not (isinstance(mask, ChosenMask) and isinstance(mask.base, ChosenMask)):
+        return cut
+    if not isinstance(mask.chosen, CutMask):
+        raise TypeError("the keys of a cut cache must be a CutMask")
+    chosen = replace(mask.chosen, base=mask.base.chosen)
+    return replace(cut, mask=ChosenMask(chosen, mask.base.base))
 
 
 def _lost(attention: QueryKeyAttention, first: int) -> Values:

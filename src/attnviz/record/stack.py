@@ -570,7 +570,8 @@ class AttentionStack:
             measured as the output of the head after the gate, divided by the output before it.
             Dimensions in which the output is 0 are left out of the mean. If it is 0 in all
             dimensions, the gate is NaN. The gate of a word is the mean over its tokens. None if the
-            layer has no gate, or if the record was not made with `attnviz.extract`.
+            layer has no gate, or if the record was made with neither `attnviz.extract` nor
+            `attnviz.left_out`.
 
         Raises
         ------
@@ -606,10 +607,10 @@ class AttentionStack:
         """
         numbers = whole_numbers("layers", as_list(layers))
         selected = {self.layer_number(number): self.attention(number) for number in numbers}
-        stack = self.derive(selected)
-        for name in ("_outputs", "_gates"):
-            kept = {number: of for number, of in getattr(self, name).items() if number in selected}
-            setattr(stack, name, kept)
+        stack = self.derive(selected, keep_gates=True)
+        stack._outputs = {
+            number: outputs for number, outputs in self._outputs.items() if number in selected
+        }
         return stack
 
     def merge_words(self) -> AttentionStack:
@@ -666,6 +667,7 @@ class AttentionStack:
         *,
         name: str | None = None,
         normalized: bool | None = None,
+        keep_gates: bool = False,
     ) -> AttentionStack:
         """Return a stack with other layers, and the `signed` and `measure` of this stack.
 
@@ -681,11 +683,14 @@ class AttentionStack:
             Name of the new stack, by default the name of this stack.
         normalized : bool, optional
             Whether each row sums to 1, by default as in this stack.
+        keep_gates : bool, default False
+            Whether the layers of the new stack have the gates that this stack has for the layers
+            with the same numbers.
 
         Returns
         -------
         AttentionStack
-            The new stack has neither outputs nor gates of heads.
+            The new stack has no outputs of heads.
 
         Examples
         --------
@@ -706,6 +711,9 @@ class AttentionStack:
             normalized=self.normalized if normalized is None else normalized,
             signed=self.signed,
             measure=self.measure,
+            gates={number: gates for number, gates in self._gates.items() if number in layers}
+            if keep_gates
+            else None,
         )
 
     def head_number(self, layer: int, head: int) -> int:
