@@ -248,6 +248,6 @@ def test_ranks_do_not_decide_whether_texts_can_be_read_together() -> None:
 @pytest.mark.parametrize("model_type", SCORED)
 def test_the_memory_check_counts_what_the_record_keeps_of_an_indexer(model_type: str) -> None:
     model: Any = tiny_model(model_type, None, {"index_topk": 8})
-    ranks = av.extract(model, IDS).stacks["indexer"].attention(0)
-    kept = sum(tensor.numel() for tensor in ranks.tensors)
+    ranks: Any = av.extract(model, IDS).stacks["indexer"].attention(0)
+    kept = sum(tensor.numel() for tensor in ranks.parts.values())
     assert indexer_size(model.layers[0].self_attn) == kept / COUNT

@@ -193,7 +193,7 @@ def test_outputs_are_sorted_with_the_patches_of_an_image() -> None:
         "vision", [], [{0: QueryKeyAttention(vectors, vectors, 1.0)}], outputs=[{0: outputs}]
     )
     _reorder(layers, 0, torch.tensor([2, 0, 1]))
-    assert_allclose(layers.examples[0][0].tensors[0], vectors[:, [2, 0, 1]])
+    assert_allclose(layers.examples[0][0].parts["queries"], vectors[:, [2, 0, 1]])
     assert_allclose(layers.outputs[0][0], outputs[:, [2, 0, 1]])
 
 

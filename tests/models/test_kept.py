@@ -13,6 +13,7 @@ import transformers
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture import memory
 from attnviz.extraction.capture.copies import Copier
+from attnviz.record.attention import StoredAttention, StoredWeights
 from models.make_models import make_model
 from models.tiny import IDS, arguments_of, reference
 
@@ -22,11 +23,8 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
     for stack in record.stacks.values():
         for number in stack.layers:
             layer = stack.attention(number)
-            vectors, weights = layer.vectors, layer.stored_weights
-            if vectors is not None:
-                yield from (vectors.queries, vectors.keys)
-            if weights is not None:
-                yield weights
+            if isinstance(layer, StoredAttention):
+                yield from (part for name, part in layer.parts.items() if name != "sinks")
 
 
 def record_bytes(record: AttentionRecord) -> int:
@@ -44,14 +42,15 @@ def record_bytes(record: AttentionRecord) -> int:
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes in bytes of the copies of queries, keys and weights that an extraction makes."""
     sizes: list[int] = []
-    copy = Copier._copies_of
+    copy = Copier.copy
 
-    def counted(self: Copier, parts: Any, written: Any) -> dict[str, torch.Tensor]:
-        copies = copy(self, parts, written)
-        sizes.extend(tensor.untyped_storage().nbytes() for tensor in copies.values())
-        return copies
+    def counted(self: Copier, attention: Any, written: Any) -> Any:
+        copied = copy(self, attention, written)
+        parts = copied.parts.items()
+        sizes.extend(part.untyped_storage().nbytes() for name, part in parts if name != "sinks")
+        return copied
 
-    monkeypatch.setattr(Copier, "_copies_of", counted)
+    monkeypatch.setattr(Copier, "copy", counted)
     return sizes
 
 
@@ -183,7 +182,7 @@ def weights_only(kind: type[Pooled] = Pooled) -> Any:
 def test_weights_without_queries_and_keys_are_rounded(dtype: str) -> None:
     model = weights_only()
     exact, record = extract(model, IDS).stack(), extract(model, IDS, dtype=dtype)
-    assert exact.attention(0).stored_weights is not None
+    assert isinstance(exact.attention(0), StoredWeights)
     # There are 3 layers, 4 heads, 10 queries and 10 keys, with 2 bytes per weight.
     assert record_bytes(record) == 3 * 4 * 10 * 10 * 2
     assert any("were kept in" in note for note in record.notes)

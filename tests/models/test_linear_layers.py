@@ -434,7 +434,8 @@ def test_the_size_of_a_layer_is_known_before_the_model_runs(model_type: str) -> 
     stack = av.extract(model, IDS).stacks["linear"]
     modules = [entry.module for entry in attention_modules(model) if entry.linear]
     for layer, module in zip(stack.layers, modules, strict=True):
-        parts = stack.attention(layer).tensors
+        attention: Any = stack.attention(layer)
+        parts = attention.parts.values()
         of_tokens = sum(part.nbytes for part in parts if part.dim() > 1 and COUNT in part.shape)
         assert linear_size(module) == of_tokens / COUNT / 4
 
@@ -452,15 +453,15 @@ def test_too_little_memory_is_an_error_before_the_model_runs(
 
 def test_layers_that_are_not_requested_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[str] = []
-    original = Copier.copy_parts
+    original = Copier.copy
 
-    def copy_parts(self: Any, attention: Any, written: tuple[int, str]) -> Any:
+    def copy(self: Any, attention: Any, written: tuple[int, str]) -> Any:
         copied.append(written[1])
         return original(self, attention, written)
 
-    monkeypatch.setattr(Copier, "copy_parts", copy_parts)
+    monkeypatch.setattr(Copier, "copy", copy)
     av.extract(model_of("qwen3_next"), IDS, layers=[1, 3])
-    assert copied == ["layers.1.linear_attn"]
+    assert copied == ["layers.1.linear_attn", "layers.3.self_attn"]
 
 
 def test_another_formula_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ from attnviz.analysis.heads import has_head_arrays, head_array, one_text
 from attnviz.analysis.measures import MEASURES, Measure, TokenFacts, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
-from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.linear import AbsoluteShares, StateAttention, join_heads
 from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
@@ -723,12 +723,11 @@ class _Group:
         if a layer computes its weights, for example from queries and keys. Also False if there is
         only one query, or if the numbers of queries and keys differ.
         """
-        weights = [attention.stored_weights for attention, _ in self.members]
         return all(
-            values is not None
-            and values.shape[1] == values.shape[2] > 1
-            and not torch.triu(values, 1).any()
-            for values in weights
+            isinstance(attention, StoredWeights)
+            and attention.num_queries == attention.num_keys > 1
+            and not torch.triu(attention.weights, 1).any()
+            for attention, _ in self.members
         )
 
     def allowed(self, rows: slice) -> Flags:

@@ -103,21 +103,6 @@ class LayerAttention(ABC):
         return None
 
     @property
-    def stored_weights(self) -> torch.Tensor | None:
-        """Weights of a `StoredWeights` layer, (heads, queries, keys). None for other layers."""
-        return None
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Tensors from which the weights are computed, such as queries and keys, or stored weights.
-
-        Empty if the layer is computed from other layers.
-        """
-        if self.vectors is not None:
-            return self.vectors.queries, self.vectors.keys
-        return () if self.stored_weights is None else (self.stored_weights,)
-
-    @property
     def shares_mask(self) -> bool:
         """Whether all heads are known to have the same mask."""
         return False
@@ -290,7 +275,29 @@ class ScaledAttention(ReweightedAttention):
 
 
 @dataclass(frozen=True)
-class QueryKeyAttention(LayerAttention):
+class StoredAttention(LayerAttention):
+    """Attention of a layer that stores tensors, such as queries and keys, or its weights."""
+
+    @property
+    def parts(self) -> dict[str, torch.Tensor]:
+        """Tensors that the layer stores, by the name of their attribute."""
+        return {
+            field.name: value
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), torch.Tensor)
+        }
+
+    @abstractmethod
+    def permute(self, order: torch.Tensor) -> StoredAttention:
+        """Return the attention of the same tokens in another order.
+
+        Queries and keys must be the same tokens. Token ``i`` of the result is token ``order[i]`` of
+        this layer. `order` is int64, (tokens,).
+        """
+
+
+@dataclass(frozen=True)
+class QueryKeyAttention(StoredAttention):
     """Attention of a layer, stored as queries and keys. Weights are computed on demand.
 
     Attributes
@@ -382,11 +389,7 @@ class QueryKeyAttention(LayerAttention):
         return head // (self.num_heads // self.keys.shape[0])
 
     def permute(self, order: torch.Tensor) -> QueryKeyAttention:
-        """Return this attention for the same tokens in another order.
-
-        Queries and keys must be the same tokens. `order` is int64, (tokens,): the old position of
-        the token at each new position. Raise NotImplementedError if the bias cannot be reordered.
-        """
+        """Return this attention. Raise NotImplementedError if the bias cannot be reordered."""
         indices = order.to(self.queries.device)
         return replace(
             self,
@@ -607,10 +610,7 @@ class QueryKeyAttention(LayerAttention):
     def left_out(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
         if self.mask is None:
             return super().left_out(heads, rows, columns)
-        columns = columns or slice(0, self.num_keys)
-        masked = [0] if self.shares_mask else heads
-        flags = [self.mask.left_out(head, rows, columns, torch.device("cpu")) for head in masked]
-        return torch.stack(flags)
+        return replace(self, mask=LeftOutMask(self.mask)).allowed(heads, rows, columns)
 
     def lost_weight(self, heads: Heads, rows: Rows) -> torch.Tensor:
         """Return the total weight that the left-out keys of each query would have, (heads, rows).
@@ -643,32 +643,28 @@ class QueryKeyAttention(LayerAttention):
 
 
 @dataclass(frozen=True)
-class StoredWeights(LayerAttention):
+class StoredWeights(StoredAttention):
     """Attention of a layer, stored as floating-point weights, (heads, queries, keys)."""
 
-    values: torch.Tensor
+    weights: torch.Tensor
 
     @property
     def num_heads(self) -> int:
-        return self.values.shape[0]
+        return self.weights.shape[0]
 
     @property
     def num_queries(self) -> int:
-        return self.values.shape[1]
+        return self.weights.shape[1]
 
     @property
     def num_keys(self) -> int:
-        return self.values.shape[2]
-
-    @property
-    def stored_weights(self) -> torch.Tensor:
-        return self.values
+        return self.weights.shape[2]
 
     def block(
         self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
     ) -> torch.Tensor:
         del normalizers
-        values = _of_heads(self.values, heads, rows)
+        values = _of_heads(self.weights, heads, rows)
         if columns is not None:
             values = values[..., columns]
         return values.float()
@@ -683,15 +679,11 @@ class StoredWeights(LayerAttention):
         return torch.ones(1, count_rows(rows), dtype=torch.bool)
 
     def permute(self, order: torch.Tensor) -> StoredWeights:
-        """Return these weights for the same tokens in another order.
-
-        Queries and keys must be the same tokens. `order` is as in `QueryKeyAttention.permute`.
-        """
-        return StoredWeights(self.values[:, order][:, :, order])
+        return StoredWeights(self.weights[:, order][:, :, order])
 
 
 @dataclass(frozen=True)
-class CausalAttention(LayerAttention):
+class CausalAttention(StoredAttention):
     """Attention of each token to itself and earlier tokens, computed from the stored tensors."""
 
     #: Name of the class in saved files.
@@ -707,23 +699,10 @@ class CausalAttention(LayerAttention):
         return self.num_keys
 
     @property
-    def parts(self) -> dict[str, torch.Tensor]:
-        """Tensors that the layer stores, by the name of their attribute."""
-        return {
-            field.name: value
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), torch.Tensor)
-        }
-
-    @property
     def settings(self) -> dict[str, bool]:
         """Flags that the layer stores, by the name of their attribute."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, bool)}
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        return tuple(self.parts.values())
 
     @property
     def bounds_sums(self) -> bool:

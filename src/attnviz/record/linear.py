@@ -92,7 +92,7 @@ class StateAttention(CausalAttention):
     ) -> torch.Tensor:
         del normalizers
         columns = columns or slice(0, self.num_keys)
-        device = self.tensors[0].device
+        device = next(iter(self.parts.values())).device
         positions = torch.arange(self.num_keys)[rows] if isinstance(rows, slice) else rows.cpu()
         block = torch.zeros(len(heads), len(positions), columns.stop - columns.start, device=device)
         key_dim, decay_dim = self.state_dims

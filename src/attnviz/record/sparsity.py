@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention
+from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.masks import BandMask, compact_mask
 from attnviz.record.softmax import row_tiles
 
@@ -62,9 +62,9 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     (ZeroCount(zeros=1, counted=6),)
     """
     stored = {
-        number: values
+        number: layer.weights
         for number, layer in layers.items()
-        if (values := layer.stored_weights) is not None
+        if isinstance(layer, StoredWeights)
     }
     scans = {number: _scan(values) for number, values in stored.items()}
     causal = bool(scans) and not any(ahead for _, ahead, _ in scans.values())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention
+from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
 from attnviz.record.ranks import IndexerRanks
@@ -301,7 +301,7 @@ class AttentionStack:
         column_slice = resolve_slice("columns", columns, attention.num_keys)
         heads = range(attention.num_heads) if head is None else [self.head_number(layer, head)]
         weights: NDArray[np.float32] = attention.block(heads, row_slice, column_slice).cpu().numpy()
-        if attention.stored_weights is not None:
+        if isinstance(attention, StoredWeights):
             # Copy stored weights, because the caller may change the result.
             weights = weights.copy()
         return weights if head is None else weights[0]

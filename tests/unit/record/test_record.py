@@ -176,8 +176,8 @@ def test_records_can_be_copied_and_pickled(
 
 def test_a_deep_copy_copies_the_numbers() -> None:
     record = AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
-    [values] = copy.deepcopy(record).stack().attention(0).tensors
-    values.zero_()
+    copied: Any = copy.deepcopy(record).stack().attention(0)
+    copied.weights.zero_()
     assert_array_equal(record.stack().weights(layer=0), shares(2, 3, 3))
 
 

@@ -16,15 +16,16 @@ import torch
 from attnviz.extraction.capture.check import SelfCheck, sinks_of, uses_sink_as_gate
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.linear import RuleCall, read_linear
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
 from attnviz.extraction.capture.sparse import SparseCall
-from attnviz.record.attention import CausalAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.attention import (
+    CausalAttention,
+    QueryKeyAttention,
+    StoredAttention,
+    StoredWeights,
+)
 from attnviz.record.masks import Bias, Mask
-
-#: Attention that is captured from a module with a softmax.
-Captured = QueryKeyAttention | StoredWeights
-#: Attention that is captured from a module with a softmax, a linear layer, or an indexer.
-AnyCaptured = Captured | CausalAttention
 
 
 def with_four_axes(
@@ -80,13 +81,13 @@ def _map_tensors(
 
 
 def copy_attention(
-    attentions: Sequence[Captured],
+    attentions: Sequence[StoredAttention],
     call: AttentionCall,
     copier: Copier,
     *,
     name: str,
     windows: bool = False,
-) -> list[Captured]:
+) -> list[StoredAttention]:
     """Copy the attention of each example of a call, or of each window if `windows` is True.
 
     `attentions` is the result of `read_attention` for `call`. `name` is the path of the module.
@@ -112,7 +113,7 @@ def read_attention(
     check: SelfCheck,
     *,
     name: str,
-) -> Sequence[Captured]:
+) -> Sequence[StoredAttention]:
     """Return the attention of each example (or window) of a call, without copying it.
 
     `unpadded` has the queries and keys of each example or window that are not padding. `name` is
@@ -128,6 +129,8 @@ def read_attention(
     the sinks (learned logits that take a share of each row) cannot be read. Raise ValueError if a
     compared output contains NaN.
     """
+    if isinstance(call, RuleCall):
+        return read_linear(call, unpadded, name)
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     masks_and_biases: list[tuple[Mask | None, Bias | None]]
@@ -166,15 +169,20 @@ def read_attention(
     return attentions
 
 
-def _are_finite(attentions: Sequence[Captured], call: AttentionCall) -> bool:
+def _are_finite(attentions: Sequence[StoredAttention], call: AttentionCall) -> bool:
     # Test the tensors of all examples first, which is fast. They may have other numbers in padding.
+    # `read_linear` has tested linear layers.
     batch = (call.query, call.key)
+    tested: tuple[type[StoredAttention], ...] = (CausalAttention,)
     if len(attentions) > 1 and all(tensor is not None and _is_finite(tensor) for tensor in batch):
-        return all(
-            isinstance(attention, QueryKeyAttention) or all(map(_is_finite, attention.tensors))
-            for attention in attentions
-        )
-    return all(_is_finite(tensor) for attention in attentions for tensor in attention.tensors)
+        tested += (QueryKeyAttention,)
+    return all(
+        _is_finite(tensor)
+        for attention in attentions
+        if not isinstance(attention, tested)
+        for name, tensor in attention.parts.items()
+        if name != "sinks"
+    )
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

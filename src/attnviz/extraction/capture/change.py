@@ -16,12 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.calls import AnyCaptured
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.capture.sparse import SparseCall
-from attnviz.record.attention import CausalAttention, LayerAttention, StoredWeights
+from attnviz.record.attention import (
+    LayerAttention,
+    QueryKeyAttention,
+    StoredAttention,
+    StoredWeights,
+)
 from attnviz.record.softmax import as_rows, row_tiles
 from attnviz.record.units import in_units
 
@@ -131,7 +135,7 @@ class Block:
     num_queries: int
     num_keys: int
 
-    def in_text(self, attention: AnyCaptured) -> LayerAttention:
+    def in_text(self, attention: StoredAttention) -> LayerAttention:
         """Extend the attention of a call to all queries and keys of the text so far.
 
         Queries and keys that are not in the call get weights of 0.
@@ -145,19 +149,19 @@ class Block:
         )
 
 
-def _filled_keys(attention: AnyCaptured, num_keys: int) -> AnyCaptured:
+def _filled_keys(attention: StoredAttention, num_keys: int) -> StoredAttention:
     """Keep the first `num_keys` keys. Later keys are entries of a static cache without a token."""
-    if attention.num_keys <= num_keys or isinstance(attention, CausalAttention):
-        return attention
     if isinstance(attention, StoredWeights):
-        return StoredWeights(attention.values[..., :num_keys])
-    return replace(attention, keys=attention.keys[:, :num_keys])
+        return StoredWeights(attention.weights[..., :num_keys])
+    if isinstance(attention, QueryKeyAttention) and attention.num_keys > num_keys:
+        return replace(attention, keys=attention.keys[:, :num_keys])
+    return attention
 
 
 def change_outputs(
     call: AttentionCall,
     changes: Sequence[LayerChange | None],
-    read: Callable[[], Sequence[AnyCaptured]],
+    read: Callable[[], Sequence[StoredAttention]],
     positions: Sequence[Positions],
     name: str,
     *,
@@ -243,7 +247,7 @@ _ChangedWeights = Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]
 def _change_rows(
     call: AttentionCall,
     example: int,
-    attention: AnyCaptured,
+    attention: StoredAttention,
     unpadded: Positions,
     changed: _ChangedWeights,
 ) -> None:
@@ -279,7 +283,7 @@ def _change_rows(
 
 
 def _changed_weights(
-    attention: AnyCaptured, change: LayerChange, name: str, block: Block | None
+    attention: StoredAttention, change: LayerChange, name: str, block: Block | None
 ) -> _ChangedWeights:
     """Yield the changed weights of a call.
 

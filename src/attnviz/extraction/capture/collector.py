@@ -16,13 +16,7 @@ from typing import Any
 
 import torch
 
-from attnviz.extraction.capture.calls import (
-    AnyCaptured,
-    Captured,
-    copy_attention,
-    read_attention,
-    with_four_axes,
-)
+from attnviz.extraction.capture.calls import copy_attention, read_attention, with_four_axes
 from attnviz.extraction.capture.change import (
     ForwardChange,
     LayerChange,
@@ -34,7 +28,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.indexer import read_ranks, report_indexers
-from attnviz.extraction.capture.linear import read_linear, report_rules, rule_call
+from attnviz.extraction.capture.linear import RuleCall, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.capture.sparse import SparseCall
@@ -49,7 +43,7 @@ from attnviz.extraction.modules import (
     stack_of,
 )
 from attnviz.extraction.options import CaptureOptions
-from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.attention import QueryKeyAttention, StoredAttention, StoredWeights
 from attnviz.record.linear import join_heads
 from attnviz.record.masks import (
     BandMask,
@@ -122,7 +116,7 @@ class Run:
     stack: str
     turn: int = 0
     num_tokens: frozenset[int] = frozenset()
-    calls: list[list[AnyCaptured]] = field(default_factory=list)
+    calls: list[list[StoredAttention]] = field(default_factory=list)
     num_calls: int = 0
     total_shape: tuple[int, int] = (0, 0)
     dtype: torch.dtype | None = None
@@ -146,7 +140,7 @@ class Run:
         )
 
     @property
-    def examples(self) -> list[AnyCaptured]:
+    def examples(self) -> list[StoredAttention]:
         """Attention of each example. All calls and windows are joined (see `joined_windows`)."""
         return [joined_windows(parts) for parts in zip(*self.calls, strict=True)]
 
@@ -266,11 +260,11 @@ class Collector:
             if observe is not None:
                 observe(call, (run.name, run.turn))
 
-        def receive_rule(*reported: Any) -> None:
-            received = self._receive_rule(*reported)
-            if observe is not None and received is not None:
-                call, run = received
-                observe(call, (run.name, run.turn))
+        def receive_rule(rule: str, arguments: dict[str, Any], output: torch.Tensor) -> None:
+            # Ignore a rule that is called outside of the modules with attention.
+            if self._running.innermost is not None:
+                entry, _ = self._running.innermost
+                receive(rule_call(entry.module, rule, arguments, output))
 
         self._running.watch(
             receive,
@@ -357,7 +351,7 @@ class Collector:
 
     def _read(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run
-    ) -> Sequence[Captured]:
+    ) -> Sequence[StoredAttention]:
         attentions = read_attention(call, unpadded, self._masks, self.check, name=run.name)
         if not hasattr(call.module, INDEXER):
             return attentions
@@ -367,43 +361,6 @@ class Collector:
         if run.mask is not None:
             bases = [mask for mask, _ in self._masks.read(replace(call, mask=run.mask), unpadded)]
         return list(map(_with_choice, attentions, bases))
-
-    def _receive_rule(
-        self, rule: str, arguments: dict[str, Any], output: torch.Tensor
-    ) -> tuple[AttentionCall, Run] | None:
-        """Capture a call of the rule of a linear layer, and change its output.
-
-        Return the call and its run, or None if the rule was not called by a module of the model.
-        """
-        if self._running.innermost is None:
-            return None
-        entry, module_run = self._running.innermost
-        run = self._by_module_run[module_run]
-        call = rule_call(entry.module, rule, arguments, output)
-        self.max_examples = max(self.max_examples, call.num_examples)
-        unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
-        read = cache(partial(read_linear, call, unpadded, run.name))
-        # Zamba calls the rule of Mamba-1 once for each head.
-        heads_before = run.calls[0] if run.calls else None
-        first_head = run.num_heads
-        run.num_heads += call.num_heads
-        run.is_copied = self.is_requested(run.name)
-        run.num_calls, run.rule = 1, rule
-        run.total_shape = (call.num_queries, call.num_keys)
-        attentions: list[AnyCaptured] = [
-            StoredWeights(torch.empty(0, *_unpadded_size(call, positions)))
-            for positions in unpadded
-        ]
-        if run.is_copied:
-            attentions = [
-                self._copier.copy_parts(attention, (index, run.name))
-                for index, attention in enumerate(read())
-            ]
-            if heads_before is not None:
-                attentions = list(map(join_heads, heads_before, attentions))
-        run.calls = [attentions]
-        self._change_output(call, unpadded, run, read, first_head)
-        return call, run
 
     def _receive_ranks(
         self,
@@ -423,7 +380,7 @@ class Collector:
             return
         written = ((index, name) for index in range(len(ranks)))
         run = Run(name, "indexer", num_calls=1, is_copied=True, num_heads=1)
-        run.calls = [list(map(self._copier.copy_parts, ranks, written))]
+        run.calls = [list(map(self._copier.copy, ranks, written))]
         run.total_shape = run.shape
         self.runs.append(run)
 
@@ -433,13 +390,13 @@ class Collector:
         unpadded: Sequence[Positions],
         run: Run,
         windows: int,
-        read: Callable[[], Sequence[Captured]],
+        read: Callable[[], Sequence[StoredAttention]],
     ) -> None:
         """Add the attention of a call to `run`. `read` returns the attention of each example."""
         if not run.num_calls:
             run.num_heads = call.num_heads
             run.is_copied = self.is_requested(run.name)
-        attentions: list[Captured]
+        attentions: list[StoredAttention]
         if not run.is_copied:
             attentions = [
                 StoredWeights(torch.empty(0, *_unpadded_size(call, positions)))
@@ -449,6 +406,13 @@ class Collector:
             attentions = copy_attention(
                 read(), call, self._copier, name=run.name, windows=windows > 1
             )
+        if isinstance(call, RuleCall):
+            if run.rule is not None:
+                # Zamba calls the rule of Mamba-1 once for each head.
+                run.num_heads += call.num_heads
+                run.calls = [list(map(join_heads, run.calls[0], attentions))]
+                return
+            run.rule = call.rule
         run.num_calls += 1
         run.positions = unpadded if windows == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype
@@ -474,17 +438,16 @@ class Collector:
         call: AttentionCall,
         unpadded: Sequence[Positions],
         run: Run,
-        read: Callable[[], Sequence[AnyCaptured]],
-        first_head: int = 0,
+        read: Callable[[], Sequence[StoredAttention]],
     ) -> None:
         """Change the output of a call if a change was requested.
 
-        `read` returns the attention of the call for each example. `first_head` is the number of the
-        call's first head in its layer.
+        `read` returns the attention of the call for each example.
         """
         changes = self._changes_of(run)
-        if run.rule is not None:
-            # A call may have only some heads of the layer.
+        if isinstance(call, RuleCall):
+            # The call has the last heads of the run.
+            first_head = run.num_heads - call.num_heads
             changes = [one and one.of_heads(first_head, call.num_heads) for one in changes]
         if changes:
             module_run = (run.name, run.turn)
@@ -627,7 +590,7 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     )
 
 
-def joined_windows(parts: Sequence[AnyCaptured]) -> AnyCaptured:
+def joined_windows(parts: Sequence[StoredAttention]) -> StoredAttention:
     """Join the attention of windows, or of several calls, into one attention over all their tokens.
 
     Queries and keys are in the order of the windows or calls. A query does not attend to keys of
@@ -637,7 +600,7 @@ def joined_windows(parts: Sequence[AnyCaptured]) -> AnyCaptured:
         return parts[0]
     vectors = [part.vectors for part in parts if part.vectors is not None]
     if len(vectors) < len(parts):
-        blocks = [part.stored_weights for part in parts if part.stored_weights is not None]
+        blocks = [part.weights for part in parts if isinstance(part, StoredWeights)]
         num_queries, num_keys = (sum(block.shape[axis] for block in blocks) for axis in (1, 2))
         # The attention of a layer that is not copied has no heads, and `torch.stack` needs at least
         # one tensor.
@@ -668,7 +631,7 @@ def _window_indices(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]
     return windows, torch.cat([torch.arange(length) for length in lengths])
 
 
-def _with_choice(attention: Captured, base: Mask | None) -> Captured:
+def _with_choice(attention: StoredAttention, base: Mask | None) -> StoredAttention:
     """Return `attention` with a mask that distinguishes left-out keys from masked ones."""
     if not isinstance(attention, QueryKeyAttention) or attention.mask is None:
         return attention

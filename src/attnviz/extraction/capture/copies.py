@@ -6,7 +6,7 @@ memory, or a cache, which the model overwrites later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -14,11 +14,11 @@ from typing import TypeVar
 import torch
 
 from attnviz.extraction.options import CaptureOptions, narrows
-from attnviz.record.attention import CausalAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.attention import StoredAttention
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
 
-_Causal = TypeVar("_Causal", bound=CausalAttention)
+_Stored = TypeVar("_Stored", bound=StoredAttention)
 
 
 class Copier:
@@ -32,38 +32,18 @@ class Copier:
         self._options = options
         self._spools = spools
 
-    def copy(
-        self,
-        attention: QueryKeyAttention | StoredWeights,
-        written: tuple[int, str] | None = None,
-    ) -> QueryKeyAttention | StoredWeights:
-        """Copy the attention of one example: its queries, keys and sinks, or its weights.
+    def copy(self, attention: _Stored, written: tuple[int, str] | None = None) -> _Stored:
+        """Copy the tensors of the attention of one example.
 
-        A sink is a learned logit of a head that takes a share of each row of weights. Masks and
-        biases are not copied, so that layers can share them. If spools exist, pass the index of the
-        example and the path of the module as `written`, to write the copies to the spool of the
-        example. None keeps them in memory. Sinks always stay in memory. Raise ValueError if numbers
-        in the queries or keys are too large for the dtype, and OSError if the spool cannot be
-        written.
+        Masks and biases are not copied, so that layers can share them. If spools exist, pass the
+        index of the example and the path of the module as `written`, to write the copies to the
+        spool of the example. None keeps them in memory. Raise ValueError if numbers are too large
+        for the dtype, and OSError if the spool cannot be written.
         """
-        if isinstance(attention, StoredWeights):
-            return StoredWeights(self._copies_of({"weights": attention.values}, written)["weights"])
-        vectors = {"queries": attention.queries, "keys": attention.keys}
-        copies = self._copies_of(vectors, written)
-        sinks = attention.sinks
-        if sinks is not None:
-            sinks = sinks.to(self._options.device or sinks.device, copy=True)
-        return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
-
-    def copy_parts(self, attention: _Causal, written: tuple[int, str]) -> _Causal:
-        """Copy the tensors of a linear layer or an indexer. `written` is as in `copy`."""
-        return replace(attention, **self._copies_of(attention.parts, written))
-
-    def _copies_of(
-        self, tensors: Mapping[str, torch.Tensor], written: tuple[int, str] | None
-    ) -> dict[str, torch.Tensor]:
+        tensors = attention.parts
         if written is None or not self._spools:
-            return {what: self._convert(tensor, what) for what, tensor in tensors.items()}
+            copies = {what: self._convert(tensor, what) for what, tensor in tensors.items()}
+            return replace(attention, **copies)
         example, name = written
         blocks = {
             what: Blocks(
@@ -74,7 +54,7 @@ class Copier:
             )
             for what, tensor in tensors.items()
         }
-        return self._spools[example].write(name, blocks)
+        return replace(attention, **self._spools[example].write(name, blocks))
 
     def _dtype(self, tensor: torch.Tensor, what: str) -> torch.dtype:
         # Do not round the decays of linear layers. They are multiplied over many tokens, and their

@@ -28,6 +28,9 @@ from attnviz.utils.cleanup import Cleanup, SharedChange
 class AttentionCall:
     """Inputs and output of one computation of attention.
 
+    Either the queries and keys, the weights, or only the values are known. In the last case, the
+    queries and the keys are the same tokens as the values.
+
     The tensors belong to the model, which may overwrite them. Copy the tensors that are needed
     after the call. Tensors that were observed in a module's own code may have other axes before the
     last two than stated here. `attnviz.extraction.capture.calls.with_four_axes` reshapes these
@@ -86,29 +89,29 @@ class AttentionCall:
         A tensor that all examples share may have size 1 on the batch axis. So this is the largest
         size of that axis.
         """
-        sizes = [
-            tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
-        ]
-        return max(sizes)
+        tensors = (self.query, self.key, self.weights)
+        sizes = (len(tensor) for tensor in tensors if tensor is not None)
+        return max(sizes, default=0 if self.value is None else len(self.value))
 
     @property
     def num_heads(self) -> int:
         """Number of query heads."""
-        tensor = self.query if self.query is not None else self.weights
-        return 0 if tensor is None else tensor.shape[1]
+        return self._first_of(self.query).shape[1]
 
     @property
     def num_queries(self) -> int:
         """Number of queries."""
-        tensor = self.query if self.query is not None else self.weights
-        return 0 if tensor is None else tensor.shape[2]
+        return self._first_of(self.query).shape[2]
 
     @property
     def num_keys(self) -> int:
         """Number of keys."""
-        if self.key is not None:
-            return self.key.shape[2]
-        return 0 if self.weights is None else self.weights.shape[3]
+        axis = 3 if self.key is None and self.weights is not None else 2
+        return self._first_of(self.key).shape[axis]
+
+    def _first_of(self, tensor: torch.Tensor | None) -> torch.Tensor:
+        """Return the first of `tensor`, the weights and the values that is not None."""
+        return next(known for known in (tensor, self.weights, self.value) if known is not None)
 
     @property
     def query_sinks(self) -> torch.Tensor | None:

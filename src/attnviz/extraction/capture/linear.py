@@ -17,7 +17,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -46,7 +46,7 @@ _TINY = torch.finfo(torch.float32).tiny
 _UNKNOWN = ("initial_state", "initial_states", "cu_seqlens", "seq_idx")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RuleCall(AttentionCall):
     """Inputs and output of one call of a rule.
 
@@ -56,37 +56,17 @@ class RuleCall(AttentionCall):
 
     Attributes
     ----------
+    value : Tensor
+        Values of the tokens.
     rule : str
         Name of the rule, a key of `LINEAR_RULES`.
     arguments : dict
         Arguments of the rule, by name.
     """
 
-    rule: str = ""
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def values(self) -> torch.Tensor:
-        """Values, with the axes of `output`."""
-        if self.value is None:
-            raise TypeError("a rule must have values")
-        return self.value.transpose(1, 2)
-
-    @property
-    def num_examples(self) -> int:
-        return len(self.output)
-
-    @property
-    def num_heads(self) -> int:
-        return int(self.output.shape[2])
-
-    @property
-    def num_queries(self) -> int:
-        return int(self.output.shape[1])
-
-    @property
-    def num_keys(self) -> int:
-        return int(self.output.shape[1])
+    value: torch.Tensor
+    rule: str
+    arguments: dict[str, Any]
 
 
 #: Function that receives the name of a rule, its arguments and its output. It may change the output
@@ -204,7 +184,6 @@ def rule_call(
             output = output.transpose(1, 2)[:, :, None]
     return RuleCall(
         module,
-        rule,
         value=values.transpose(1, 2),
         output=output,
         multiplies_values=LINEAR_RULES[rule] != "Mamba-1",
@@ -339,7 +318,7 @@ def _checked(attention: _State, call: RuleCall, part: _Part, name: str) -> _Stat
     rows are compared. Raise NotImplementedError if they differ, and ValueError if they have NaN or
     infinity. `name` is the path of the module.
     """
-    outputs, values = part(call.output), part(call.values)
+    outputs, values = part(call.output), part(call.value.transpose(1, 2))
     if not call.multiplies_values:
         # With ones as values, M v has the sums of the rows.
         outputs = outputs.any(dim=-1, keepdim=True).float()

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 import torch
 import transformers
 
-from attnviz.extraction.capture.calls import AnyCaptured
 from attnviz.extraction.capture.collector import Collector, Run
 from attnviz.extraction.families import LINEAR_RULES
 from attnviz.extraction.modules import layer_numbers
 from attnviz.extraction.options import CaptureOptions, narrows
+from attnviz.record.attention import StoredAttention
 from attnviz.utils.arguments import format_numbers
 
 _ORDER = [
@@ -63,7 +63,7 @@ class StackLayers:
 
     stack: str
     runs: list[Run]
-    examples: list[dict[int, AnyCaptured]]
+    examples: list[dict[int, StoredAttention]]
     in_call_order: bool = False
     outputs: list[dict[int, torch.Tensor]] = field(default_factory=list)
     gates: list[dict[int, torch.Tensor]] = field(default_factory=list)
@@ -119,7 +119,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     runs = [run for run in collector.runs if run.calls]
     for run in runs:
         _check_covers_input(run)
-    by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[AnyCaptured]]]]] = {}
+    by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[StoredAttention]]]]] = {}
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
@@ -234,7 +234,7 @@ def _check_covers_input(run: Run) -> None:
         )
 
 
-def _number_layers(stack: str, entries: Sequence[tuple[Run, list[AnyCaptured]]]) -> StackLayers:
+def _number_layers(stack: str, entries: Sequence[tuple[Run, list[StoredAttention]]]) -> StackLayers:
     numbers = layer_numbers(run.name for run, _ in entries)
     in_call_order = numbers is None and len(entries) > 1
     ordered = sorted(

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capture.calls import Captured, read_attention, with_four_axes
+from attnviz.extraction.capture.calls import read_attention, with_four_axes
 from attnviz.extraction.capture.change import (
     Block,
     LayerChange,
@@ -34,6 +34,7 @@ from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.extraction.families import CACHES
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import scan_modules
+from attnviz.record.attention import StoredAttention
 from attnviz.utils.cleanup import Cleanup
 
 #: Stacks (kinds of attention) in which every step of a generation has new queries.
@@ -129,7 +130,7 @@ class ChangedSteps:
         unpadded = [Positions(None, None)] * call.num_examples
         name = module_run[0]
 
-        def read() -> Sequence[Captured]:
+        def read() -> Sequence[StoredAttention]:
             check = SelfCheck()
             attentions = read_attention(call, unpadded, self._masks, check, name=name)
             check.finish()

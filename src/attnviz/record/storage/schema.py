@@ -26,6 +26,7 @@ from attnviz.record.attention import (
     CausalAttention,
     LayerAttention,
     QueryKeyAttention,
+    StoredAttention,
     StoredWeights,
 )
 from attnviz.record.difference import DifferenceAttention
@@ -168,8 +169,9 @@ class _Writer:
 
     def _form(self, attention: LayerAttention, prefix: str) -> _Header:
         if not _has_form(attention):
-            self.arrays[f"{prefix}/weights"] = self._compute(attention, prefix)
-            return {"kind": "weights"}
+            attention = StoredWeights(self._compute(attention, prefix))
+        if isinstance(attention, StoredAttention):
+            self.arrays |= {f"{prefix}/{name}": part for name, part in attention.parts.items()}
         match attention:
             case DifferenceAttention():
                 return {
@@ -185,10 +187,6 @@ class _Writer:
                     "base": self._form(attention.base, prefix),
                 }
             case QueryKeyAttention():
-                self.arrays[f"{prefix}/queries"] = attention.queries
-                self.arrays[f"{prefix}/keys"] = attention.keys
-                if attention.sinks is not None:
-                    self.arrays[f"{prefix}/sinks"] = attention.sinks
                 return {
                     "kind": "queries and keys",
                     "scale": attention.scale,
@@ -197,9 +195,7 @@ class _Writer:
                     "bias": self._part_name(attention.bias),
                 }
             case CausalAttention():
-                self.arrays |= {f"{prefix}/{name}": part for name, part in attention.parts.items()}
                 return {"kind": attention.kind, **attention.settings}
-        [self.arrays[f"{prefix}/weights"]] = attention.tensors
         return {"kind": "weights"}
 
     def _compute(self, attention: LayerAttention, prefix: str) -> torch.Tensor:
@@ -241,7 +237,7 @@ def _has_form(attention: LayerAttention) -> bool:
             return _has_form(attention.a) and _has_form(attention.b)
         case UnitAttention():
             return _has_form(attention.base)
-    return isinstance(attention, StoredWeights | QueryKeyAttention | CausalAttention)
+    return isinstance(attention, StoredAttention)
 
 
 class _Reader:

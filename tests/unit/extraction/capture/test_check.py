@@ -20,7 +20,7 @@ from attnviz.extraction.capture.calls import read_attention
 from attnviz.extraction.capture.check import SelfCheck, foreign_name
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
-from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.attention import QueryKeyAttention, StoredAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
 # The check compares 32 rows per head. With 8 heads, it compares each of the 256 rows of a long text
@@ -63,7 +63,7 @@ def captured(
     *,
     unpadded: Sequence[Positions] | None = None,
     compared: SelfCheck | None = None,
-) -> Sequence[QueryKeyAttention | StoredWeights]:
+) -> Sequence[StoredAttention]:
     compared = compared or SelfCheck()
     attentions = read_attention(
         original,
@@ -225,7 +225,7 @@ def test_every_row_is_compared_with_the_weights() -> None:
         attention = captured(replace(correct, weights=weights))[example]
         # The model's own weights are kept instead of queries and keys.
         assert isinstance(attention, StoredWeights)
-        assert torch.equal(attention.values[head, row], weights[example, head, row])
+        assert torch.equal(attention.weights[head, row], weights[example, head, row])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

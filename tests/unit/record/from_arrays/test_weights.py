@@ -56,7 +56,7 @@ def test_half_precision_is_kept_and_its_rounding_tolerated(dtype: torch.dtype) -
         assert_array_equal(record.stack().weights(layer=0), rounded[0])
     attention = AttentionRecord.from_weights([weights], words(300)).stack().attention(0)
     assert isinstance(attention, StoredWeights)
-    assert attention.values.dtype == dtype
+    assert attention.weights.dtype == dtype
 
 
 def test_hard_attention_in_whole_numbers_is_accepted() -> None:
