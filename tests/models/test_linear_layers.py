@@ -361,6 +361,34 @@ def test_layers_of_mamba_1_can_be_ablated_but_not_cut(model_type: str) -> None:
         av.intervene(model, IDS, av.Knockout(9, 5, stack="linear"), answer=5)
 
 
+def test_a_head_of_zamba_is_set_to_its_mean_over_another_text() -> None:
+    """Zamba calls the rule once for each of its two heads."""
+    model = tiny_model("zamba", "ZambaForCausalLM", OVERRIDES["zamba"]["config"])
+    other, calls = IDS[:, :7] + 1, 0
+    space = globals_of(model.model.layers[0].mamba)
+    rule, mean = space["mamba_selective_scan"], torch.empty(0)
+
+    def changed(*args: Any, **options: Any) -> Any:
+        nonlocal calls, mean
+        calls += 1
+        output = rule(*args, **options)
+        if calls == 2:
+            mean = output.mean(dim=2, keepdim=True)
+        return mean.expand_as(output) if calls == 2 + 2 * len(model.model.layers) else output
+
+    space["mamba_selective_scan"] = changed
+    try:
+        with torch.no_grad():
+            model(other, use_cache=False)
+            expected = model(IDS, use_cache=False).logits[0, -1]
+    finally:
+        space["mamba_selective_scan"] = rule
+    change = av.Ablate(0, 1, stack="linear", mean_of=other)
+    effect = av.intervene(model, IDS, change, answer=(5, 7)).effect
+    assert_allclose(effect.after, float(expected[5] - expected[7]), atol=1e-5)
+    assert abs(effect.after - effect.before) > 1e-3
+
+
 def test_effects_of_the_heads_of_linear_layers() -> None:
     """An effect is the change of the logits if the output of a head is set to 0 by a hook."""
     model = tiny_model("bamba", "BambaForCausalLM", {})

@@ -8,6 +8,7 @@ import torch
 
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.linear import RuleCall
 from attnviz.interventions.changes import ModuleRuns, StackLayer
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 
@@ -28,14 +29,18 @@ def sums_of(example: Example) -> Sums:
 
     def add(call: AttentionCall, module_run: ModuleRun) -> None:
         # A module may call the attention function several times in one run. Use only the first
-        # call, so that each token is counted once.
-        if module_run in sums:
+        # call, so that each token is counted once. Calls of the rule of a linear layer have
+        # different heads, as in Zamba.
+        if module_run in sums and not isinstance(call, RuleCall):
             return
         try:
             output = output_by_head(call, module_run[0])
         except NotImplementedError:
             return
-        sums[module_run] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
+        total = output.detach().double().sum(dim=(0, 1))
+        if module_run in sums:
+            total = torch.cat([sums[module_run][0], total])
+        sums[module_run] = total, output.shape[1]
 
     example.forward(MINIMAL_CAPTURE, None, observe=add)
     return sums
