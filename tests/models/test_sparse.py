@@ -426,6 +426,25 @@ def test_changes_of_reformer_need_generations_without_a_cache() -> None:
     assert len(record.stack().query_tokens) == 12
 
 
+def test_a_token_of_reformer_is_masked_at_a_length_that_is_not_a_multiple_of_its_chunks() -> None:
+    model = reformer(1, causal=True)
+    ids = torch.arange(5, 28)[None]
+
+    def answer(output: Any) -> Any:
+        return output.last_hidden_state[0, -1, 0]
+
+    effects = av.token_effects(model, ids, answer=answer, progress=False)
+    assert len(effects.values) == 23
+    for token in (2, 20):
+        mask = torch.ones_like(ids)
+        with torch.no_grad():
+            before = float(answer(model(ids, attention_mask=mask)))
+            mask[0, token] = 0
+            after = float(answer(model(ids, attention_mask=mask)))
+        assert effects.values[token] == pytest.approx(after - before, abs=1e-5)
+    assert abs(after - before) > 1e-3
+
+
 @pytest.mark.parametrize("name", ["BigBirdModel", "BigBirdPegasusModel", "ReformerModel"])
 def test_long_texts_of_a_batch_would_change_each_other(name: str) -> None:
     """Padding moves the last block of BigBird, and the chunks of Reformer."""

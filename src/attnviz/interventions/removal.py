@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from attnviz.extraction.families import sparse_kind
 from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.example import NOT_KEPT, Example, check_options
 from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
@@ -144,7 +145,10 @@ def _masking(runner: Runner) -> _Remove:
     mask = torch.ones_like(ids) if own is None else own
     arguments = {**arguments, "attention_mask": mask}
     has_decoder = any(name.startswith("decoder_") for name in arguments)
-    if _accepts(runner, "position_ids") and "position_ids" not in arguments and not has_decoder:
+    # Reformer counts positions without the mask, and fails if it has to pad explicit ones.
+    is_reformer = "Reformer" in map(sparse_kind, runner.model.modules())
+    takes_positions = _accepts(runner, "position_ids") and not is_reformer
+    if takes_positions and "position_ids" not in arguments and not has_decoder:
         # Some models compute positions from the mask, so a removal would shift the positions of
         # later tokens. Explicit positions from 0 prevent this. They are used only if they do not
         # change the answer, because some models do not count from 0 (RoBERTa).
