@@ -873,7 +873,10 @@ def check_weights(stack: AttentionStack, what: str) -> None:
             "another stack."
         )
     if stack.signed:
+        remedy = "Use a record of weights, such as a side of the difference."
+        if stack.linear:
+            remedy = "Its layers have no softmax. Pass a stack of softmax layers, if there is one."
         raise ValueError(
             f"{what} are defined for attention weights, but stack {stack.name!r} has signed values "
-            f"({stack.measure}). Use a record of weights, such as a side of the difference."
+            f"({stack.measure}). {remedy}"
         )
