@@ -673,10 +673,10 @@ class AttentionRecord:
     def __getstate__(self) -> dict[str, Any]:
         # A MappingProxyType can be neither copied nor pickled, so store a dict. `__setstate__`
         # restores the MappingProxyType.
-        return vars(self) | {"stacks": dict(self.stacks), "computed": {}}
+        return vars(self) | {"stacks": dict(self.stacks)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({"computed": {}} | state | {"stacks": MappingProxyType(state["stacks"])})
+        vars(self).update(state | {"stacks": MappingProxyType(state["stacks"])})
 
     def __repr__(self) -> str:
         name = f" of {self.model}" if self.model else ""
@@ -755,7 +755,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
 
     location = as_path("path", path, "file or folder")
     location = location.parent if location.name == INDEX else saved_file(location)
-    if is_page(location):
+    page = is_page(location)
+    if page:
         header, arrays = read_page(location)
     else:
         read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir can raise OSError
@@ -777,5 +778,6 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error
-    record.mapped_files = list_mapped_files(location)
+    if not page:
+        record.mapped_files = list_mapped_files(location)
     return record

@@ -76,6 +76,13 @@ def test_a_neuron_view_has_the_record_with_every_bit(tmp_path: Path) -> None:
             assert_same_gates(restored.stack(name), stack, layer)
 
 
+def test_a_loaded_record_does_not_need_its_page(tmp_path: Path) -> None:
+    restored = loaded(av.NeuronView(captured_record()).to_html(), tmp_path)
+    (tmp_path / "page.html").write_text("")
+    restored.save(tmp_path / "record.safetensors")
+    assert av.load(tmp_path / "record.safetensors").stacks.keys() == restored.stacks.keys()
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_mask_and_bias_come_back(
