@@ -29,7 +29,7 @@ def require_pandas() -> None:
     try:
         import pandas  # noqa: F401, ICN001
     except ImportError as error:
-        raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        raise ImportError("a table needs pandas: pip install pandas") from error
 
 
 def create_table(

@@ -9,6 +9,7 @@ import traitlets
 from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import short_repr
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
@@ -84,3 +85,11 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         if len(stacks) == len(record.stacks):
             return record
         return derive_record(record, stacks)
+
+    def _stack_named(self, name: str) -> AttentionStack:
+        if name not in self.record.stacks:
+            raise traitlets.TraitError(
+                f"stack={short_repr(name)}: NeuronView shows the stacks with queries and keys: "
+                f"{', '.join(map(repr, self.record.stacks))}. Other views show all stacks."
+            )
+        return super()._stack_named(name)

@@ -148,7 +148,7 @@ def test_a_head_becomes_a_table_of_queries_and_keys() -> None:
 def test_a_table_without_pandas_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # With this entry, `import pandas` raises an error.
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
+    with pytest.raises(ImportError, match="a table needs pandas: pip install pandas"):
         given_record().to_pandas(layer=0, head=0)
 
 

@@ -36,6 +36,7 @@ SMALL_HEAD = view_of(av.HeadView, given_record)
 WITH_SCORES = partial(view_of(av.HeadView, partial(given_record, (2,))), scores={"mine": [[1, -2]]})
 MODEL = view_of(av.ModelView, given_record)
 OTHER_MODEL = view_of(av.ModelView, partial(given_record, (1, 3)))
+NEURON = view_of(av.NeuronView, captured_record)
 
 # Each entry is a view, a trait, a value and a pattern of the error message.
 VALUES: list[tuple[MakeView, str, Any, str]] = [
@@ -64,6 +65,7 @@ VALUES: list[tuple[MakeView, str, Any, str]] = [
     (WITH_SCORES, "score_notes", {"mine": "x" * 1001}, "1,001 characters. Pass at most 1,000"),
     (WITH_SCORES, "token_scores", {"mine": ["1.5", "2"]}, r"\['mine'\] must be numbers, \(tok"),
     (WITH_SCORES, "token_score", "three", "token_score='three' must be .*: none"),
+    (NEURON, "stack", "cross", "stack='cross': .* with queries and keys: 'self'. Other views"),
     (MODEL, "include_heads", [3], r"include_heads=\[3\]: this record has heads 0 to 2"),
     (MODEL, "include_heads", {0: [2]}, r"include_heads=\[2\]: layer 0 has heads 0, 1"),
     (MODEL, "include_heads", {5: [0]}, "include_heads=5: this record has layers 0, 1"),
