@@ -127,6 +127,17 @@ def test_texts_that_cannot_be_read_are_left_out_and_counted(
     assert corpus.num_skipped == len(texts) - 2
 
 
+def test_texts_without_room_for_the_generated_tokens_are_left_out(
+    decoder: tuple[Any, Any],
+) -> None:
+    """The model has 128 positions."""
+    corpus = read(decoder, ["the cat", "the " * 20, "the dog"], generate=120)
+    assert corpus.text_indices == (0, 2)
+    assert corpus.notes[-1] == "1 text is left out: too long for the model."
+    with pytest.raises(ValueError, match=r"texts\[1\]: generate: 128 tokens are too many"):
+        read(decoder, ["the cat", "the dog"], generate=128)
+
+
 def test_the_patches_of_images_are_points() -> None:
     model, processor = demos.load("vision")
     picture = demos.example("vision")["inputs"]

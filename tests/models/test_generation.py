@@ -196,6 +196,23 @@ def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
     assert_predictions(tokens, own, 1 if kind == "bart" else 8)
 
 
+def test_the_start_token_before_ids_from_the_caller_counts_as_one_of_them() -> None:
+    """transformers puts the start token before ids that do not start with it."""
+    model = make_model("bart")
+    end = 7
+    model.generation_config.update(eos_token_id=end, forced_eos_token_id=None, min_length=8)
+    model.final_logits_bias[0, end] = 1e4
+    ids = torch.tensor([[30, 40]])
+    own = model.generate(IDS, decoder_input_ids=ids, max_new_tokens=5, num_beams=1)[0].tolist()
+    tokens = extract(model, IDS, decoder_input_ids=ids, generate=5).stack("cross").query_tokens
+    assert (*tokens.ids, tokens.predictions[-1].token.id) == tuple(own)
+    # 61 ids after the start token leave 2 of 64 positions. The last new token needs none.
+    ids = torch.full((1, 61), 30)
+    assert len(extract(model, IDS, decoder_input_ids=ids, generate=3).stack("decoder").query_tokens)
+    with pytest.raises(ValueError, match=r"62 of them used\. Pass at most 3"):
+        extract(model, IDS, decoder_input_ids=ids, generate=4)
+
+
 def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_tokenizer: Any) -> None:
     record = extract(llama.model, "The cat", target=" sat", tokenizer=byte_tokenizer)
     assert not record.tokens.predictions
@@ -209,6 +226,7 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
     [
         ("llama", {"generate": 0}, ValueError, "generate must be at least 1 token; got 0"),
         ("gpt2", {"generate": 57}, ValueError, "57 .* too many.*64 positions, 8 .*at most 56"),
+        ("gpt2", {"generate": {"max_length": 65}}, ValueError, "57 .*Pass at most max_length=64"),
         ("llama", {"generate": {"do_sample": True}}, ValueError, "number of tokens is missing"),
         ("llama", {"generate": 4, "target": " sat"}, ValueError, "^generate: .*already sets it"),
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),

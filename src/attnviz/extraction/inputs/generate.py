@@ -20,7 +20,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
-from attnviz.extraction.capabilities import num_positions
+from attnviz.extraction.capabilities import TooManyTokensError, num_positions
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate
 from attnviz.utils.cleanup import Cleanup
@@ -51,6 +51,8 @@ class GenerationSettings:
         Whether to suppress warnings about settings. True if `generate` was only a number.
     max_length : int or None
         Maximum number of initial and new tokens, or None. `max_new_tokens` overrides it.
+    start_id : int or None
+        Id with which the text of a decoder must start, or None if it is not known.
     """
 
     options: dict[str, Any]
@@ -58,6 +60,19 @@ class GenerationSettings:
     method: str
     quiet: bool
     max_length: int | None = None
+    start_id: int | None = None
+
+    def num_initial(self, decoder_ids: torch.Tensor | None) -> int:
+        """Return the number of tokens with which the decoder of an encoder-decoder model starts.
+
+        `decoder_ids` are the ids of the caller, (1, tokens, ...), or None. If they do not start
+        with `start_id`, transformers puts it before them. A few models, such as Donut, are an
+        exception. For these, the result may be larger by 1.
+        """
+        if decoder_ids is None:
+            return 1
+        adds_start = self.start_id is not None and bool((decoder_ids[:, 0] != self.start_id).all())
+        return decoder_ids.shape[1] + adds_start
 
     def max_tokens(self, before: int) -> int:
         """Return the maximum number of initial and new tokens, at least ``before + 1``.
@@ -115,12 +130,15 @@ def read_generation_settings(generate: Any, model: PreTrainedModel) -> Generatio
         )
     if (setting("num_beams") or 1) > 1:
         method = f"by a beam search with {setting('num_beams')} beams"
+    start = setting("decoder_start_token_id")
+    start = setting("bos_token_id") if start is None else start
     return GenerationSettings(
         options,
         None if limit is None else int(limit),
         method,
         quiet=isinstance(generate, int | np.integer),
         max_length=setting("max_length"),
+        start_id=start if isinstance(start, int) else None,
     )
 
 
@@ -167,7 +185,8 @@ def generate_text(
     Raises
     ------
     ValueError
-        If `settings.max_new_tokens` new tokens would need more positions than the model has.
+        If the maximum number of new tokens would need more positions than the model has
+        (TooManyTokensError).
     NotImplementedError
         If the model generates something other than one text of tokens.
     """
@@ -176,8 +195,10 @@ def generate_text(
     if not encoder_decoder:
         # Always pass a mask. Without a mask, transformers guesses which ids are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
-    ids_name = "decoder_input_ids" if encoder_decoder else "input_ids"
-    before = arguments[ids_name].shape[1] if ids_name in arguments else 1
+    if encoder_decoder:
+        before = settings.num_initial(arguments.get("decoder_input_ids"))
+    else:
+        before = arguments["input_ids"].shape[1]
     _check_positions(model, settings, before, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
@@ -259,15 +280,20 @@ def _check_positions(
     model: PreTrainedModel, settings: GenerationSettings, before: int, *, encoder_decoder: bool
 ) -> None:
     bound = num_positions(model, decoder=encoder_decoder)
-    if bound is None or settings.max_new_tokens is None:
+    if bound is None:
         return
     # In an encoder-decoder model, the decoder does not read the last token, so that token needs no
     # position.
-    free = bound - before + encoder_decoder
-    if settings.max_new_tokens > free:
-        raise ValueError(
-            f"generate: {settings.max_new_tokens} tokens are too many. {type(model).__name__} "
-            f"has {bound} positions, {before} of them used. Pass at most {max(free, 0)}."
+    free = max(bound - before + encoder_decoder, 0)
+    num_new = settings.max_tokens(before) - before
+    if num_new > free:
+        remedy = "Shorten the text."
+        if free:
+            is_total = settings.max_new_tokens is None
+            remedy = f"Pass at most {f'max_length={before + free}' if is_total else free}."
+        raise TooManyTokensError(
+            f"generate: {num_new} tokens are too many. {type(model).__name__} has {bound} "
+            f"positions, {before} of them used. {remedy}"
         )
 
 
