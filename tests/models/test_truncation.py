@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 
 import attnviz as av
 from attnviz import demos, extract
+from model_types.build import tiny_model
 from models.tiny import SIZE, built
 
 LONG = "The animal did not cross the street because it was too tired . " * 100
@@ -87,6 +89,30 @@ def test_the_target_of_a_decoder_is_truncated() -> None:
         extract(model, example["inputs"], tokenizer=tokenizer, target=long)
     record = extract(model, example["inputs"], tokenizer=tokenizer, target=long, truncation=True)
     assert "The target was truncated to the first" in note_of(record)
+
+
+def test_the_target_of_other_inputs_than_texts_is_truncated() -> None:
+    model, tokenizer = demos.load("encoder-decoder")
+    ids = {"input_ids": torch.tensor([[1, 5, 2]])}
+    target = "2019-11-17" * 100
+    bound = model.config.max_position_embeddings
+    record = extract(model, ids, tokenizer=tokenizer, target=target, truncation=True)
+    assert len(record.stacks["decoder"].query_tokens) == bound
+    with pytest.raises(TypeError, match="truncation: inputs is dict and not a text"):
+        extract(model, ids, tokenizer=tokenizer, target=target, truncation=9)
+    with pytest.raises(ValueError, match=r"decoder_input_ids: 99 .* too many.*Pass fewer ids"):
+        extract(model, ids, tokenizer=tokenizer, decoder_input_ids=[1] * 99)
+
+
+def test_encoder_and_decoder_have_maximum_lengths_of_their_own() -> None:
+    _, tokenizer = demos.load("encoder-decoder")
+    without: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
+    model: Any = tiny_model("t5gemma", "T5GemmaForConditionalGeneration", {})
+    model.config.encoder.max_position_embeddings = 30
+    model.config.decoder.max_position_embeddings = 20
+    long = "2019-11-17" * 10
+    record = extract(model, long, tokenizer=without, target=long, truncation=True)
+    assert [len(record.stacks[name].query_tokens) for name in ("encoder", "decoder")] == [30, 20]
 
 
 def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:

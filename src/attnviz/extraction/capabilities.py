@@ -131,10 +131,15 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
     the name of the caller's argument with the text, for the error.
     """
     if bound is not None and length > bound:
+        remedy = (
+            "Shorten the text, pass truncation=True, or pass a tokenizer's output with "
+            f"truncation=True, max_length={bound}."
+        )
+        if argument == "decoder_input_ids":
+            remedy = "Pass fewer ids."
         raise TooManyTokensError(
             f"{argument}: {length} tokens are too many. {type(model).__name__} has {bound} "
-            "positions. Shorten the text, pass truncation=True, or pass a tokenizer's output "
-            f"with truncation=True, max_length={bound}."
+            f"positions. {remedy}"
         )
 
 

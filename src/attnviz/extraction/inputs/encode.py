@@ -104,6 +104,10 @@ class Encoder:
             elif settings is not None:
                 num_new_tokens = settings.max_new_tokens or 1
         expects_answer = generating or target is not None
+        # With truncation=True, the target of a decoder is truncated whatever the inputs are.
+        truncates_target = self._encoder_decoder and target is not None
+        if not (truncates_target and self._truncation.limit is True):
+            self._check_truncation(example)
         batch = self._encode(example, expects_answer=expects_answer, num_new_tokens=num_new_tokens)
         if self._encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
@@ -111,9 +115,19 @@ class Encoder:
             append_target(self._model, batch, added, self.tokenizer(required=True))
         for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
+            if name == "decoder" and decoder_input_ids is not None:
+                argument = "decoder_input_ids"
             bound = self._num_positions(decoder=name == "decoder")
             check_length(self._model, sequence.length, argument, bound)
         return batch
+
+    def _check_truncation(self, example: Any) -> None:
+        if self._truncation and _kind(example) not in ("text", "pair", "message", "chat"):
+            raise TypeError(
+                f"truncation: inputs is {type(example).__name__} and not a text. Remove "
+                "truncation=, or pass the text (a tokenizer cuts by truncation=True, "
+                "max_length=...)."
+            )
 
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
         """Encode an example according to its type, without the text that the model will produce.
@@ -122,12 +136,6 @@ class Encoder:
         `num_new_tokens` is the number of tokens for which a truncated text leaves room.
         """
         kind = _kind(example)
-        if self._truncation and kind not in ("text", "pair", "message", "chat"):
-            raise TypeError(
-                f"truncation: inputs is {type(example).__name__} and not a text. Remove "
-                "truncation=, or pass the text (a tokenizer cuts by truncation=True, "
-                "max_length=...)."
-            )
         if kind in ("text", "pair"):
             return self._encode_text(example, num_new_tokens=num_new_tokens)
         if kind in ("message", "chat"):

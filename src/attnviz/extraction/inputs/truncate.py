@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from attnviz.utils.arguments import whole_number
 
@@ -39,11 +39,11 @@ class Truncation:
         num_positions: Callable[..., int | None],
     ) -> None:
         self._model = model
-        self._limit = limit
+        self.limit = limit
         self._num_positions = num_positions
 
     def __bool__(self) -> bool:
-        return self._limit is not False
+        return self.limit is not False
 
     def encode_truncated(
         self,
@@ -72,8 +72,9 @@ class Truncation:
             raise ValueError(
                 f"{argument}: truncation leaves {max(0, max_tokens)} tokens"
                 + (f" before {num_new_tokens} new ones" if num_new_tokens else "")
-                + f", and {special} special tokens are needed. Pass a larger number, or a "
-                "smaller number of new tokens."
+                + (f", and {special} special tokens are needed" if special else "")
+                + ". Pass a larger number"
+                + (", a smaller generate=, or a shorter target." if num_new_tokens else ".")
             )
         encoded = encode(verbose=False, truncation=True, max_length=max_tokens)
         side = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
@@ -95,17 +96,21 @@ class Truncation:
         if not self:
             return None
         limits = [self._num_positions(decoder=decoder)]
-        follows_model = self._limit is True or decoder
+        follows_model = self.limit is True or decoder
         if follows_model:
             limits.append(getattr(tokenizer, "model_max_length", None))
             if all(limit is None or limit >= _NO_LIMIT for limit in limits):
                 # Models with rotary position embeddings have no table of positions. Use the
-                # maximum length in their configuration, which num_positions does not read.
-                config: Any = self._model.config.get_text_config()
+                # maximum length in their configuration, which num_positions does not read. T5Gemma
+                # has a configuration for each of encoder and decoder.
+                config: Any = self._model.config
+                if not decoder and isinstance(getattr(config, "encoder", None), PreTrainedConfig):
+                    config = config.encoder
+                config = config.get_text_config()
                 limits.append(getattr(config, "max_position_embeddings", None))
         rooms = [
             limit - num_new_tokens
             for limit in limits
             if isinstance(limit, int) and limit < _NO_LIMIT
         ]
-        return min(rooms if follows_model else [*rooms, self._limit], default=None)
+        return min(rooms if follows_model else [*rooms, self.limit], default=None)
