@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.accessibility import check
-from browser.pages import table
+from browser.pages import figure, says, table, texts
 from unit.records import hybrid_record
 
 if TYPE_CHECKING:
@@ -129,7 +129,17 @@ def test_bars_and_roles_belong_to_the_heads_of_their_stacks(show: Show) -> None:
 def test_a_list_by_score_has_one_kind(show: Show) -> None:
     root = show(av.ModelView(hybrid_record(), order="previous token"))
     assert root.get_by_role("gridcell").count() == 4
+    says(root, "Heads of stack “linear” have a separate list: choose this stack.")
+    assert "have a separate list." in " ".join(texts(figure(root)))
     root.get_by_label("Stack").select_option("linear")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:linear:1")
     root.get_by_label("Heads by").select_option("number")
     expect(root.get_by_role("gridcell")).to_have_count(13)
+
+
+def test_an_address_without_a_stack_names_a_layer_of_the_model(show: Show) -> None:
+    root = show(av.MatrixView(hybrid_record()), "#layer=0")
+    drawn(root, "linear", 0)
+    # Both stacks have layer 1.
+    root.get_by_label("Layer 1, linear", exact=True).click()
+    drawn(root, "linear", 1)

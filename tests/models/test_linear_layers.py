@@ -451,9 +451,12 @@ def test_statistics_have_the_layers_of_both_kinds(tmp_path: Path) -> None:
         assert any("“linear” are shares of the absolute weights" in note for note in read.notes)
     description = describe_atlas(loaded)
     assert [stack["linear"] for stack in description["stacks"]] == [False, True]
+    view = av.AtlasView(loaded)
+    assert view.stack == "self"
+    view.layer = 0
+    assert (view.stack, view.layer) == ("linear", 0)
     with pytest.raises(TraitError, match=r"Layer 0 is in another stack: use stack='linear'"):
-        av.AtlasView(loaded, layer=0)
-    assert av.AtlasView(loaded, stack="linear", layer=0).layer == 0
+        av.AtlasView(loaded, stack="self", layer=0)
 
 
 @pytest.mark.parametrize("model_type", [*RULES, "minimax", "mamba"])

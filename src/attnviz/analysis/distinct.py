@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnviz.analysis.heads import Scoring, possible_measures, stack_of
+from attnviz.analysis.heads import Scoring, closed_heads, possible_measures, stack_of
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack
@@ -83,7 +83,8 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         score of uniform attention. The quotient is 0 for uniform attention, and 1 if all weight is
         on the pattern's pairs. A pattern is considered only if the mask allows a pair of the
         pattern for at least 8 queries, and for at least a quarter of all queries. For long texts,
-        these numbers are estimated from the compared queries (see Notes). The result is None if
+        these numbers are estimated from the compared queries (see Notes). A head whose mean gate is
+        below 0.05 in size is not considered. The result is None if
 
         - no pair of a head and a pattern has a quotient of at least 0.5,
         - no pattern is possible, for example because queries and keys are different tokens,
@@ -138,6 +139,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         scores, counts = scoring.of_layer(layer, heads)
         baselines = scoring.uniform(layer, heads)
         considered = (counts >= min_count) & (baselines < 1) & ~np.isnan(scores)
+        considered &= ~closed_heads(stack, layer)
         differences = np.where(considered, scores - baselines, 0)
         distinct = (differences / np.where(considered, 1 - baselines, 1)).T
         head, index = divmod(int(distinct.argmax()), len(patterns))

@@ -52,6 +52,9 @@ _MIN_ENTRIES_PER_HEAD = 1 << 13
 # The pairs of a measure in a block of rows are the same in all layers. The pairs of all measures in
 # a block are stored if they are at most this many. Otherwise they are computed for each layer.
 _MAX_CACHED_PAIRS = 1 << 16
+#: A gate is closed if the absolute value of its mean is below this limit, as in gates.ts. The head
+#: then adds less than a twentieth of its output to the residual stream.
+CLOSED_GATE = 0.05
 
 
 def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
@@ -137,6 +140,16 @@ def head_array(
         )
         return lost
     return stack.gates(layer) if measure.reads == "gates" else stack.outputs(layer)
+
+
+def closed_heads(stack: AttentionStack, layer: int) -> NDArray[np.bool_]:
+    """Return whether each head of a layer has a closed gate, (heads,). See `CLOSED_GATE`."""
+    gates = stack.gates(layer)
+    if gates is None:
+        return np.zeros(stack.num_heads(layer), np.bool_)
+    # A gate that is not known is NaN, and does not count as closed.
+    closed: NDArray[np.bool_] = np.abs(values_of(MEASURES["gate"], gates)) < CLOSED_GATE
+    return closed
 
 
 def head_scores(

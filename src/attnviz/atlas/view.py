@@ -295,11 +295,11 @@ class AtlasView(HeadsView):
         rows = sum(counts) if any(stack.linear for stack in stacks) else max(counts)
         return min(_HEIGHT_OF_REST + _ROW_HEIGHT * rows, _MAX_HEIGHT)
 
-    def _elsewhere(self, layer: int) -> str:
-        for name in self._statistics.stack_names:
-            if layer in self._statistics.stack(name).layers:
-                return f". Layer {layer} is in another stack: use stack={name!r}"
-        return ""
+    def _siblings(self) -> list[list[str]]:
+        stacks = map(self._statistics.stack, self._statistics.stack_names)
+        # Linear layers are siblings of causal self-attention, as in js/src/views/atlas/state.ts.
+        group = [stack for stack in stacks if stack.linear or (stack.causal and stack.one_text)]
+        return [[stack.name for stack in group]] if any(stack.linear for stack in group) else []
 
     def _first_stack(self) -> str:
         return self._statistics.stack_names[0]

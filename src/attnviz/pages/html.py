@@ -24,7 +24,7 @@ from attnviz.pages.limits import (
     too_large_message,
 )
 from attnviz.pages.packing import ELEMENT, packed
-from attnviz.pages.picture import add_title, displayed_stack, draw_all_heads
+from attnviz.pages.picture import add_title, displayed_kinds, draw_all_heads
 from attnviz.pages.vectors import encode_chosen, encode_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
@@ -164,7 +164,7 @@ def make_page(
     check_mapped(record.mapped_files)
     if "weights" in embeds:
         check_record(record, precision)
-    figure = draw_all_heads(displayed_stack(record, state))
+    figure = "\n".join(map(draw_all_heads, displayed_kinds(record, state)))
     still = add_title(record.model, view, figure)
     # Encode the vectors first. If they are too large for the page, the error is raised before the
     # scores are computed, which can take minutes.

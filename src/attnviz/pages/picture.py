@@ -22,7 +22,7 @@ from attnviz.analysis.heads import weights_of_some
 from attnviz.record.pooling import join_signs, pool_max, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
-from attnviz.record.stack import AttentionStack
+from attnviz.record.stack import AttentionStack, sibling_stacks
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace
@@ -104,6 +104,16 @@ def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> Attent
     if "comparison" in state:
         name = state["comparison"]["stacks"][name]["differences"][state["member"]]
     return record.stack(name or None)
+
+
+def displayed_kinds(record: AttentionRecord, state: Mapping[str, Any]) -> list[AttentionStack]:
+    """Return the stacks with all layers that a view with this state shows in one grid.
+
+    They are the displayed stack and its siblings (see `sibling_stacks`), if it has any.
+    """
+    stack = displayed_stack(record, state)
+    groups = sibling_stacks(record.stacks.values())
+    return next((group for group in groups if stack in group), [stack])
 
 
 def add_title(model: str, view: str, figure: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
+from attnviz.analysis.heads import closed_heads
 from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
@@ -65,9 +66,9 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """Return the default of `heads`, which is the first head of the layer."""
-        del stack, layer
-        return {"heads": [0]}
+        """Return the default of `heads`: the first head whose gate is open, or head 0."""
+        has_layer = layer in stack.layers
+        return {"heads": [int(closed_heads(stack, layer).argmin()) if has_layer else 0]}
 
     def _supported_part(self, record: AttentionRecord) -> AttentionRecord:
         """Return the record with only the stacks that have queries and keys.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 import traitlets
 
+from attnviz.analysis.heads import closed_heads
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, sibling_stacks
 from attnviz.utils.arguments import as_list, resolve_negative, short_repr
@@ -53,8 +54,9 @@ class HeadsView(View):
     """Base class of views that show heads of a layer in a stack.
 
     Setting a stack, layer or head that does not exist raises an error. If a new stack does not have
-    the current layer, the view shows the layer with the nearest number. Chosen heads that do not
-    exist in a new layer are removed from `heads`.
+    the current layer, the view shows the layer with the nearest number. If a hybrid model has a new
+    layer in another stack, for example among its linear layers, the view shows that stack. Chosen
+    heads that do not exist in a new layer are removed from `heads`.
 
     Attributes
     ----------
@@ -74,13 +76,26 @@ class HeadsView(View):
     # `heads` now has another value, a user has chosen these heads, and the view keeps them.
     _default_heads: list[int] | None = None
 
+    # Layer for which the view changes the stack, or None.
+    _sought_layer: int | None = None
+
     stack = traitlets.Unicode().tag(sync=True)
     layer = ResolvedIndex().tag(sync=True)
     heads = Heads(traitlets.Int()).tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
-        stack = self._stack_named(traits.setdefault("stack", self._first_stack()))
-        traits["layer"] = resolve_negative(traits.get("layer", stack.layers[0]), stack.layers)
+        name = traits.get("stack", self._first_stack())
+        stack = self._stack_named(name)
+        layer = traits["layer"] if "layer" in traits else self._first_layer(stack)
+        other = self._stack_with(layer, name)
+        if other is not None and "stack" in traits:
+            raise traitlets.TraitError(
+                f"layer={layer!r} of stack={name!r} does not exist. Layer {layer} is in another "
+                f"stack: use stack={other!r}"
+            )
+        traits["stack"] = name if other is None else other
+        stack = self._stack_named(traits["stack"])
+        traits["layer"] = resolve_negative(layer, stack.layers)
         # Set stack and layer first. They are needed to convert `heads="all"` to the heads of the
         # layer, and the text of a token to a position in the stack.
         position = {"stack": traits["stack"], "layer": traits["layer"]}
@@ -94,6 +109,11 @@ class HeadsView(View):
     def _first_stack(self) -> str:
         """Return the name of the stack that is shown by default."""
         raise NotImplementedError
+
+    def _first_layer(self, stack: Any) -> int:
+        """Return the number of the layer that is shown by default."""
+        first: int = stack.layers[0]
+        return first
 
     def _default_traits(self, stack: Any, layer: int) -> dict[str, Any]:
         """Return the default values of the traits whose defaults depend on stack and layer."""
@@ -142,16 +162,33 @@ class HeadsView(View):
     @traitlets.validate("layer")
     def _validate_layer(self, proposal: Mapping[str, Any]) -> int:
         layer: int = proposal["value"]
+        other = self._stack_with(layer, self.stack)
+        if other is not None:
+            # `_fit_to_stack` sets the layer that `_nearest_layer` returns, so a linked view does
+            # not receive another layer in between.
+            self._sought_layer = layer
+            try:
+                self.stack = other
+            finally:
+                self._sought_layer = None
+            return layer
         try:
-            self._stack_named(self.stack).layer_number(layer)
+            return self._stack_named(self.stack).layer_number(layer)
         except IndexError as error:
-            raise traitlets.TraitError(f"{error}{self._elsewhere(layer)}") from None
-        return layer
+            raise traitlets.TraitError(str(error)) from None
 
-    def _elsewhere(self, layer: int) -> str:
-        """Return the end of an error message: the sibling stack that has a layer, or ""."""
-        del layer
-        return ""
+    def _siblings(self) -> list[list[str]]:
+        """Return groups of stacks that are different kinds of layers of one model, by name."""
+        return []
+
+    def _stack_with(self, layer: Any, name: str) -> str | None:
+        """Return the sibling of the stack `name` that has a layer, or None if no other has it.
+
+        Return None, too, if the stack itself has the layer.
+        """
+        group = next((group for group in self._siblings() if name in group), [])
+        having = [other for other in group if layer in self._stack_named(other).layers]
+        return None if name in having or not having else having[0]
 
     @traitlets.validate("heads")
     def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
@@ -180,7 +217,8 @@ class HeadsView(View):
         self._clip_heads()
 
     def _nearest_layer(self, stack: AttentionStack | StackStatistics) -> int:
-        return min(stack.layers, key=lambda number: abs(number - self.layer))
+        wanted = self.layer if self._sought_layer is None else self._sought_layer
+        return min(stack.layers, key=lambda number: abs(number - wanted))
 
     def _clip_heads(self) -> None:
         """Adapt `heads` to the current layer.
@@ -228,6 +266,11 @@ class PositionedView(HeadsView):
 
     def _first_stack(self) -> str:
         return self.record.stack().name
+
+    def _first_layer(self, stack: AttentionStack) -> int:
+        """Return the first layer that has a head with an open gate, or the first of all layers."""
+        has_open = (layer for layer in stack.layers if not closed_heads(stack, layer).all())
+        return next(has_open, stack.layers[0])
 
     def resolve_number(self, name: str, value: Any) -> Any:
         """Replace the text of a token, or a negative number, by a non-negative number.
@@ -289,13 +332,9 @@ class PositionedView(HeadsView):
         super()._fit_to_stack(change)
         self._refit()
 
-    def _elsewhere(self, layer: int) -> str:
-        for group in sibling_stacks(self.record.stacks.values()):
-            names = [stack.name for stack in group]
-            having = [stack.name for stack in group if layer in stack.layers]
-            if self.stack in names and having:
-                return f". Layer {layer} is in another stack: use stack={having[0]!r}"
-        return ""
+    def _siblings(self) -> list[list[str]]:
+        groups = sibling_stacks(self.record.stacks.values())
+        return [[stack.name for stack in group] for group in groups]
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         """Adapt the traits to the current record, which replaced the record `before`.

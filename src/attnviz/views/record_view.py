@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.html import Embedded, make_page
 from attnviz.pages.limits import PagePrecision
-from attnviz.pages.picture import SIDES, displayed_stack, draw_all_heads, draw_heads_picture
+from attnviz.pages.picture import (
+    SIDES,
+    displayed_kinds,
+    displayed_stack,
+    draw_all_heads,
+    draw_heads_picture,
+)
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -377,15 +383,17 @@ class RecordView(PositionedView):
         return displayed_stack(self.served_record, self._page_state(self.state))
 
     def _still(self) -> str:
-        stack = self._pictured_stack()
+        kinds = displayed_kinds(self.served_record, self._page_state(self.state))
         figures = []
         # For a very long text, draw only the chosen heads, because a picture of all heads would
         # need too many weights.
-        all_heads = SIDES[0] * sum(stack.heads_per_layer) * len(stack.key_tokens) <= MAX_WEIGHTS
+        rows = SIDES[0] * sum(sum(stack.heads_per_layer) for stack in kinds)
+        all_heads = rows * len(kinds[0].key_tokens) <= MAX_WEIGHTS
         if self.saves_chosen_heads or not all_heads:
+            stack = self._pictured_stack()
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
         if self.saves_all_heads and all_heads:
-            figures.append(draw_all_heads(stack))
+            figures += map(draw_all_heads, kinds)
         return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:

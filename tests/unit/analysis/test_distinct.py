@@ -97,6 +97,18 @@ def test_attention_to_the_first_token_is_not_distinct() -> None:
     assert distinct_head(stack_of(sink)) is None
 
 
+def test_a_head_with_a_closed_gate_is_not_distinct() -> None:
+    weights = noise(1, 3, N, causal=True, seed=0)
+    weights[0, 0], weights[0, 1] = before(0.9), before(0.8)
+    stack = stack_of(weights)
+    layers = {0: stack.attention(0)}
+    for gate, head in ((0.049, 1), (0.051, 0), (-0.051, 0), (torch.nan, 0)):
+        gates = {0: torch.tensor([[gate], [0.5], [0.5]]).expand(3, N)}
+        distinct = distinct_head(AttentionStack("self", layers, stack.query_tokens, gates=gates))
+        assert distinct is not None
+        assert distinct.head == head, gate
+
+
 def test_a_pattern_that_few_queries_can_show_is_not_distinct() -> None:
     # Token 9 repeats token 2, and query 9 of head 1 attends to token 2.
     weights = noise(1, 2, N, causal=True, seed=1)

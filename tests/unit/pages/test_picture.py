@@ -22,7 +22,7 @@ from benchmarks.corpora import random_corpus
 from benchmarks.inputs import texts, weights
 from unit.atlas.example_statistics import made_statistics
 from unit.long_records import long_record
-from unit.records import given_record, words
+from unit.records import given_record, hybrid_record, words
 
 WHITE, DARKEST = (255, 255, 255), (18, 10, 26)
 BLUE, ORANGE = (27, 106, 179), (217, 111, 14)
@@ -87,6 +87,18 @@ def test_signed_numbers_of_a_page_have_two_colours() -> None:
     cells = [[tuple(cell) for cell in row] for row in pixels_of(still)[1:3, 1:3]]
     assert [*cells[0], cells[1][0]] == [BLUE, WHITE, ORANGE]
     assert "Blue is above zero and orange below, up to 0.5" in still
+
+
+def test_pages_and_stills_draw_the_layers_of_all_kinds() -> None:
+    view = av.ModelView(hybrid_record(), stack="linear")
+    for still in (get_still(view.to_html()), view._still()):
+        assert still.count("<img") == 2
+        assert "<p>Weights of layers 1, 3 from top to bottom" in still
+        assert "<p>Linear weights of layers 0 to 2 from top to bottom" in still
+    # The head view shows one layer, so its still does, too.
+    still = av.HeadView(hybrid_record(), stack="linear", layer=2)._still()
+    assert still.count("<img") == 1
+    assert "Linear weights of layer 2, " in still
 
 
 def test_layers_with_fewer_heads_leave_room() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from traitlets import TraitError
 
 from attnviz import (
     AttentionRecord,
+    AttentionStack,
     EmbeddingView,
     HeadView,
+    MatrixView,
     NeuronView,
     Tokens,
 )
@@ -22,6 +25,7 @@ from attnviz.analysis import distinct_head
 from attnviz.record.tokens import Candidate, Prediction
 from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.record_view import RecordView
+from unit.random_corpora import attention as random_attention
 from unit.records import captured_record, shares, words
 
 WORDS = ["[CLS]", "the", "animal", "crossed", "the", "street", ",", "it", "was", "[SEP]"]
@@ -49,6 +53,22 @@ def test_positions_become_numbers() -> None:
     for value, heads in values:
         view.heads = value
         assert view.heads == heads
+
+
+def test_views_open_at_an_open_gate() -> None:
+    layers, tokens = {layer: random_attention(5) for layer in (2, 4, 6)}, Tokens.of(words(5))
+
+    def opened(view: type[RecordView], means: list[list[float]]) -> tuple[int, list[int]]:
+        rows = [torch.tensor(mean)[:, None].expand(3, 5) for mean in means]
+        gates = dict(zip(layers, rows, strict=False))
+        stack = AttentionStack("self", layers, tokens, gates=gates)
+        shown = view(AttentionRecord({"self": stack}))
+        return shown.layer, shown.heads
+
+    closed, third = [0.0, 0.04, 0.0], [0.0, 0.04, 0.5]
+    assert opened(NeuronView, [closed, third, [1.0] * 3]) == (4, [2])
+    assert opened(MatrixView, [closed, closed]) == (6, [])
+    assert opened(NeuronView, [closed] * 3) == (2, [0])
 
 
 def test_negative_layers_count_existing_layers() -> None:

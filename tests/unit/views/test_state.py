@@ -117,18 +117,36 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         assert view.state == before
 
 
-def test_an_error_names_the_stack_that_has_a_layer() -> None:
-    view = HeadView(hybrid_record(), layer=3)
-    with pytest.raises(TraitError, match="Layer 2 is in another stack: use stack='linear'"):
-        view.layer = 2
-    with pytest.raises(TraitError, match="use stack='linear'"):
-        HeadView(hybrid_record(), layer=0)
-    with pytest.raises(TraitError) as error:
-        view.layer = 9
-    assert "another stack" not in str(error.value)
-    # A view in the browser sets both.
+def test_a_layer_of_another_kind_changes_the_stack() -> None:
+    view = HeadView(hybrid_record(), layer=3, heads=[1], token=2)
+    linked = HeadView(hybrid_record(), layer=3)
+    link = traitlets.link((view, "layer"), (linked, "layer"))
+    layers: list[int] = []
+    for one in (view, linked):
+        one.observe(lambda change: layers.append(change["new"]), "layer")
+    view.layer = 0
+    assert [(one.stack, one.layer) for one in (view, linked)] == [("linear", 0)] * 2
+    # Without layer 2 in between, which is the layer of the new stack that is nearest to layer 3.
+    assert layers == [0, 0]
+    assert (view.heads, view.token) == ([1], 2)
+    # Both stacks have layer 1.
+    view.layer = 1
+    assert (linked.stack, linked.layer) == ("linear", 1)
+    link.unlink()
+    # Values that a browser sends, alone and with a stack.
+    view.set_state({"layer": 3})
+    assert (view.stack, view.layer, view.heads) == ("self", 3, [1])
     view.set_state({"layer": 2, "stack": "linear"})
     assert (view.stack, view.layer) == ("linear", 2)
+    assert HeadView(hybrid_record(), layer=0).stack == "linear"
+    with pytest.raises(TraitError, match="Layer 2 is in another stack: use stack='linear'"):
+        HeadView(hybrid_record(), stack="self", layer=2)
+    with pytest.raises(TraitError, match="'linear' has layers 0 to 2"):
+        view.layer = 9
+    assert (view.stack, view.layer) == ("linear", 2)
+    # The stacks of an encoder-decoder have other tokens.
+    with pytest.raises(TraitError, match="layer=2"):
+        HeadView(encoder_decoder_record(), stack="encoder", layer=2)
 
 
 def test_a_threshold_may_exceed_one_if_weights_do() -> None:

@@ -11,7 +11,8 @@ import { capital, formatSmall, headsInWords, withMinus } from "../text/captions"
 
 /**
  * A gate is closed if the absolute value of its mean is below this limit. The head then adds less
- * than a twentieth of its output. The sigmoid of 0, an undecided gate, is ten times as large.
+ * than a twentieth of its output. The sigmoid of 0, an undecided gate, is ten times as large. Python
+ * has the same limit (`attnviz/analysis/heads.py`).
  */
 export const CLOSED_GATE = 0.05;
 

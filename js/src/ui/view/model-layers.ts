@@ -6,6 +6,7 @@
 
 import type { Description, StackDescription } from "../../client/protocol";
 import { headsOf } from "../../client/source";
+import { stackName } from "../text/captions";
 import { baseName } from "../what-if/changed-run";
 
 /** Layer of a stack or of one of its siblings. */
@@ -52,6 +53,21 @@ export function layersOf(
   return all.sort((a, b) => a.layer - b.layer);
 }
 
+/**
+ * Return a sentence that names the siblings of a stack, for a list of heads that are ordered by a
+ * score. Such a list has heads of only one stack. Return "" if the stack has no siblings.
+ *
+ * @param choose end of the sentence, which says how the reader can see the other heads.
+ */
+export function otherListsInWords(
+  { stack, siblings }: { stack: StackDescription; siblings: readonly StackDescription[] },
+  choose = "",
+): string {
+  const others = siblings.filter((other) => other !== stack);
+  const names = others.map((other) => `“${stackName(baseName(other))}”`).join(" and ");
+  return names && `Heads of stack ${names} have a separate list${choose}.`;
+}
+
 /** Return "3", or "0 · linear" for a linear layer of a model that also has others. */
 export function layerText({ layer, kind }: ModelLayer): string {
   return kind ? `${layer} · ${kind}` : String(layer);
@@ -66,11 +82,17 @@ const HEADS_AT_ONCE = 4;
 
 /** Return the fields that change when the reader chooses a layer, which may be of another stack. */
 export function atLayer(
-  selection: { stack: StackDescription; chosen: number[]; allHeads: number[] },
+  selection: {
+    stack: StackDescription;
+    siblings: readonly StackDescription[];
+    chosen: number[];
+    allHeads: number[];
+  },
   { stack, layer }: Pick<ModelLayer, "stack" | "layer">,
 ): { stack?: string; layer: number; heads?: number[] } {
-  if (stack === selection.stack) return { layer };
   const moved = { stack: baseName(stack), layer };
+  // The state may name a sibling of the selected stack (see `selectionOf`).
+  if (stack === selection.stack) return selection.siblings.length > 1 ? moved : { layer };
   if (selection.chosen.length < selection.allHeads.length) return moved;
   const heads = headsOf(stack, layer);
   return { ...moved, heads: heads.length <= HEADS_AT_ONCE ? heads : [] };

@@ -9,7 +9,7 @@
 import { batch, computed, effect, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import { idle } from "../../client/idle";
 import { isAbort } from "../../client/kernel";
-import type { Description, TokenList } from "../../client/protocol";
+import type { Description, StackDescription, TokenList } from "../../client/protocol";
 import { type HeadMap, headsOf, type Source } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { withPatchNames } from "../../draw/patches";
@@ -137,16 +137,20 @@ export type Selection = ReturnType<typeof selectionOf>;
 
 /**
  * Return the selection for a state. If the record lacks the stack of the state, its first stack is
- * selected. If that stack lacks the layer of the state, its first layer is selected. Heads that the
- * layer lacks are omitted. A pin is null if its index is not that of a token.
+ * selected. If that stack lacks the layer of the state, a sibling that has it is selected (see
+ * `model-layers.ts`). Without such a sibling, the first layer is selected. Heads that the layer
+ * lacks are omitted. A pin is null if its index is not that of a token.
  */
 export function selectionOf(
   description: Description,
   state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
 ) {
-  const stack =
+  const named =
     description.stacks.find((candidate) => baseName(candidate) === state.stack) ??
     description.stacks[0];
+  const hasLayer = ({ layers }: StackDescription): boolean => layers.includes(state.layer);
+  const stack =
+    named && !hasLayer(named) ? (siblingsOf(description, named).find(hasLayer) ?? named) : named;
   if (!stack) throw new Error("The record has no stack of attention layers.");
   const queries = stack.query_tokens;
   const keys = stack.key_tokens ?? queries;

@@ -149,12 +149,20 @@ export function sentenceOf(table: Table, head: HeadIndex): string {
 /**
  * Return the second caption below the view: how the numbers were computed, how many texts were
  * skipped, and whether the page omits edges.
+ *
+ * @param hasKinds whether the grid has linear and other layers.
+ * @param otherLists sentence about the heads that a list of ordered heads lacks, or "".
  */
-export function coverageOf(atlas: AtlasDescription, stack: AtlasStack, hasKinds = false): string {
+export function coverageOf(
+  atlas: AtlasDescription,
+  stack: AtlasStack,
+  { hasKinds = false, otherLists = "" } = {},
+): string {
   const { num_skipped } = atlas;
   const kept = (name: EdgeList, all: number): string =>
     stack[name] < all ? `This page has ${stack[name]} of ${all} ${name} edges of each head.` : "";
   return [
+    otherLists,
     "Numbers are means over texts, ± their standard error.",
     stack.linear ? "Weights are shares of the absolute weights of a query." : "",
     hasKinds

@@ -21,7 +21,7 @@ import {
 import { BY_ROLE } from "../../ui/head-grid/head-roles";
 import { createHeadGrid } from "../../ui/head-grid/store";
 import type { ViewContext } from "../../ui/view/define-view";
-import { kindOf } from "../../ui/view/model-layers";
+import { kindOf, otherListsInWords } from "../../ui/view/model-layers";
 import { assign, follow } from "../../ui/view/state";
 import { coverageOf, sentenceOf, subtitleOf } from "./captions";
 import {
@@ -251,11 +251,15 @@ export function createAtlasStore(context: ViewContext<AtlasState>, width: Readon
      */
     captions: computed(() => {
       const [now, currentStack] = [atlas.value, stack.value];
-      if (!now || !currentStack) return null;
+      const selection = record.selection.value;
+      if (!now || !currentStack || !selection) return null;
       return {
         subtitle: subtitleOf(now, hasKinds.value ? (siblings.value ?? []) : [currentStack]),
         sentence: table.value && head.value ? sentenceOf(table.value, head.value) : "",
-        coverage: coverageOf(now, currentStack, hasKinds.value),
+        coverage: coverageOf(now, currentStack, {
+          hasKinds: hasKinds.value,
+          otherLists: order.value === null ? "" : otherListsInWords(selection),
+        }),
       };
     }),
     /** Whether all data for the current state is loaded and the search, if any, is complete. */

@@ -39,6 +39,7 @@ import {
   writtenSmall,
 } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
+import { otherListsInWords } from "../../ui/view/model-layers";
 import type { Selection } from "../../ui/view/record";
 import { baseName, changedInWords } from "../../ui/what-if/changed-run";
 import { strongestOf } from "./maps";
@@ -225,9 +226,11 @@ export function coverageOf(
   const selection = store.selection.value;
   if (!selection) return "";
   const effects = store.effects.value;
+  const choose = context.embedded ? ": choose one of its layers" : ": choose this stack";
   const pair = pairInWords(pairOf(selection, context.state.pair.value), selection.queries);
   return [
     orderInWords(context, store, grid, selection.stack),
+    grid.score === null ? "" : otherListsInWords(selection, drawn === undefined ? choose : ""),
     effects ? effectsInWords(effects, "below heads") : "",
     ...store.stacks.value.map((stack) =>
       rolesInWords(context.state.roles.value[baseName(stack)] ?? null, stack),

@@ -2,7 +2,12 @@
 
 import { describe, expect, it } from "vitest";
 import type { Description } from "../../../src/client/protocol";
-import { atLayer, firstSiblings, layerText } from "../../../src/ui/view/model-layers";
+import {
+  atLayer,
+  firstSiblings,
+  layerText,
+  otherListsInWords,
+} from "../../../src/ui/view/model-layers";
 import { selectionOf } from "../../../src/ui/view/record";
 import { stackOf, tokensOf } from "../../builders";
 
@@ -37,6 +42,13 @@ describe("the layers of a hybrid model", () => {
     expect(firstSiblings(HYBRID)).toEqual([SELF, VISION]);
   });
 
+  it("are named if a list of heads lacks them", () => {
+    const sentence = "Heads of stack “linear” have a separate list: choose this stack.";
+    expect(otherListsInWords(at("self", 1), ": choose this stack")).toBe(sentence);
+    expect(otherListsInWords(at("linear", 1))).toContain("stack “self-attention” have");
+    expect(otherListsInWords(at("vision", 0))).toBe("");
+  });
+
   it("keep their kinds in a changed run", () => {
     const after = { ...LINEAR, name: "linear · after: cut", of: "linear" };
     const changed = { ...HYBRID, stacks: [SELF, after, VISION] };
@@ -45,9 +57,21 @@ describe("the layers of a hybrid model", () => {
     expect(selection.layers.map(layerText)).toEqual(ALL);
   });
 
-  it("change the stack only if it differs", () => {
+  it("are those of a sibling if the stack lacks the layer", () => {
+    // A link of the field "layer" alone leaves the stack as it was.
+    expect(at("self", 2).modelLayer).toEqual({ stack: LINEAR, layer: 2, kind: "linear" });
+    expect(at("linear", 3).stack).toBe(SELF);
+    expect([at("self", 9).stack, at("self", 9).layer]).toEqual([SELF, 1]);
+    expect(at("vision", 2).stack).toBe(VISION);
+    // Both stacks have layer 1, so a choice names the stack.
+    expect(atLayer(at("self", 2), { stack: LINEAR, layer: 1 })).toEqual({
+      ...{ stack: "linear", layer: 1 },
+    });
+  });
+
+  it("change the stack", () => {
     const from = at("self", 3, [1]);
-    expect(atLayer(from, { stack: SELF, layer: 1 })).toEqual({ layer: 1 });
+    expect(atLayer(at("vision", 0), { stack: VISION, layer: 1 })).toEqual({ layer: 1 });
     expect(atLayer(from, { stack: LINEAR, layer: 2 })).toEqual({ stack: "linear", layer: 2 });
     // All heads stay all heads.
     const all = at("self", 3, [0, 1]);
