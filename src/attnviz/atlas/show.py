@@ -86,7 +86,8 @@ def show_atlas_view(
     """
     given = given_arguments(show_atlas_view, locals())
     AtlasView.check_names(traits)
-    _check_traits(traits)
+    # `__init__` is not called, because it would open a channel to a browser.
+    AtlasView.__new__(AtlasView).check_values(traits, _TRAITS_OF_STATISTICS)
     if isinstance(model, HeadStatistics):
         given.pop("progress", None)
         refuse_arguments(given, "model is a HeadStatistics, which has the statistics of its texts")
@@ -99,17 +100,3 @@ def show_atlas_view(
     given.pop("keep_edges", None)
     statistics = head_statistics(model, edges=keep_edges, **given)
     return show(AtlasView(statistics, **traits))
-
-
-def _check_traits(traits: Mapping[str, Any]) -> None:
-    """Raise an error for invalid values of traits before the model reads the texts.
-
-    Traits whose valid values depend on the statistics are not checked.
-    """
-    # `__init__` is not called, because it would open a channel to a browser.
-    view = AtlasView.__new__(AtlasView)
-    class_traits = AtlasView.class_traits()
-    for name, value in traits.items():
-        trait: Any = class_traits[name]
-        if name not in _TRAITS_OF_STATISTICS and not (value is None and trait.allow_none):
-            trait._validate(view, value)

@@ -190,7 +190,7 @@ class AtlasView(HeadsView):
         --------
         >>> page = view.to_html(max_mb=2)              # doctest: +SKIP
         """
-        return self._atlas_page(with_controls(self.state, controls), max_mb)
+        return self._page(with_controls(self.state, controls), max_mb)
 
     def save(
         self,
@@ -232,9 +232,7 @@ class AtlasView(HeadsView):
         --------
         >>> view.save("atlas.html")     # doctest: +SKIP
         """
-        return self._write(
-            path, lambda state: self._atlas_page(with_controls(state, controls), max_mb), figure
-        )
+        return self._write(path, figure, controls, max_mb=max_mb)
 
     def snapshot(self, *, max_mb: float | None = None) -> None:
         """Display the view as static output, which does not need a kernel: a picture and the page.
@@ -255,8 +253,7 @@ class AtlasView(HeadsView):
         --------
         >>> view.snapshot(max_mb=2)    # doctest: +SKIP
         """
-        controls = self._controls_in_a_frame()
-        self._show_static(lambda: self.to_html(max_mb=max_mb, controls=controls))
+        self._show_static(max_mb=max_mb)
 
     def page_size(self) -> int:
         """Return the size of the page with all edges.
@@ -279,14 +276,9 @@ class AtlasView(HeadsView):
     def _server(self) -> BaseServer:
         return AtlasServer(self._statistics, page=weakly(self._page_of))
 
-    def _page(self, state: Mapping[str, Any]) -> str:
-        return self._atlas_page(state, None)
-
-    def _atlas_page(self, state: Mapping[str, Any], max_mb: float | None) -> str:
-        limit = check_options("auto", max_mb)
-        return make_atlas_page(
-            self._statistics, state, max_bytes=MAX_BYTES if limit is None else limit
-        )
+    def _page(self, state: Mapping[str, Any], max_mb: float | None = None) -> str:
+        limit = check_options("auto", max_mb) or MAX_BYTES
+        return make_atlas_page(self._statistics, state, max_bytes=limit)
 
     def _estimated_height(self) -> int:
         stacks = list(map(self._statistics.stack, self._statistics.stack_names))

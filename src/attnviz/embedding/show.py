@@ -162,7 +162,9 @@ def _corpus_of(
 
     columns = given.get("columns")
     names = [columns] if isinstance(columns, str) else columns
-    _check_traits({"seed": seed, **traits}, names if isinstance(names, Iterable) else ())
+    column_names = tuple(names) if isinstance(names, Iterable) else ()
+    view = _without_browser(SimpleNamespace(column_names=column_names))
+    view.check_values({"seed": seed, **traits}, _OF_CORPUS)
     return extract_corpus(
         model,
         given.pop("texts"),
@@ -170,15 +172,6 @@ def _corpus_of(
         seed=seed,
         **given,
     )
-
-
-def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:
-    """Raise an error for trait values that no corpus with these columns would allow."""
-    view = _without_browser(SimpleNamespace(column_names=tuple(columns)))
-    for name, value in traits.items():
-        trait: Any = EmbeddingView.class_traits()[name]
-        if name not in _OF_CORPUS and not (value is None and trait.allow_none):
-            trait._validate(view, value)
 
 
 def _check_position(

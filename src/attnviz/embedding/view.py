@@ -218,8 +218,7 @@ class EmbeddingView(HeadRoles):
         --------
         >>> page = view.to_html(top_keys=5)              # doctest: +SKIP
         """
-        state = with_controls(self.state, controls)
-        return self._embedding_page(state, max_mb, top_keys)
+        return self._page(with_controls(self.state, controls), max_mb, top_keys)
 
     def save(
         self,
@@ -274,11 +273,7 @@ class EmbeddingView(HeadRoles):
                 f"top_keys={top_keys}: this picture has no lines. Choose a query with "
                 'enlarged=True, content="plot" and token=..., or omit top_keys.'
             )
-        return self._write(
-            path,
-            lambda state: self._embedding_page(with_controls(state, controls), max_mb, top_keys),
-            figure,
-        )
+        return self._write(path, figure, controls, max_mb=max_mb, top_keys=top_keys)
 
     def snapshot(
         self,
@@ -307,8 +302,7 @@ class EmbeddingView(HeadRoles):
         --------
         >>> view.snapshot(max_mb=6)    # doctest: +SKIP
         """
-        controls = self._controls_in_a_frame()
-        self._show_static(lambda: self.to_html(max_mb=max_mb, top_keys=top_keys, controls=controls))
+        self._show_static(max_mb=max_mb, top_keys=top_keys)
 
     def page_size(self, top_keys: int = 0) -> int:
         """Return the size of a page.
@@ -418,15 +412,11 @@ class EmbeddingView(HeadRoles):
     def _answers(self) -> EmbeddingAnswers:
         return self._corpus_server.answers
 
-    def _page(self, state: Mapping[str, Any]) -> str:
-        # The browser requests this page. Do not wait for a projection, because a reply must not
-        # take minutes.
-        return self._embedding_page(state, wait=False)
+    def _page_for_browser(self, state: Mapping[str, Any]) -> str:
+        # Do not wait for a projection.
+        return self._page(state, wait=False)
 
-    def _whole_page(self, state: Mapping[str, Any]) -> str:
-        return self._embedding_page(state)
-
-    def _embedding_page(
+    def _page(
         self,
         state: Mapping[str, Any],
         max_mb: float | None = None,
@@ -434,13 +424,9 @@ class EmbeddingView(HeadRoles):
         *,
         wait: bool = True,
     ) -> str:
-        limit = check_options("auto", max_mb)
+        limit = check_options("auto", max_mb) or MAX_BYTES
         return make_embedding_page(
-            self._answers(),
-            state,
-            top_keys=top_keys,
-            max_bytes=MAX_BYTES if limit is None else limit,
-            wait=wait,
+            self._answers(), state, top_keys=top_keys, max_bytes=limit, wait=wait
         )
 
     @traitlets.validate("text")

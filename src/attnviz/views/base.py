@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
@@ -26,7 +26,7 @@ from attnviz.utils.files import write_atomic
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
-from attnviz.views.trait_types import Choice, Controls
+from attnviz.views.trait_types import Choice, Controls, with_controls
 from attnviz.views.widget_code import WidgetCode, loader, shared_code
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class View(anywidget.AnyWidget):
         --------
         >>> svg = view.to_svg(width="84mm", font_size=8)      # doctest: +SKIP
         """
-        return self._draw("svg", self._whole_page, figure).decode()
+        return self._draw("svg", figure).decode()
 
     def save(self, path: str | os.PathLike[str], **figure: Unpack[FigureArguments]) -> Path:
         """Write the view to a file.
@@ -189,7 +189,7 @@ class View(anywidget.AnyWidget):
         The suffix ``.html``, or no suffix, writes a page. ``.svg``, ``.png`` and ``.pdf`` write a
         picture. `figure` has the options of a picture (see `to_svg`).
         """
-        return self._write(path, self._whole_page, figure)
+        return self._write(path, figure)
 
     def to_iframe(self, *, height: float | Literal["auto"] = "auto", **page: Any) -> str:
         """Return the view as an HTML iframe, to insert into the page of another program.
@@ -230,7 +230,7 @@ class View(anywidget.AnyWidget):
 
     def snapshot(self) -> None:
         """Display a copy of the view that needs no kernel: a picture, and the page in a frame."""
-        self._show_static(self.to_html)
+        self._show_static()
 
     @property
     def file_name(self) -> str:
@@ -281,15 +281,19 @@ class View(anywidget.AnyWidget):
             self._is_opening = False
         end_with_cell(self)
 
-    def _page(self, state: Mapping[str, Any]) -> str:
-        """Return the page that shows the view with the values of traits in `state`."""
+    def _page(self, state: Mapping[str, Any], *arguments: Any, **options: Any) -> str:
+        """Return the page that shows the view with the values of traits in `state`.
+
+        Subclasses define the further arguments, such as the maximum size of the page. `save` writes
+        this page to a file, and pictures are drawn from it.
+        """
         raise NotImplementedError
 
-    def _whole_page(self, state: Mapping[str, Any]) -> str:
-        """Return the page that `save` writes to a file, and from which pictures are drawn.
+    def _page_for_browser(self, state: Mapping[str, Any]) -> str:
+        """Return the page that a reader downloads from the view.
 
-        By default this is the page of `_page`. If computing the data of a view can take minutes,
-        the subclass overrides this method and waits for the data here. Its `_page` does not wait.
+        A subclass whose `_page` may wait for minutes overrides this method, because a reply must
+        not take minutes.
         """
         return self._page(state)
 
@@ -337,6 +341,18 @@ class View(anywidget.AnyWidget):
                 + ", ".join(takes)
             )
 
+    def check_values(self, values: Mapping[str, Any], skipped: Container[str]) -> None:
+        """Raise an error for values that the traits of a view cannot have.
+
+        `values` are by the name of the trait. The traits in `skipped` are not checked. The view may
+        have been created without `__init__`.
+        """
+        class_traits = self.class_traits()
+        for name, value in values.items():
+            trait: Any = class_traits[name]
+            if name not in skipped and not (value is None and trait.allow_none):
+                trait._validate(self, value)
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute. Raise AttributeError if its name is public and not in the class."""
         if not name.startswith("_") and not hasattr(type(self), name):
@@ -362,16 +378,17 @@ class View(anywidget.AnyWidget):
     def _write(
         self,
         path: str | os.PathLike[str],
-        page: Callable[[Mapping[str, Any]], str],
         figure: FigureArguments,
+        controls: str | bool | None = None,  # noqa: FBT001 - what a user gives
+        **options: Any,
     ) -> Path:
         """Check the arguments, then write a page or a picture of the current state to a file.
 
-        `page` makes the page for a state. Pictures are drawn from this page, too.
+        `options` are further arguments of `_page`.
         """
         kind = check_file_kind(path)
         if kind != "html":
-            return write_atomic(path, self._draw(kind, page, figure))
+            return write_atomic(path, self._draw(kind, figure, controls, **options))
         file = as_path("path", path, "file")
         if not file.suffix:
             file = file.with_suffix(".html")
@@ -381,22 +398,26 @@ class View(anywidget.AnyWidget):
                 f"{next(iter(figure))}= is for pictures, but path={str(path)!r} is a page. Pass a "
                 "path that ends in .svg, .png or .pdf."
             )
-        return write_atomic(file, page(self.state).encode())
+        return write_atomic(
+            file, self._page(with_controls(self.state, controls), **options).encode()
+        )
 
     def _draw(
         self,
         kind: PictureKind,
-        page: Callable[[Mapping[str, Any]], str],
         figure: FigureArguments,
+        controls: str | bool | None = None,  # noqa: FBT001 - what a user gives
+        **options: Any,
     ) -> bytes:
         """Return a picture of the current state as the content of a file."""
         from attnviz.pages.image import check_browser, draw
 
-        options = parse_figure_options(figure)
+        drawing = parse_figure_options(figure)
         # Raise an error for a missing browser first, before the page is computed.
         check_browser()
-        state = self.state if options.theme is None else self.state | {"theme": options.theme}
-        return draw(page(state), kind, options)
+        theme = {} if drawing.theme is None else {"theme": drawing.theme}
+        page = self._page(with_controls(self.state | theme, controls), **options)
+        return draw(page, kind, drawing)
 
     def _estimated_height(self) -> float:
         """Estimate the height of the view in pixels, for programs that cannot measure it."""
@@ -404,10 +425,14 @@ class View(anywidget.AnyWidget):
 
         return estimate_height(self.name, self.record, self.state)
 
-    def _show_static(self, page: Callable[[], str]) -> None:
+    def _show_static(self, **options: Any) -> None:
         from attnviz.pages.notebook import show_snapshot
 
-        show_snapshot(page, self._estimated_height())
+        show_snapshot(self._page_in_a_frame(**options), self._estimated_height())
+
+    def _page_in_a_frame(self, **options: Any) -> Callable[[], str]:
+        make: Callable[..., str] = self.to_html
+        return partial(make, controls=self._controls_in_a_frame(), **options)
 
     def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
         """Return the file name and the HTML of a page.
@@ -417,7 +442,7 @@ class View(anywidget.AnyWidget):
         """
         names = self.state_names()
         sent = {name: value for name, value in state.items() if name in names}
-        return f"{self.file_name}.html", self._page(self.state | sent)
+        return f"{self.file_name}.html", self._page_for_browser(self.state | sent)
 
     def _ipython_display_(self) -> None:
         """Display the view, unless the current cell already displays it.
@@ -452,10 +477,7 @@ class View(anywidget.AnyWidget):
             _logger.warning("no picture of the view is saved in the notebook", exc_info=True)
             return
         if options.snapshot == "page":
-            controls = self._controls_in_a_frame()
-            make: Callable[..., str] = self.to_html
-            page = partial(make, controls=controls)
-            show_saved(still, page, self._estimated_height())
+            show_saved(still, self._page_in_a_frame(), self._estimated_height())
         else:
             show_saved(still)
 

@@ -308,11 +308,7 @@ class RecordView(PositionedView):
         >>> view.save("attention.pdf", width="84mm", font_size=8)    # doctest: +SKIP
         >>> view.save("attention.html", max_mb=2)     # doctest: +SKIP
         """
-        return self._write(
-            path,
-            lambda state: self._page(with_controls(state, controls), precision, max_mb),
-            figure,
-        )
+        return self._write(path, figure, controls, precision=precision, max_mb=max_mb)
 
     def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
         """Display a copy of the view that needs no kernel, as outputs of the notebook's cell.
@@ -339,10 +335,7 @@ class RecordView(PositionedView):
         >>> view.snapshot()            # doctest: +SKIP
         >>> view.snapshot(max_mb=1)    # doctest: +SKIP
         """
-        controls = self._controls_in_a_frame()
-        self._show_static(
-            lambda: self.to_html(precision=precision, max_mb=max_mb, controls=controls)
-        )
+        self._show_static(precision=precision, max_mb=max_mb)
 
     def _server(self) -> BaseServer:
         return RecordServer(self.served_record, page=weakly(self._page_of))
