@@ -15,7 +15,7 @@ from attnviz.comparison.alignment import Alignment
 from attnviz.comparison.changes import largest_changes
 from attnviz.comparison.common import Common, Sides, common_heads
 from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distances
-from attnviz.record.difference import DifferenceAttention
+from attnviz.record.difference import difference_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, can_compute_maps, sample_queries
 from attnviz.record.stack import AttentionStack
@@ -470,18 +470,7 @@ class Comparison:
         return f"{name}: {self.names[member]} − {self.names[0]}"
 
     def _difference(self, name: str, named: str, member: int) -> AttentionStack:
-        one, two = self.a.stack(name), self.members[member].stack(name)
-        return AttentionStack(
-            named,
-            {
-                layer: DifferenceAttention(one.attention(layer), two.attention(layer))
-                for layer in one.layers
-            },
-            one.query_tokens,
-            None if one.key_tokens is one.query_tokens else one.key_tokens,
-            signed=True,
-            measure="difference",
-        )
+        return difference_stack(self.a.stack(name), self.members[member].stack(name), named)
 
     def _title(self, *members: int) -> str:
         """Return the title of a record of differences.

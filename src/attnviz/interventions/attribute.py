@@ -325,16 +325,16 @@ def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
         layers = [stack.attention(number) for number in stack.layers]
         if any(layer.num_queries != layers[0].num_queries for layer in layers):
             continue
-        stacks[name] = AttentionStack(
-            name,
-            {
-                number: MixedLayers(
-                    tuple(layers[: index + 1]), own=0.5 if rollout else 1.0, positive=not rollout
-                )
-                for index, number in enumerate(stack.layers)
-            },
-            stack.query_tokens,
+        mixed = {
+            number: MixedLayers(
+                tuple(layers[: index + 1]), own=0.5 if rollout else 1.0, positive=not rollout
+            )
+            for index, number in enumerate(stack.layers)
+        }
+        stacks[name] = stack.derive(
+            mixed,
             normalized=rollout and stack.normalized,
+            signed=False,
             measure=_MEASURES.get(method, method),
         )
         if rollout and stack.causal:
@@ -543,11 +543,8 @@ def _record(
         rest = [number for number in stack.layers if number not in layers]
         if rest:
             left.append(f"{format_named('layer', rest)} of stack {quote(name)}")
-        stacks[name] = AttentionStack(
-            name,
+        stacks[name] = stack.derive(
             layers,
-            stack.query_tokens,
-            stack.key_tokens,
             normalized=False,
             signed=method in _SIGNED,
             measure=_MEASURES.get(method, method),

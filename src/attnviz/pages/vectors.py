@@ -277,20 +277,8 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
     queries, keys = (
         dataclasses.replace(tokens, grids=()) for tokens in (stack.query_tokens, stack.key_tokens)
     )
-    return AttentionStack(
-        stack.name,
-        layers,
-        queries,
-        None if stack.key_tokens is stack.query_tokens else keys,
-        normalized=stack.normalized,
-        signed=stack.signed,
-        measure=stack.measure,
-        gates={
-            number: torch.from_numpy(gates)
-            for number in layers
-            if (gates := stack.gates(number)) is not None
-        },
-    )
+    one_text = stack.key_tokens is stack.query_tokens
+    return stack.derive(layers, queries, None if one_text else keys, keep_gates=True)
 
 
 def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:

@@ -18,6 +18,19 @@ import torch
 from attnviz.record.attention import Columns, Heads, LayerAttention, Normalizers
 from attnviz.record.linear import StateAttention
 from attnviz.record.masks import Rows
+from attnviz.record.stack import AttentionStack
+
+
+def difference_stack(before: AttentionStack, after: AttentionStack, name: str) -> AttentionStack:
+    """Return a stack with the differences ``after - before``, for the layers of `before`.
+
+    Both stacks have the same tokens.
+    """
+    layers = {
+        number: DifferenceAttention(before.attention(number), after.attention(number))
+        for number in before.layers
+    }
+    return after.derive(layers, name=name, normalized=False, signed=True, measure="difference")
 
 
 @dataclass(frozen=True)

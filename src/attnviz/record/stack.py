@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -183,7 +184,31 @@ class AttentionStack:
         million weights, and an upper bound is known for all layers, the result is this bound. For
         example, the bound is 1 for the difference of two softmax attentions.
         """
-        return find_maximum(self)
+        if self.normalized:
+            return 1.0
+        if self._maximum is None:
+            self._maximum = self._find_maximum()
+        return self._maximum
+
+    def _find_maximum(self) -> float:
+        num_queries, num_keys = len(self.query_tokens), len(self.key_tokens)
+        num_weights = sum(self.heads_per_layer) * num_queries * num_keys
+        bounds = [attention.bound for attention in self._layers.values()]
+        known_bounds = [bound for bound in bounds if bound is not None]
+        if len(known_bounds) == len(bounds) and num_weights > _MAX_WEIGHTS_READ:
+            return max(known_bounds)
+        pace = Pace("largest weight", num_weights)
+        extremes = []
+        for attention in self._layers.values():
+            for head in range(attention.num_heads):
+                for rows in row_tiles(slice(0, num_queries), num_keys):
+                    block = attention.block([head], rows)
+                    extremes.append(float(block.max()))
+                    if self.signed:
+                        extremes.append(abs(float(block.min())))
+                    pace.advance(block.numel())
+        # Use np.max, because max() does not always return NaN if one of the numbers is NaN.
+        return float(np.max(extremes))
 
     @property
     def causal(self) -> bool:
@@ -607,11 +632,8 @@ class AttentionStack:
         """
         numbers = whole_numbers("layers", as_list(layers))
         selected = {self.layer_number(number): self.attention(number) for number in numbers}
-        stack = self.derive(selected, keep_gates=True)
-        stack._outputs = {
-            number: outputs for number, outputs in self._outputs.items() if number in selected
-        }
-        return stack
+        outputs = {number: one for number, one in self._outputs.items() if number in selected}
+        return self.derive(selected, keep_gates=True, outputs=outputs)
 
     def merge_words(self) -> AttentionStack:
         """Return the attention between words instead of tokens.
@@ -648,16 +670,15 @@ class AttentionStack:
                 "the words of the original records before you compare them."
             )
         starts = np.array(queries, np.int64), np.array(keys, np.int64)
-        merged = self.derive(
+        return self.derive(
             {number: in_units(attention, *starts) for number, attention in self._layers.items()},
             merge_tokens(self.query_tokens, queries),
             None if one_text else merge_tokens(self.key_tokens, keys),
+            gates={
+                number: torch.from_numpy(_mean_of_words(gates.numpy(), starts[0]))
+                for number, gates in self._gates.items()
+            },
         )
-        merged._gates = {
-            number: torch.from_numpy(_mean_of_words(gates.numpy(), starts[0]))
-            for number, gates in self._gates.items()
-        }
-        return merged
 
     def derive(
         self,
@@ -665,11 +686,10 @@ class AttentionStack:
         query_tokens: Tokens | None = None,
         key_tokens: Tokens | None = None,
         *,
-        name: str | None = None,
-        normalized: bool | None = None,
         keep_gates: bool = False,
+        **changes: Any,
     ) -> AttentionStack:
-        """Return a stack with other layers, and the `signed` and `measure` of this stack.
+        """Return a stack with other layers, and otherwise like this stack.
 
         Parameters
         ----------
@@ -679,18 +699,16 @@ class AttentionStack:
             Tokens of the rows and columns of the new stack. If `query_tokens` is None, the rows and
             columns keep the tokens of this stack. If only `key_tokens` is None, the columns have
             the tokens `query_tokens`, like the rows.
-        name : str, optional
-            Name of the new stack, by default the name of this stack.
-        normalized : bool, optional
-            Whether each row sums to 1, by default as in this stack.
         keep_gates : bool, default False
             Whether the layers of the new stack have the gates that this stack has for the layers
             with the same numbers.
+        **changes
+            Other arguments of `AttentionStack`. By default, `name`, `normalized`, `signed` and
+            `measure` are those of this stack, and there are no outputs of heads.
 
         Returns
         -------
         AttentionStack
-            The new stack has no outputs of heads.
 
         Examples
         --------
@@ -703,17 +721,12 @@ class AttentionStack:
         if query_tokens is None:
             query_tokens = self.query_tokens
             key_tokens = None if self.key_tokens is query_tokens else self.key_tokens
+        if keep_gates:
+            kept = {number: gates for number, gates in self._gates.items() if number in layers}
+            changes = {"gates": kept, **changes}
+        same = {name: getattr(self, name) for name in ("name", "normalized", "signed", "measure")}
         return AttentionStack(
-            self.name if name is None else name,
-            layers,
-            query_tokens,
-            key_tokens,
-            normalized=self.normalized if normalized is None else normalized,
-            signed=self.signed,
-            measure=self.measure,
-            gates={number: gates for number, gates in self._gates.items() if number in layers}
-            if keep_gates
-            else None,
+            layers=layers, query_tokens=query_tokens, key_tokens=key_tokens, **(same | changes)
         )
 
     def head_number(self, layer: int, head: int) -> int:
@@ -817,33 +830,6 @@ def _checked_measure(measure: str) -> str:
     return word
 
 
-def find_maximum(stack: AttentionStack) -> float:
-    """Return the largest weight of a stack, as `AttentionStack.maximum` describes, and keep it."""
-    if stack.normalized:
-        return 1.0
-    if stack._maximum is None:
-        num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        heads = sum(stack.heads_per_layer)
-        bounds = [attention.bound for attention in stack._layers.values()]
-        known_bounds = [bound for bound in bounds if bound is not None]
-        if len(known_bounds) == len(bounds) and heads * num_queries * num_keys > _MAX_WEIGHTS_READ:
-            stack._maximum = max(known_bounds)
-            return stack._maximum
-        pace = Pace("largest weight", heads * num_queries * num_keys)
-        extremes = []
-        for attention in stack._layers.values():
-            for head in range(attention.num_heads):
-                for rows in row_tiles(slice(0, num_queries), num_keys):
-                    block = attention.block([head], rows)
-                    extremes.append(float(block.max()))
-                    if stack.signed:
-                        extremes.append(abs(float(block.min())))
-                    pace.advance(block.numel())
-        # Use np.max, because max() does not always return NaN if one of the numbers is NaN.
-        stack._maximum = float(np.max(extremes))
-    return stack._maximum
-
-
 def as_shares(stack: AttentionStack) -> AttentionStack:
     """Return a stack of linear layers with the shares of their absolute weights (`AbsoluteShares`).
 
@@ -852,12 +838,9 @@ def as_shares(stack: AttentionStack) -> AttentionStack:
     """
     if not (stack.linear and stack.signed):
         return stack
-    return AttentionStack(
-        stack.name,
-        {number: AbsoluteShares(attention) for number, attention in stack._layers.items()},
-        stack.query_tokens,
-        stack.key_tokens,
-        measure="share of the absolute weight",
+    shares = {number: AbsoluteShares(attention) for number, attention in stack._layers.items()}
+    return stack.derive(
+        shares, normalized=True, signed=False, measure="share of the absolute weight"
     )
 
 

@@ -19,7 +19,7 @@ from attnviz.analysis.measures import values_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
-from attnviz.record.stack import AttentionStack, find_maximum, sibling_stacks
+from attnviz.record.stack import AttentionStack, sibling_stacks
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
@@ -230,7 +230,7 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "normalized": stack.normalized,
         **({"signed": True} if stack.signed else {}),
         **({} if stack.measure == "weight" else {"measure": stack.measure}),
-        "maximum": find_maximum(stack),
+        "maximum": stack.maximum,
         "causal": stack.causal,
         "vectors": stack.has_vectors,
         **({"chooses_keys": True} if stack.chooses_keys else {}),

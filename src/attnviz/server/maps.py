@@ -19,7 +19,7 @@ from attnviz.record.masks import Rows
 from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.rows import can_compute_maps, sample_queries
 from attnviz.record.softmax import count_rows, row_groups, row_tiles, tile_rows
-from attnviz.record.stack import AttentionStack, find_maximum
+from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, encode
 from attnviz.server.protocol import check_heads, check_reply_size
 from attnviz.utils.progress import STEP, Pace
@@ -75,7 +75,7 @@ def encode_maps(
         num_cells *= min(side.stop - side.start, size)
     # Check the size before the computation, which can take minutes.
     check_reply_size(f"maps of size={size}", num_cells, "Request smaller maps.")
-    maximum = find_maximum(stack)
+    maximum = stack.maximum
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
     attention, vectors = stack.attention(layer), stack.attention(layer).vectors
     queries: Rows = rows

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from attnviz.analysis.heads import head_scores
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
-from attnviz.record.stack import AttentionStack, find_maximum
+from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile
 from attnviz.record.tokens import Prediction
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
@@ -168,7 +168,7 @@ class BlockRequest:
         columns = range_slice("columns", self.columns, len(stack.key_tokens))
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
         check_reply_size("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
-        maximum = find_maximum(stack)
+        maximum = stack.maximum
         block = server.row_normalizers.block(stack, layer, heads, rows, columns)
         weights = block.cpu().numpy()
         if stack.chooses_keys:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from attnviz.record.pooling import join_signs, pool, split_signs
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows, row_groups, tile_rows
-from attnviz.record.stack import AttentionStack, find_maximum
+from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, EncodedHeader, encode
 from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers
@@ -108,7 +108,7 @@ def encode_tile(
     rows = _tile_range("row", position[0], level, len(stack.query_tokens))
     columns = _tile_range("column", position[1], level, len(stack.key_tokens))
     _check_word_pairs(stack, layer, heads, rows)
-    maximum = find_maximum(stack)
+    maximum = stack.maximum
     attention = stack.attention(layer)
     cell = 2**level
     interval = _sampling_interval(stack, layer, heads, cell)

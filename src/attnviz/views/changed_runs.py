@@ -43,7 +43,7 @@ from attnviz.interventions.example import Example
 from attnviz.interventions.intervene import ChangedRecord, changed_record, changed_stacks
 from attnviz.interventions.projection import ProjectedValues
 from attnviz.interventions.runner import Runner
-from attnviz.record.difference import DifferenceAttention
+from attnviz.record.difference import difference_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, quote
@@ -435,18 +435,9 @@ class ChangedRuns:
         for name, stack in changed_stacks(runner, record, changes).items():
             before = self._record.stack(name)
             layers = {number: stack.attention(number) for number in before.layers}
-            differences = {
-                number: DifferenceAttention(before.attention(number), after)
-                for number, after in layers.items()
-            }
-            tokens = stack.query_tokens, stack.key_tokens
             weights.after[name] = stack.derive(layers, name=f"{name} · after: {words}")
-            weights.difference[name] = AttentionStack(
-                f"{name} · difference after: {words}",
-                differences,
-                *tokens,
-                signed=True,
-                measure="difference",
+            weights.difference[name] = difference_stack(
+                before, stack, f"{name} · difference after: {words}"
             )
         return weights
 
