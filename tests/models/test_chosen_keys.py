@@ -70,6 +70,18 @@ def test_left_out_keys_are_those_without_a_weight_that_the_mask_allows(
             assert left_out.any()
 
 
+def test_an_indexer_that_scores_blocks_of_keys_has_no_ranks_in_a_batch_with_padding() -> None:
+    model = tiny_model("glm5_next_text", None, MODELS["glm5_next_text"])
+    mask = torch.ones(2, COUNT, dtype=torch.long)
+    mask[0, :9] = 0
+    records = av.extract(model, {"input_ids": IDS.repeat(2, 1), "attention_mask": mask})
+    alone = av.extract(model, IDS[:, 9:])
+    assert "indexer" not in records[0].stacks
+    layer = alone.stacks["self"].layers[0]
+    expected = alone.stacks["self"].weights(layer=layer)
+    assert_allclose(records[0].stacks["self"].weights(layer=layer), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("model_type", ["deepseek_v32", "hy_v4"])
 def test_the_lost_weight_is_that_of_the_model_that_chooses_all_keys(model_type: str) -> None:
     model: Any = tiny_model(model_type, None, {"index_topk": 8})

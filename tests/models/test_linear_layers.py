@@ -238,6 +238,28 @@ def test_padding_does_not_count(model_type: str) -> None:
         assert_allclose(weights, expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("model_type", ["qwen3_5_text", "mamba"])
+def test_padding_between_tokens_is_an_error(model_type: str) -> None:
+    """The state decays at the padding, which is neither a row nor a column of the weights."""
+    mask = torch.ones(1, 20, dtype=torch.long)
+    mask[0, 8:10] = 0
+    with pytest.raises(NotImplementedError, match=r"attention_mask .* layers\.0"):
+        av.extract(model_of(model_type), {"input_ids": IDS[:, :20], "attention_mask": mask})
+
+
+def test_a_rule_that_returns_sums_of_rounded_products_in_float32() -> None:
+    """Mamba-1 multiplies in the model's bfloat16, but its output is float32."""
+    model = model_of("jamba").to(torch.bfloat16)
+    ids = torch.randint(5, 90, (1, 72), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), noted_rules(model, LINEAR_RULES) as calls:
+        model(ids, use_cache=False)
+    assert {output.dtype for *_, output in calls} == {torch.float32}
+    stack = av.extract(model, ids).stacks["linear"]
+    limit = 8 * torch.finfo(torch.bfloat16).eps
+    for layer in stack.layers:
+        assert_allclose(stack.weights(layer=layer).sum(axis=-1), 1.0, atol=limit)
+
+
 def test_selected_layers_and_a_spool(tmp_path: Path) -> None:
     model = model_of("qwen3_next")
     whole = av.extract(model, IDS)

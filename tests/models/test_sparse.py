@@ -445,6 +445,16 @@ def test_a_token_of_reformer_is_masked_at_a_length_that_is_not_a_multiple_of_its
     assert abs(after - before) > 1e-3
 
 
+def test_a_token_alone_attends_to_itself_in_each_round_of_reformer() -> None:
+    """A padded text of one token runs in chunks, in which the only key is the token's own."""
+    ids = torch.arange(5, 69).view(2, 32)
+    mask = torch.ones_like(ids)
+    mask[1, 1:] = 0
+    records = extract(reformer(3, causal=True), {"input_ids": ids, "attention_mask": mask})
+    for layer in records[1].stack().layers:
+        assert records[1].stack().weights(layer=layer).tolist() == [[[1.0]]] * 4
+
+
 @pytest.mark.parametrize("name", ["BigBirdModel", "BigBirdPegasusModel", "ReformerModel"])
 def test_long_texts_of_a_batch_would_change_each_other(name: str) -> None:
     """Padding moves the last block of BigBird, and the chunks of Reformer."""

@@ -89,6 +89,9 @@ def read_ranks(
         raise NotImplementedError("the products of the indexer are unknown")
     (queries, keys), (head_weights, _) = products
     vectors = queries.transpose(1, 2), keys.transpose(2, 3), head_weights.permute(0, 3, 1, 2)
+    if any(part.shape[2] != chosen.shape[1] for part in vectors):
+        # The scores are of blocks of keys.
+        raise NotImplementedError("the products of the indexer are unknown")
     try:
         ranks = [
             IndexerRanks(queries, keys, weights[..., 0])

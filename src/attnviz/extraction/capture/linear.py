@@ -35,9 +35,10 @@ from attnviz.utils.cleanup import Cleanup, SharedChange
 # Maximum number of rows of each head whose outputs are compared with the model's own.
 _ROWS = 32
 # Largest accepted error of an output vector o = M v, relative to |o| + |M| |v|, as a multiple of a
-# rounding error: that of the output's dtype, or of TF32 (`_TF32`) if it is larger, because kernels
-# on a GPU may multiply in TF32. A wrong formula has a far larger error: about 0.3 for a gated delta
-# rule if erasing is ignored.
+# rounding error. This is the largest of three: that of the output's dtype, that of the values'
+# dtype, because a rule may return sums of rounded products in float32, and that of TF32 (`_TF32`),
+# because kernels on a GPU may multiply in TF32. A wrong formula has a far larger error: about 0.3
+# for a gated delta rule if erasing is ignored.
 _ROUNDINGS = 4.0
 _TF32 = 2.0**-10
 _TINY = torch.finfo(torch.float32).tiny
@@ -196,14 +197,20 @@ def read_linear(call: RuleCall, unpadded: Sequence[Positions], name: str) -> lis
     """Return the attention of each example of a call, without padding.
 
     `unpadded` has the tokens of each example that are not padding. `name` is the path of the
-    module. Raise NotImplementedError if an argument in `_UNKNOWN` is not None, or if the check of
-    the module docstring fails.
+    module. Raise NotImplementedError if an argument in `_UNKNOWN` is not None, if there is padding
+    between the tokens of an example, or if the check of the module docstring fails.
     """
     for argument in _UNKNOWN:
         if call.arguments.get(argument) is not None:
             raise NotImplementedError(
                 f"model: {name} calls {call.rule} with {argument}, which cannot be shown. Pass one "
                 "text, and no cache."
+            )
+    for tokens in (positions.queries for positions in unpadded):
+        if tokens is not None and len(tokens) and int(tokens[-1] - tokens[0]) >= len(tokens):
+            raise NotImplementedError(
+                f"inputs: attention_mask has padding between tokens, at which the state of {name} "
+                f"({call.rule}) decays. Pass a mask with padding only before or after the tokens."
             )
     read = _READERS[LINEAR_RULES[call.rule]]
     with torch.no_grad():
@@ -335,7 +342,8 @@ def _checked(attention: _State, call: RuleCall, part: _Part, name: str) -> _Stat
             f"model: {name} ({call.rule}) returned NaN or infinity. Check its weights and its "
             "dtype."
         )
-    if share > _ROUNDINGS * max(_TF32, torch.finfo(call.output.dtype).eps):
+    epsilons = [torch.finfo(dtype).eps for dtype in (call.output.dtype, call.value.dtype)]
+    if share > _ROUNDINGS * max(_TF32, *epsilons):
         raise NotImplementedError(
             f"model: the output of {name} ({call.rule}) differs by {share:.1%} from the output "
             "that follows from its formula, so its attention cannot be shown."

@@ -153,10 +153,12 @@ class SparseCall(AttentionCall):
 
 def _without_single_keys(attention: QueryKeyAttention) -> QueryKeyAttention:
     """Mask all keys of each query that has only one allowed key in some head."""
-    if attention.mask is None:
-        return attention
-    flags = attention.mask.all_allowed(attention.num_queries, attention.num_keys)
-    single = (flags.sum(dim=-1) == 1).any(dim=0)
+    count = attention.num_queries
+    if attention.mask is not None:
+        flags = attention.mask.all_allowed(count, attention.num_keys)
+        single = (flags.sum(dim=-1) == 1).any(dim=0)
+    else:
+        single = torch.full((count,), attention.num_keys == 1)
     mask = CutMask(torch.tensor([True]), single, torch.ones_like(single), attention.mask)
     return replace(attention, mask=mask)
 
