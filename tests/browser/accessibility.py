@@ -34,7 +34,7 @@ def check(element: Locator) -> None:
     ----------
     element : Locator
         The element, checked in its current state. Text on a canvas is not checked here.
-        `js/test/ui/colors/contrast.test.ts` checks the contrast of its colours.
+        `js/test/ui/colors` checks the contrast of its colours.
     """
     # The page's Content-Security-Policy blocks scripts, but not what the debugger evaluates.
     element.page.evaluate(f"() => {{ if (!window.axe) {{ {_axe()} }} }}")

@@ -3,7 +3,7 @@
 A stack is the attention of one kind, such as self-attention, in all layers of a model. A measure
 has one of three kinds: "pairs" (the score is the share of the weight on a set of query-key pairs),
 "rows" (the mean of a number that is computed from the weights of each query) or "heads" (a number
-that is computed from the outputs of a head).
+that is computed from the outputs, the gates or the lost weight of a head).
 
 Weights of linear layers can be negative, and their rows have any sum. Their scores are computed
 from the shares of the absolute weights of each row (`attnviz.record.linear.AbsoluteShares`). Do not
