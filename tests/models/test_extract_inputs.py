@@ -229,6 +229,16 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     # Empty inputs.
     ("gpt2", "", {}, ValueError, "inputs: the text is empty"),
     ("gpt2", [], {}, ValueError, "inputs: the list is empty"),
+    # Half of a character.
+    *(
+        ("gpt2", inputs, {"target": target}, ValueError, r"text='x\\ud800' has a lone surrogate")
+        for inputs, target in (
+            ("x\ud800", None),
+            (("a", "x\ud800"), None),
+            ([{"role": "user", "content": "x\ud800"}], None),
+            (TEXT, "x\ud800"),
+        )
+    ),
     # Unusable values, models and tokenizers.
     *(
         ("gpt2", inputs, {}, TypeError, "^inputs: ")

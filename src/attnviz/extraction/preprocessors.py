@@ -5,7 +5,7 @@ A processor converts images or sounds, with or without texts, into arguments of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from attnviz.extraction.models import Loaded
+from attnviz.utils.arguments import check_encodable
 from attnviz.utils.cleanup import fork_safe_lock
 
 # Cached tokenizers and processors of each model. The key is the kind and the hub id or folder. The
@@ -54,9 +55,26 @@ def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any
     While one thread is in such a call, other threads wait. The reason is that a tokenizer stores
     the settings for truncation and padding during a call. A call in another thread at the same time
     would change these settings.
+
+    Raise ValueError if the call fails and a text in `inputs` or `options` has a lone surrogate,
+    which most tokenizers cannot read.
     """
     with _calling_lock:
-        return reader(*inputs, **options)
+        try:
+            return reader(*inputs, **options)
+        except Exception:
+            for text in _texts_in((inputs, options)):
+                check_encodable("text", text)
+            raise
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the strings in `value`, and in mappings, lists and tuples inside of it."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(item)
 
 
 def _saved_with(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
@@ -29,6 +28,7 @@ from attnviz.pages.vectors import encode_chosen, encode_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.storage.mapped import check_mapped
+from attnviz.record.storage.safetensors_file import compact_json
 from attnviz.server.description import describe
 from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
@@ -255,8 +255,7 @@ def document(
     embedded, first, rest = _extract_texts(data, state)
     # Escape "<", because a string with a closing script tag would end the element that contains the
     # JSON. A JSON parser decodes the escape.
-    text = json.dumps(embedded, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text = text.replace("<", "\\u003c")
+    text = compact_json(embedded, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=policy,
         title=html.escape(title),

@@ -31,7 +31,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
 from attnviz.record.softmax import count_rows, row_groups
 from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.safetensors_file import DTYPE_NAMES, header_json
+from attnviz.record.storage.safetensors_file import DTYPE_NAMES, compact_json
 from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.progress import Pace, part_of
 
@@ -89,7 +89,7 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
         )
     rounded = [_round(attention, unrounded) for *_, attention in layers]
     header, arrays = record_to_arrays(_record_for_page(record, layers, rounded))
-    saved = {"header": packed(header_json(header).encode()), "arrays": _encode_arrays(arrays)}
+    saved = {"header": packed(compact_json(header).encode()), "arrays": _encode_arrays(arrays)}
     sampled = limits.count_weights(record) > limits.MAX_MEASURED
     errors = []
     for index, ((stack, layer, attention), other) in enumerate(zip(layers, rounded, strict=True)):
@@ -129,7 +129,7 @@ def encode_chosen(record: AttentionRecord) -> dict[str, Any]:
     for stack, layer, vectors in layers:
         everything = range(vectors.num_heads), slice(0, vectors.num_queries)
         arrays[f"{stack.name}/{layer}/lost"] = vectors.lost_weight(*everything).half()
-    packed_header = packed(header_json(header).encode())
+    packed_header = packed(compact_json(header).encode())
     return {"chosen": {"header": packed_header, "arrays": _encode_arrays(arrays)}}
 
 
@@ -150,7 +150,7 @@ def encode_without_weights(record: AttentionRecord) -> dict[str, Any]:
         stacks[name] = _with_layers(stack, zeros)
     header, arrays = record_to_arrays(_without_images(record, stacks))
     gates = {name: array for name, array in arrays.items() if name.endswith("/gates")}
-    return {"header": packed(header_json(header).encode()), "arrays": _encode_arrays(gates)}
+    return {"header": packed(compact_json(header).encode()), "arrays": _encode_arrays(gates)}
 
 
 def size_of_vectors(record: AttentionRecord, *, exact: bool = False) -> int:

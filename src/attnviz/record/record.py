@@ -28,6 +28,7 @@ from attnviz.record.tokens import Tokens, quote
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
     as_list,
+    encodable,
     existing_name,
     format_numbers,
     resolve_negative,
@@ -86,8 +87,7 @@ class AttentionRecord:
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
         if not isinstance(model, str):
             raise TypeError(f"model must be a string; got {model!r}")
-        # Replace lone surrogates, which cannot be encoded as UTF-8 and saved to a file.
-        self.model = model.encode("utf-8", "replace").decode()
+        self.model = encodable(model)
         self.notes = tuple(notes)
         #: Files from which the record, or a record it was computed from, was loaded. Its arrays may
         #: be memory-mapped from them. Empty if nothing was loaded.

@@ -20,6 +20,7 @@ from attnviz.record.units import in_units
 from attnviz.record.words import find_word_starts, merge_tokens
 from attnviz.utils.arguments import (
     as_list,
+    check_encodable,
     existing_number,
     format_numbers,
     resolve_slice,
@@ -106,6 +107,7 @@ class AttentionStack:
     ) -> None:
         if not layers:
             raise ValueError(f"stack {short_repr(name)} has no layers; pass at least one")
+        check_encodable("name", name)
         self.name = name
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens

@@ -272,12 +272,30 @@ def format_named(name: str, numbers: Sequence[int]) -> str:
     return f"{name}{'s' if len(numbers) > 1 else ''} {format_numbers(numbers)}"
 
 
+def encodable(text: str) -> str:
+    r"""Return `text` with ``?`` in place of lone surrogates, which UTF-8 cannot encode.
+
+    >>> encodable("é\ud800")
+    'é?'
+    """
+    return text.encode("utf-8", "replace").decode()
+
+
+def check_encodable(argument: str, text: str) -> None:
+    """Raise ValueError if UTF-8 cannot encode `text`. `argument` is its name in the message."""
+    if encodable(text) != text:
+        raise ValueError(
+            f"{argument}={short_repr(text)} has a lone surrogate, which UTF-8 cannot encode. "
+            'Replace it, for example with text.encode("utf-8", "replace").decode().'
+        )
+
+
 def as_path(argument: str, value: Any, kind: str) -> Path:
     """Convert a string or path-like object to a path, with ``~`` replaced by the home folder.
 
     `argument` is the name of the argument, and `kind` is ``"folder"`` or ``"file"``. Both are used
-    in messages only. Raise TypeError if `value` is not a path, or ValueError if it is empty or has
-    a null character.
+    in messages only. Raise TypeError if `value` is not a path, or ValueError if it is empty, has a
+    null character, or cannot be encoded.
 
     >>> as_path("spool", "long/0", "folder").as_posix()
     'long/0'
@@ -291,6 +309,11 @@ def as_path(argument: str, value: Any, kind: str) -> Path:
     if not text:
         # Reject "", which pathlib would convert to the working directory.
         raise ValueError(f"{argument}='' is empty. Pass the path of a {kind}.")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        check_encodable(argument, text)
+        raise
     if "\0" in text:
         raise ValueError(f"{argument}={text!r} has a null character, unlike any name of a {kind}")
     return Path(text).expanduser()

@@ -93,6 +93,8 @@ def test_a_stack_fits_its_tokens() -> None:
         AttentionStack("x", layers, Tokens.of(["a", "b"]))
     with pytest.raises(ValueError, match="stack 'x' has no layers"):
         AttentionStack("x", {}, Tokens.of(["a", "b"]))
+    with pytest.raises(ValueError, match=r"name='x\\ud800' has a lone surrogate"):
+        AttentionStack("x\ud800", layers, Tokens.of(["a", "b"]), Tokens.of(["a", "b", "c"]))
     with pytest.raises(ValueError, match="stacks is empty"):
         AttentionRecord({})
 

@@ -22,12 +22,13 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from attnviz.utils.arguments import as_path
+from attnviz.utils.arguments import as_path, encodable
 from attnviz.utils.files import open_atomic
 
 _SUFFIX = ".safetensors"
@@ -63,15 +64,12 @@ _HIDDEN_INTERRUPT = "could not determine the shape of object"
 _CHUNK_BYTES = 1 << 22
 
 
-def header_json(header: Mapping[str, Any]) -> str:
-    """Return a header as compact JSON."""
-    text = json.dumps(dict(header), ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Lone surrogates cannot be encoded in UTF-8, but JSON can escape them.
-        return json.dumps(dict(header), separators=(",", ":"))
-    return text
+def compact_json(values: Mapping[str, Any], *, allow_nan: bool = True) -> str:
+    """Return JSON without spaces that can be encoded in UTF-8."""
+    write = partial(json.dumps, dict(values), allow_nan=allow_nan, separators=(",", ":"))
+    text = write(ensure_ascii=False)
+    # Lone surrogates cannot be encoded in UTF-8, but JSON can escape them.
+    return text if encodable(text) == text else write()
 
 
 def add_suffix(path: Path) -> Path:
@@ -95,7 +93,7 @@ def write_arrays(
     100 MB.
     """
     path = add_suffix(as_path("path", path, "file"))
-    text = header_json(header)
+    text = compact_json(header)
     metadata = {
         _HEADER_KEY: text,
         _HEADER_CHECKSUM_KEY: compute_checksum(arrays, text, contents=False),

@@ -289,7 +289,7 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
 def test_a_header_must_be_an_object(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.record.storage.safetensors_file.header_json", lambda _: text)
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.compact_json", lambda _: text)
     path = write_arrays(tmp_path / "x.safetensors", {}, {"a": torch.zeros(1)})
     with pytest.raises(ValueError, match=r"path='.*x\.safetensors' .*damaged"):
         load(path)
@@ -424,6 +424,7 @@ def test_missing_files_and_files_of_other_formats_are_refused(tmp_path: Path) ->
         (None, TypeError, r"^path must be the path of a file.*got NoneType"),
         ("", ValueError, r"^path='' is empty\. Pass the path of a file"),
         ("a\0b", ValueError, r"^path='a\\x00b' has a null character"),
+        ("a\ud800b", ValueError, r"^path='a\\ud800b' has a lone surrogate"),
         ("x" * 300, OSError, r"cannot (read|write) path='xxx|no file at path='xxx"),
         ("no/such/folder/x", OSError, r"(cannot write|no file at) path='no/such/folder/x"),
     ],
