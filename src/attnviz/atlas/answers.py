@@ -6,11 +6,8 @@ head, and the tokens near these edges.
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +30,6 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 # Significant digits of statistics, and of the weights of edges. The weights have fewer digits,
 # because a reply has many of them.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
-
-
-def compressed_json(content: Any) -> bytes:
-    """Return `content` as JSON, compressed with zlib."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return zlib.compress(text.encode("ascii"))
 
 
 def describe_atlas(

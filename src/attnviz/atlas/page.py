@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnviz.atlas.answers import (
-    compressed_json,
     describe_atlas,
     edges_of,
     max_edges_per_head,
@@ -108,7 +107,7 @@ def make_atlas_page(
 def _head_replies(stack: StackStatistics) -> list[dict[str, Any]]:
     """Record the statistics, roles and mean weights of all heads, which every page contains."""
     at: dict[str, Any] = {"stack": stack.name}
-    replies = [recorded_json("statistics", at, compressed_json(table_of(stack)))]
+    replies = [recorded_json("statistics", at, table_of(stack))]
     for done, layer in enumerate(stack.layers):
         report("statistics", done, len(stack.layers), "layer")
         of_layer = at | {"layer": layer}
@@ -129,11 +128,10 @@ def _head_replies(stack: StackStatistics) -> list[dict[str, Any]]:
 def _edge_replies(stack: StackStatistics) -> list[dict[str, Any]]:
     """Record the edges of all heads, and the tokens near them."""
     at: dict[str, Any] = {"stack": stack.name}
-    replies = [recorded_json("texts", at, compressed_json(texts_of(stack)))]
+    replies = [recorded_json("texts", at, texts_of(stack))]
     for done, layer in enumerate(stack.layers):
         report("edges", done, len(stack.layers), "layer")
-        edges = compressed_json(edges_of(stack, layer))
-        replies.append(recorded_json("edges", at | {"layer": layer}, edges))
+        replies.append(recorded_json("edges", at | {"layer": layer}, edges_of(stack, layer)))
     return replies
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.atlas.answers import compressed_json, describe_atlas, edges_of, table_of, texts_of
+from attnviz.atlas.answers import describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.cache import ByteCache
+from attnviz.server.codec import compressed_json
 from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
 from attnviz.utils.arguments import existing_number
 

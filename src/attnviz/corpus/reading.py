@@ -283,9 +283,7 @@ class _Reader:
             "tokenizer": self._loaded.tokenizer,
             "processor": self._loaded.processor,
         }
-        capture = read_capture_options(
-            options.get("layers"), options.get("dtype"), options.get("device", "cpu")
-        )
+        capture = read_capture_options(**options)
         self._capture = replace(capture, outputs=outputs)
         self._outputs = HeadOutputs(self._model, vectors=outputs)
         self._title = options.get("name") or name_of(self._model)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
-from attnviz.embedding.server.description import describe_corpus, packed_points
+from attnviz.embedding.server.description import describe_corpus, describe_points
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
 from attnviz.pages.html import FORMAT, document
@@ -100,7 +100,7 @@ def make_embedding_page(
         # No head of the stack has a frame yet, so the page shows the principal components.
         state = {**state, "method": "pca", "dimensions": 2}
     for name in corpus.stack_names:
-        replies.append(recorded_json("points", {"stack": name}, packed_points(corpus, name)))
+        replies.append(recorded_json("points", {"stack": name}, describe_points(corpus, name)))
         layers = corpus.stack(name).layers
         for done, layer in enumerate(layers):
             with part_of(f"layers of {name}", done, len(layers)):

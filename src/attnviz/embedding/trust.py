@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.threads import map_threads, torch_threads
 
 #: Number of strongest keys, and number of nearest keys, that neighbour recall compares.
@@ -186,21 +185,8 @@ def _own_pairs(
         numbers = torch.from_numpy(rows[texts == text].astype(np.int64))
         for few in numbers.split(max(1, _DISTANCES // (len(heads) * attention.num_keys))):
             queries = torch.from_numpy(points.query_position[few.numpy()].astype(np.int64))
-            yield _OwnPairs(few, keys, _allowed(attention, heads, queries, positions))
-
-
-def _allowed(
-    attention: QueryKeyAttention, heads: Sequence[int], queries: torch.Tensor, keys: torch.Tensor
-) -> torch.Tensor:
-    mask = attention.mask
-    if mask is None:
-        return torch.ones(len(heads), len(queries), len(keys), dtype=torch.bool)
-    columns = slice(0, attention.num_keys)
-    flags = [
-        mask.allowed(head, queries, columns, torch.device("cpu"))[:, keys]
-        for head in (heads if mask.num_heads > 1 else heads[:1])
-    ]
-    return torch.stack(flags).expand(len(heads), -1, -1)
+            allowed = attention.allowed(heads, queries)[..., positions]
+            yield _OwnPairs(few, keys, allowed.expand(len(heads), -1, -1))
 
 
 class _Spaces:

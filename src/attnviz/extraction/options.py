@@ -117,13 +117,16 @@ def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
 
 
 def read_capture_options(
-    layers: Any = None, dtype: Any = None, device: Any = "cpu"
+    layers: Any = None, dtype: Any = None, device: Any = "cpu", **others: Any
 ) -> CaptureOptions:
     """Convert arguments of `attnviz.extract` into options. Layers are sorted, without duplicates.
+
+    `others` are further arguments of `attnviz.extract`, which are ignored.
 
     Raise TypeError if `layers` or `dtype` has an invalid type. Raise ValueError if `layers` is
     empty, if `dtype` is not valid for queries and keys, or if the device is not available.
     """
+    del others
     everything = layers is None or (isinstance(layers, str) and layers == "all")
     numbers = None if everything else _read_layers(layers)
     return CaptureOptions(_read_device(device), _read_dtype(dtype), numbers)

@@ -24,7 +24,7 @@ from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.masks import Positions
+from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.interventions.answer import FUNCTION_INSTEAD
@@ -214,9 +214,7 @@ def attribute(
             "attribute needs gradients, which torch.inference_mode() disables. Call it outside, "
             "or use torch.no_grad()."
         )
-    capture = read_capture_options(
-        options.get("layers"), options.get("dtype"), options.get("device", "cpu")
-    )
+    capture = read_capture_options(**options)
     if method in _MIXED and capture.layers is not None:
         raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
     example = Example.one(model, inputs, target, options)
@@ -260,14 +258,6 @@ class _Vectors:
     gradients: torch.Tensor
 
 
-def _without_padding(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
-    """Return the vectors of the tokens at `unpadded`, or all vectors if `unpadded` is None.
-
-    The tokens are the second axis of `vectors`.
-    """
-    return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
-
-
 def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord:
     if runner.answer.of_hidden_states:
         raise ValueError(
@@ -298,9 +288,9 @@ def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord
 
     def attributed(layer: LayerAttention, own: _Vectors, at: Positions) -> LayerAttention:
         outputs, gradients = (
-            _without_padding(tensor, at.queries) for tensor in (own.outputs, own.gradients)
+            without_padding(tensor[None], 0, at.queries) for tensor in (own.outputs, own.gradients)
         )
-        values = _without_padding(own.values, at.keys)
+        values = without_padding(own.values[None], 0, at.keys)
         return GradientAttribution(layer, values, outputs, gradients, by)
 
     record = _record(runner, vectors, attributed, method, notes)

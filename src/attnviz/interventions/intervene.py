@@ -201,9 +201,7 @@ def intervene(
     >>> print(record.effect)                                                   # doctest: +SKIP
     """
     change_list = read_changes(changes)
-    capture = read_capture_options(
-        options.get("layers"), options.get("dtype"), options.get("device", "cpu")
-    )
+    capture = read_capture_options(**options)
     settings = None
     if options.get("generate") is not None:
         loaded = load(model, options.get("tokenizer"), options.get("processor"))

@@ -285,9 +285,7 @@ def left_out(
     <LeftOut: queries from token 5 on lose 0.388 of their weight on average, ...>
     """
     check_options(options, refused=("generate",))
-    capture = read_capture_options(
-        options.get("layers"), options.get("dtype"), options.get("device", "cpu")
-    )
+    capture = read_capture_options(**options)
     example = Example.one(model, inputs, target, options)
     example.check_memory(capture)
     values: dict[ModuleRun, torch.Tensor] = {}

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.pages.packing import packed
+from attnviz.server.codec import compressed_json
 
 
 def recorded(
@@ -61,9 +62,9 @@ def recorded(
     return reply
 
 
-def recorded_json(request: str, arguments: Mapping[str, Any], compressed: bytes) -> dict[str, Any]:
-    """Return a recorded reply whose bytes are JSON that is already deflated."""
-    data = base64.b64encode(compressed).decode("ascii")
+def recorded_json(request: str, arguments: Mapping[str, Any], content: Any) -> dict[str, Any]:
+    """Return a recorded reply whose bytes are `content` as JSON, deflated."""
+    data = base64.b64encode(compressed_json(content)).decode("ascii")
     header = {"parts": 1}
     return {"request": request, "arguments": arguments, "header": header, "compressed": data}
 

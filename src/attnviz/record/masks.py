@@ -343,8 +343,25 @@ class WindowMask(Mask):
         )
 
 
+class _NarrowedMask(Mask):
+    """Mask that allows only pairs that another mask, `base`, allows. None allows all pairs."""
+
+    base: Mask | None
+
+    @property
+    def _base(self) -> Mask:
+        return BandMask(None, None) if self.base is None else self.base
+
+    @property
+    def offset(self) -> int:
+        return self._base.offset
+
+    def key_range(self, rows: Rows, num_keys: int) -> slice:
+        return self._base.key_range(rows, num_keys)
+
+
 @dataclass(frozen=True)
-class CutMask(Mask):
+class CutMask(_NarrowedMask):
     """Mask that forbids selected query-key pairs, in addition to those that `base` forbids.
 
     A selected pair is called cut. A pair is cut in a head if three flags are True: that of the head
@@ -370,15 +387,11 @@ class CutMask(Mask):
     @property
     def num_heads(self) -> int:
         keys = len(self.keys) if self.keys.dim() == 2 else 1
-        return max(len(self.heads), keys, 1 if self.base is None else self.base.num_heads)
-
-    @property
-    def offset(self) -> int:
-        return 0 if self.base is None else self.base.offset
+        return max(len(self.heads), keys, self._base.num_heads)
 
     @property
     def causal(self) -> bool:
-        return self.base is not None and self.base.causal
+        return self._base.causal
 
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Return whether each pair of a block is cut in `head`, bool, (rows, columns)."""
@@ -390,26 +403,19 @@ class CutMask(Mask):
         return flags
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        flags = ~self.cut(head, rows, columns, device)
-        return (
-            flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
-        )
+        is_cut = self.cut(head, rows, columns, device)
+        return self._base.allowed(head, rows, columns, device) & ~is_cut
 
     def left_out(
         self, head: int, rows: Rows, columns: slice, device: Device = None
     ) -> torch.Tensor:
-        if self.base is None:
-            return super().left_out(head, rows, columns, device)
         is_cut = self.cut(head, rows, columns, device)
-        return self.base.left_out(head, rows, columns, device) & ~is_cut
+        return self._base.left_out(head, rows, columns, device) & ~is_cut
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         if bool(self.queries[rows].any()) and bool(self.keys[..., columns].any()):
             return slice(columns.start, columns.start)
-        return columns if self.base is None else self.base.fully_visible_keys(rows, columns)
-
-    def key_range(self, rows: Rows, num_keys: int) -> slice:
-        return slice(0, num_keys) if self.base is None else self.base.key_range(rows, num_keys)
+        return self._base.fully_visible_keys(rows, columns)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
         """Whether the flags have valid dtypes and shapes, and `base` and `kept` fit."""
@@ -427,7 +433,7 @@ class CutMask(Mask):
 
 
 @dataclass(frozen=True)
-class ChosenMask(Mask):
+class ChosenMask(_NarrowedMask):
     """Mask of a layer that attends only to some of the keys that it could attend to.
 
     `base` allows the keys that each query could attend to, for example all earlier tokens. If it is
@@ -449,45 +455,33 @@ class ChosenMask(Mask):
 
     @property
     def num_heads(self) -> int:
-        return max(self.chosen.num_heads, 1 if self.base is None else self.base.num_heads)
-
-    @property
-    def offset(self) -> int:
-        return 0 if self.base is None else self.base.offset
+        return max(self.chosen.num_heads, self._base.num_heads)
 
     @property
     def causal(self) -> bool:
-        return self.chosen.causal or (self.base is not None and self.base.causal)
+        return self.chosen.causal or self._base.causal
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        flags = self.chosen.allowed(head, rows, columns, device)
-        return (
-            flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
-        )
+        is_chosen = self.chosen.allowed(head, rows, columns, device)
+        return self._base.allowed(head, rows, columns, device) & is_chosen
 
     def left_out(
         self, head: int, rows: Rows, columns: slice, device: Device = None
     ) -> torch.Tensor:
-        flags = ~self.chosen.allowed(head, rows, columns, device)
-        return (
-            flags if self.base is None else flags & self.base.allowed(head, rows, columns, device)
-        )
+        is_chosen = self.chosen.allowed(head, rows, columns, device)
+        return self._base.allowed(head, rows, columns, device) & ~is_chosen
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        visible = columns if self.base is None else self.base.fully_visible_keys(rows, columns)
-        return self.chosen.fully_visible_keys(rows, visible)
+        return self.chosen.fully_visible_keys(rows, self._base.fully_visible_keys(rows, columns))
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        keys = self.chosen.key_range(rows, num_keys)
-        if self.base is None:
-            return keys
-        in_base = self.base.key_range(rows, num_keys)
+        keys, in_base = (mask.key_range(rows, num_keys) for mask in (self.chosen, self._base))
         start = max(keys.start, in_base.start)
         return slice(start, max(start, min(keys.stop, in_base.stop)))
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
         """Whether both `chosen` and `base` fit."""
-        masks = (self.chosen,) if self.base is None else (self.chosen, self.base)
+        masks = self.chosen, self._base
         return all(mask.fits(num_heads, num_queries, num_keys) for mask in masks)
 
 

@@ -8,9 +8,10 @@ in Python and in TypeScript use the same examples, which are in ``tests/fixtures
 
 from __future__ import annotations
 
+import json
 import zlib
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,12 @@ _DEFLATED_FROM = 4096
 # frequent, have the smallest errors. The error is largest halfway between the two highest codes.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
+
+
+def compressed_json(content: Any) -> bytes:
+    """Return `content` as JSON, compressed with zlib."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return zlib.compress(text.encode("ascii"))
 
 
 class EncodedHeader(TypedDict):

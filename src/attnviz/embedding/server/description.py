@@ -11,8 +11,6 @@ tokens. ``js/src/views/embedding/client/corpus.ts`` reads the description.
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -197,12 +195,6 @@ def describe_corpus(corpus: Corpus) -> Description:
         }
         stacks.append(stack)
     return first | {"model": corpus.model, "notes": list(corpus.notes), "stacks": stacks}
-
-
-def packed_points(corpus: Corpus, stack: str) -> bytes:
-    """Return the JSON of `describe_points`, compressed with deflate."""
-    text = json.dumps(describe_points(corpus, stack), separators=(",", ":"), allow_nan=False)
-    return zlib.compress(text.encode("ascii"))
 
 
 def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
-from attnviz.embedding.server.description import describe_corpus, packed_points
+from attnviz.embedding.server.description import describe_corpus, describe_points
 from attnviz.embedding.server.plots import (
     EmbeddingAnswers,
     HeadPlot,
@@ -27,6 +27,7 @@ from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggre
 from attnviz.record.storage.mapped import MappedFile
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.cache import ByteCache
+from attnviz.server.codec import compressed_json
 from attnviz.server.description import Description
 from attnviz.server.protocol import (
     PartHeader,
@@ -111,7 +112,7 @@ class PointsRequest:
     def answer(self, server: CorpusServer) -> Reply:
         """Describe the points at the first request for a stack, and send a part."""
         if self.stack not in server.points:
-            server.points[self.stack] = packed_points(server.corpus, self.stack)
+            server.points[self.stack] = compressed_json(describe_points(server.corpus, self.stack))
         piece, parts = get_part(server.points[self.stack], self.part, "a corpus")
         return Reply({"parts": parts}, piece)
 
