@@ -241,6 +241,7 @@ def test_the_curve_has_the_losses_of_other_windows_for_the_same_queries() -> Non
     curve = av.left_out(model, IDS, keep=av.Window(3, sinks=1)).curve([1, 2, COUNT])
     assert curve.index.tolist() == [2, 3, COUNT + 1]
     assert list(map(int, curve.columns)) == [0, 1]
+    assert (curve.index.name, curve.columns.name) == ("kept keys", "layer")
     lost = av.left_out(model, IDS, keep=av.Window(1, sinks=1)).lost[1]
     assert_allclose(curve.to_numpy()[0, 1], lost[:, 4:].mean(), rtol=1e-6)
     assert_array_equal(curve.to_numpy()[-1], 0)

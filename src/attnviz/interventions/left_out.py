@@ -193,7 +193,8 @@ class LeftOut:
             mask = window._mask(len(stack.query_tokens))
             losses = (_lost(_cut(attention, mask), self.after) for attention in attentions)
             rows[window.size + window.sinks] = [_mean(lost).mean() for lost in losses]
-        return pd.DataFrame.from_dict(rows, orient="index", columns=list(self.lost))
+        table = pd.DataFrame.from_dict(rows, orient="index", columns=list(self.lost))
+        return table.rename_axis(index="kept keys", columns="layer")
 
     def __repr__(self) -> str:
         if not any(map(np.any, self.lost.values())):
