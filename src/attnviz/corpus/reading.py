@@ -37,8 +37,7 @@ from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.families import max_batched_length
 from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
 from attnviz.extraction.inputs.encode import Encoder, examples_of
-from attnviz.extraction.inputs.truncate import read_truncation
-from attnviz.extraction.models import load, name_of
+from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
@@ -275,20 +274,20 @@ class _Reader:
         batch_size: BatchSize,
         outputs: bool,
     ) -> None:
-        self._loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        self._model: Any = self._loaded.model
+        loaded = load(model, options.get("tokenizer"), options.get("processor"))
+        self._model: Any = loaded.model
         self._texts, self._target = texts, target
         self._options: dict[str, Any] = {
             **options,
-            "tokenizer": self._loaded.tokenizer,
-            "processor": self._loaded.processor,
+            "tokenizer": loaded.tokenizer,
+            "processor": loaded.processor,
         }
         capture = read_capture_options(**options)
         self._capture = replace(capture, outputs=outputs)
         self._outputs = HeadOutputs(self._model, vectors=outputs)
-        self._title = options.get("name") or name_of(self._model)
-        truncation = read_truncation(options.get("truncation", False))
-        self._encoder = Encoder(self._loaded, truncation=truncation)
+        self._encoder = Encoder(
+            loaded, truncation=options.get("truncation"), name=options.get("name")
+        )
         on_cpu = self._model.device.type in ("cpu", "meta")
         self._max_tokens = _MAX_TOKENS_CPU if on_cpu else _MAX_TOKENS_GPU
         self._max_texts = math.inf if batch_size == "auto" else batch_size
@@ -545,14 +544,7 @@ class _Reader:
         return record
 
     def _records(self, batch: Batch) -> list[AttentionRecord]:
-        return record_batch(
-            self._loaded,
-            self._encoder,
-            batch,
-            title=self._title,
-            options=self._capture,
-            outputs=self._outputs,
-        )
+        return record_batch(self._encoder, batch, options=self._capture, outputs=self._outputs)
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:
         """Return `error` with ``texts[3]: `` before its message, where 3 is the `index` of a text.

@@ -19,8 +19,7 @@ from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_with_targets
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
-from attnviz.extraction.inputs.truncate import read_truncation
-from attnviz.extraction.models import Loaded, load, name_of
+from attnviz.extraction.models import load
 from attnviz.extraction.options import (
     CaptureOptions,
     ExtractOptions,
@@ -192,7 +191,7 @@ def extract(
     (6, 6)
     """
     loaded = load(model, tokenizer, processor)
-    encoder = Encoder(loaded, truncation=read_truncation(truncation))
+    encoder = Encoder(loaded, truncation=truncation, name=name)
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
     options = replace(read_capture_options(layers, dtype, device), outputs=bool(outputs))
     if spool is not None and options.device != torch.device("cpu"):
@@ -205,7 +204,6 @@ def extract(
     folders = None if spool is None else SpoolFolders(spool, several=is_list)
     if folders is not None:
         folders.check()
-    title = name or name_of(loaded.model)
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
     def record_one(example: tuple[Any, Any, Any]) -> list[AttentionRecord]:
@@ -230,9 +228,7 @@ def extract(
         return [
             record
             for single in batches
-            for record in _record_batch(
-                loaded, encoder, single, title=title, options=options, folders=folders
-            )
+            for record in _record_batch(encoder, single, options, folders)
         ]
 
     if not is_list:
@@ -244,13 +240,7 @@ def extract(
 
 
 def _record_batch(
-    loaded: Loaded,
-    encoder: Encoder,
-    batch: Batch,
-    *,
-    title: str,
-    options: CaptureOptions,
-    folders: SpoolFolders | None,
+    encoder: Encoder, batch: Batch, options: CaptureOptions, folders: SpoolFolders | None
 ) -> list[AttentionRecord]:
     """Run one forward and return a record of each example.
 
@@ -258,10 +248,10 @@ def _record_batch(
     `folders` is None.
     """
     if folders is None:
-        return record_batch(loaded, encoder, batch, title=title, options=options)
+        return record_batch(encoder, batch, options=options)
     with Cleanup() as undo, undo:
         spools = folders.take(batch.size, undo)
-        records = record_batch(loaded, encoder, batch, title=title, options=options, spools=spools)
+        records = record_batch(encoder, batch, options=options, spools=spools)
         # Each spool writes one record to a folder. Some models treat all rows of a batch as one
         # example. Then there is only one record, and the other spools stay unused.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]

@@ -13,8 +13,7 @@ from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import Generated, generate_text, read_generation_settings
-from attnviz.extraction.inputs.truncate import read_truncation
-from attnviz.extraction.models import load, name_of
+from attnviz.extraction.models import load
 from attnviz.extraction.options import Layers, read_capture_options
 from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
@@ -55,7 +54,7 @@ def extract_live(
     """
     loaded = load(model, tokenizer, processor)
     settings = read_generation_settings(generate, loaded.model)
-    encoder = Encoder(loaded, truncation=read_truncation(truncation))
+    encoder = Encoder(loaded, truncation=truncation, name=name)
     options = read_capture_options(layers, dtype, device)
     examples, several = examples_of(inputs)
     batch = encoder.encode(examples[0], settings=settings)
@@ -63,13 +62,12 @@ def extract_live(
         raise ValueError("inputs has several prompts, and live=True shows one. Pass one prompt.")
     [batch] = split_examples(batch)
     check_capture(loaded, batch, settings.max_tokens, options=options)
-    title = name or name_of(loaded.model)
 
     def record_of(generated: Generated) -> AttentionRecord:
         # Copy the batch, which `add_generated` changes. The next call needs the prompt alone.
         [batch_so_far] = split_examples(batch)
         encoder.add_generated(batch_so_far, generated, settings.method)
-        [record] = record_batch(loaded, encoder, batch_so_far, title=title, options=options)
+        [record] = record_batch(encoder, batch_so_far, options=options)
         return record
 
     latest: tuple[torch.Tensor, AttentionRecord] | None = None

@@ -20,7 +20,7 @@ from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, selec
 from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
-from attnviz.extraction.models import Loaded, name_of
+from attnviz.extraction.models import name_of
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.labels import RecordTokens
@@ -42,11 +42,9 @@ _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "d
 
 
 def record_batch(
-    loaded: Loaded,
     encoder: Encoder,
     batch: Batch,
     *,
-    title: str,
     options: CaptureOptions,
     spools: Sequence[Spool] = (),
     outputs: HeadOutputs | None = None,
@@ -59,6 +57,7 @@ def record_batch(
     its output projections are read only once. If `outputs` is None, a new object is used. The other
     arguments are as in `records_of_forward`.
     """
+    loaded = encoder.loaded
     if outputs is None:
         outputs = HeadOutputs(loaded.model, vectors=options.outputs)
     with Cleanup() as undo, undo:
@@ -66,18 +65,14 @@ def record_batch(
         forward = run_forward(
             loaded, batch, options=options, spools=spools, observe=outputs.observe
         )
-    return records_of_forward(
-        loaded, encoder, batch, forward, title=title, options=options, outputs=outputs
-    )
+    return records_of_forward(encoder, batch, forward, options=options, outputs=outputs)
 
 
 def records_of_forward(
-    loaded: Loaded,
     encoder: Encoder,
     batch: Batch,
     forward: Forward,
     *,
-    title: str,
     options: CaptureOptions,
     outputs: HeadOutputs | None = None,
 ) -> list[AttentionRecord]:
@@ -85,10 +80,10 @@ def records_of_forward(
 
     If the model treated all rows of the batch as one example, the list has one record. The
     predictions of the model are added to the tokens of `batch`. In the records, patches of images
-    are sorted row by row if their order is known. `title` is the title of the records. `outputs` is
-    the object that observed the outputs and gates of heads during the forward, or None if the
-    records have neither.
+    are sorted row by row if their order is known. `outputs` is the object that observed the outputs
+    and gates of heads during the forward, or None if the records have neither.
     """
+    loaded = encoder.loaded
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
     add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(required=False))
@@ -137,7 +132,7 @@ def records_of_forward(
     tokens = RecordTokens(loaded, batch, stacks)
     example_notes = batch.example_notes or [[]] * batch.size
     return [
-        _record(index, stacks, tokens, [*example_notes[index], *notes], title)
+        _record(index, stacks, tokens, [*example_notes[index], *notes], encoder.title)
         for index in range(batch.size)
     ]
 

@@ -19,8 +19,7 @@ from attnviz.extraction.capture.outputs import HeadOutputs
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of, examples_with_targets
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
-from attnviz.extraction.inputs.truncate import read_truncation
-from attnviz.extraction.models import Loaded, load, name_of
+from attnviz.extraction.models import load
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
@@ -52,15 +51,11 @@ class Example:
     """One input of a model, on which the model can run several times.
 
     `encode` returns the encoded inputs as a batch, of which the example is the entry `index`.
-    `title` is the name of the model in records.
     """
 
-    def __init__(
-        self, loaded: Loaded, encoder: Encoder, title: str, encode: Callable[[], Batch], index: int
-    ) -> None:
-        self.loaded = loaded
+    def __init__(self, encoder: Encoder, encode: Callable[[], Batch], index: int) -> None:
+        self.loaded = encoder.loaded
         self.encoder = encoder
-        self._title = title
         self._encode = encode
         self._index = index
         self.batch = self._encoded()
@@ -92,21 +87,17 @@ class Example:
         """
         check_options(options)
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        truncation = read_truncation(options.get("truncation", False))
-        encoder = Encoder(loaded, truncation=truncation)
-        title = options.get("name") or name_of(loaded.model)
+        encoder = Encoder(loaded, truncation=options.get("truncation"), name=options.get("name"))
         examples, many = examples_with_targets(inputs, target, decoder_input_ids)
         made: list[Example] = []
         for example in examples:
             encode = partial(encoder.encode, *example, settings)
-            made += cls._of_batch(loaded, encoder, title, encode)
+            made += cls._of_batch(encoder, encode)
         return made, many or len(made) > 1
 
     @classmethod
-    def _of_batch(
-        cls, loaded: Loaded, encoder: Encoder, title: str, encode: Callable[[], Batch]
-    ) -> list[Example]:
-        return [cls(loaded, encoder, title, encode, index) for index in range(encode().size)]
+    def _of_batch(cls, encoder: Encoder, encode: Callable[[], Batch]) -> list[Example]:
+        return [cls(encoder, encode, index) for index in range(encode().size)]
 
     def other_examples(self, inputs: Any) -> list[Example]:
         """Return the examples in `inputs`, for the same model.
@@ -117,7 +108,7 @@ class Example:
         made: list[Example] = []
         for example in examples_of(inputs)[0]:
             encode = partial(self.encoder.encode, example, None, ids)
-            made += self._of_batch(self.loaded, self.encoder, self._title, encode)
+            made += self._of_batch(self.encoder, encode)
         return made
 
     def _encoded(self) -> Batch:
@@ -146,7 +137,7 @@ class Example:
             self.encoder.add_generated(batch, generated, method)
             return batch
 
-        return Example(self.loaded, self.encoder, self._title, encode, 0)
+        return Example(self.encoder, encode, 0)
 
     def forward(
         self,
@@ -207,13 +198,7 @@ class Example:
         observed the gates of heads during this run. If it is None, the record has no gates.
         """
         [record] = records_of_forward(
-            self.loaded,
-            self.encoder,
-            self.batch,
-            forward,
-            title=self._title,
-            options=options,
-            outputs=outputs,
+            self.encoder, self.batch, forward, options=options, outputs=outputs
         )
         return record
 

@@ -50,8 +50,8 @@ from attnviz.extraction.inputs.target import (
     shift_labels,
     target_texts,
 )
-from attnviz.extraction.inputs.truncate import Truncation
-from attnviz.extraction.models import Loaded
+from attnviz.extraction.inputs.truncate import Truncation, read_truncation
+from attnviz.extraction.models import Loaded, name_of
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
@@ -61,16 +61,19 @@ from attnviz.extraction.tokens.text import display_tokens
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
-    `truncation` is a result of `read_truncation`: False, True, or the maximum number of tokens of a
-    text.
+    `truncation` is the argument of `attnviz.extract`. `name` is the title of the model in records,
+    by default its own name.
     """
 
-    def __init__(self, loaded: Loaded, *, truncation: bool | int = False) -> None:
-        self._loaded = loaded
+    def __init__(self, loaded: Loaded, *, truncation: Any = False, name: str | None = None) -> None:
+        self.loaded = loaded
+        self.title = name or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
         self._num_positions: Callable[..., int | None] = cache(partial(num_positions, loaded.model))
-        self._truncation = Truncation(loaded.model, truncation, self._num_positions)
+        self._truncation = Truncation(
+            loaded.model, read_truncation(truncation), self._num_positions
+        )
         #: Names of the arguments that the model takes.
         self.accepted = accepted_arguments(self._model)
         self._encoder_decoder = loaded.is_encoder_decoder
@@ -143,7 +146,7 @@ class Encoder:
             return self._encode_chat(
                 messages, expects_answer=expects_answer, num_new_tokens=num_new_tokens
             )
-        processed = encode_media(self._loaded, example, expects_answer=expects_answer)
+        processed = encode_media(self.loaded, example, expects_answer=expects_answer)
         if processed is not None:
             return self._batch_of_processed(processed)
         if isinstance(example, Mapping):
@@ -183,7 +186,7 @@ class Encoder:
         If `required` is True, search the hub, too, and raise ValueError instead of returning None.
         """
         if self._tokenizer is None:
-            self._tokenizer = find_tokenizer(self._loaded, from_hub=required)
+            self._tokenizer = find_tokenizer(self.loaded, from_hub=required)
         if self._tokenizer is None and required:
             source = getattr(self._model, "name_or_path", "")
             reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
@@ -211,7 +214,7 @@ class Encoder:
         self, messages: list[Any], *, expects_answer: bool, num_new_tokens: int
     ) -> Batch:
         if has_media(messages):
-            processed = encode_chat(self._loaded, messages, expects_answer=expects_answer)
+            processed = encode_chat(self.loaded, messages, expects_answer=expects_answer)
             return self._batch_of_processed(processed)
         tokenizer = self.tokenizer(required=True)
         if not getattr(tokenizer, "chat_template", None):
