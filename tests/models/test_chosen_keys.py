@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "glm_moe_dsa": {"index_topk": 8, "indexer_types": ["full", "shared"]},
     "hy_v4": {"index_topk": 8},
     "mistral_large4_text": {"index_topk": 8},
-    # Layers choose blocks of keys, for each group of heads.
+    # Layers choose blocks of keys, for each of two groups of heads.
     "minimax_m3_vl_text": {
         "layer_types": ["minimax_m3_sparse"] * 2,
+        "num_key_value_heads": 2,
+        "index_n_heads": 2,
         "index_block_size": 4,
         "index_topk_blocks": 2,
     },
@@ -68,18 +70,6 @@ def test_left_out_keys_are_those_without_a_weight_that_the_mask_allows(
             assert_array_equal(left_out, CAUSAL & (weights[head] == 0))
             assert_array_equal(stack.allowed(layer=layer, head=head), CAUSAL & ~left_out)
             assert left_out.any()
-
-
-def test_an_indexer_that_scores_blocks_of_keys_has_no_ranks_in_a_batch_with_padding() -> None:
-    model = tiny_model("glm5_next_text", None, MODELS["glm5_next_text"])
-    mask = torch.ones(2, COUNT, dtype=torch.long)
-    mask[0, :9] = 0
-    records = av.extract(model, {"input_ids": IDS.repeat(2, 1), "attention_mask": mask})
-    alone = av.extract(model, IDS[:, 9:])
-    assert "indexer" not in records[0].stacks
-    layer = alone.stacks["self"].layers[0]
-    expected = alone.stacks["self"].weights(layer=layer)
-    assert_allclose(records[0].stacks["self"].weights(layer=layer), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("model_type", ["deepseek_v32", "hy_v4"])
@@ -124,15 +114,23 @@ def test_padding_changes_neither_the_choice_nor_the_ranks() -> None:
         assert np.mean(np.abs(ranks[0] - ranks[1]) > 1e-6) < 0.05
 
 
-def test_scores_of_an_unknown_indexer_are_named() -> None:
-    model = tiny_model("qwen4_exp_text", None, MODELS["qwen4_exp_text"])
+@pytest.mark.parametrize("model_type", ["deepseek_v32", "minimax_m3_vl_text"])
+def test_a_choice_that_the_scores_do_not_give_is_named(model_type: str) -> None:
+    model: Any = tiny_model(model_type, None, MODELS[model_type])
+
+    def choose_the_first(_module: Any, _args: Any, output: torch.Tensor) -> torch.Tensor:
+        return torch.arange(output.shape[-1]).expand_as(output)
+
+    model.layers[0].self_attn.indexer.register_forward_hook(choose_the_first)
     record = av.extract(model, IDS)
-    assert "indexer" not in record.stacks
-    assert "The scores with which Qwen4ExpTextQSAIndexer chooses keys" in " ".join(record.notes)
+    assert record.stacks["indexer"].layers == (1,)
+    name = type(model.layers[0].self_attn.indexer).__name__
+    assert f"The scores with which {name} chooses keys are not shown." in record.notes
 
 
-def test_choice_and_ranks_are_saved_with_the_record(tmp_path: Path) -> None:
-    model = tiny_model("deepseek_v32", None, {"index_topk": 8})
+@pytest.mark.parametrize("model_type", ["deepseek_v32", "minimax_m3_vl_text"])
+def test_choice_and_ranks_are_saved_with_the_record(model_type: str, tmp_path: Path) -> None:
+    model = tiny_model(model_type, None, MODELS[model_type])
     record = av.extract(model, IDS)
     record.save(tmp_path / "record.safetensors")
     spooled = av.extract(model, IDS, spool=tmp_path / "spool", layers=1)
@@ -150,31 +148,50 @@ SCORED = ["deepseek_v32", "axk2", "hy_v4", "mistral_large4_text"]
 
 
 @contextmanager
-def noted_scores() -> Iterator[list[torch.Tensor]]:
-    """Collect the scores, (batch, queries, keys), that a model passes to ``topk``."""
-    scores = []
+def noted_scores(model: Any) -> Iterator[list[list[torch.Tensor]]]:
+    """Collect the scores that each run of an indexer passes to ``topk``."""
+    scores: list[list[torch.Tensor]] = []
+    handles = []
 
     class Watch(TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if getattr(func, "__name__", "") == "topk" and args[0].shape[1:] == (COUNT, COUNT):
-                scores.append(args[0].clone())
+            if getattr(func, "__name__", "") == "topk":
+                scores[-1].append(args[0].clone())
             return func(*args, **(kwargs or {}))
 
-    with Watch():
+    watching = ExitStack()
+
+    def before(*_: Any) -> None:
+        scores.append([])
+        watching.enter_context(Watch())
+
+    def after(*_: Any) -> None:
+        watching.close()
+
+    for name, module in model.named_modules():
+        if name.endswith(".indexer"):
+            handles += [
+                module.register_forward_pre_hook(before),
+                module.register_forward_hook(after),
+            ]
+    try:
         yield scores
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @pytest.mark.parametrize("model_type", SCORED)
 def test_ranks_are_those_of_the_scores_of_the_indexer(model_type: str) -> None:
     model = tiny_model(model_type, None, {"index_topk": 8})
-    with torch.no_grad(), noted_scores() as scores:
+    with torch.no_grad(), noted_scores(model) as scores:
         model(IDS, use_cache=False)
     stack = av.extract(model, IDS).stacks["indexer"]
     assert len(scores) == stack.num_layers
     assert (stack.measure, stack.normalized, stack.signed) == ("rank", False, False)
-    for layer, own in zip(stack.layers, scores, strict=True):
+    for layer, [own] in zip(stack.layers, scores, strict=True):
         for query in range(COUNT):
             row = own[0, query, : query + 1].numpy()
             # Scores that differ only by rounding have no definite order.
@@ -187,6 +204,128 @@ def test_ranks_are_those_of_the_scores_of_the_indexer(model_type: str) -> None:
         assert not stack.weights(layer=layer, head=0)[~CAUSAL].any()
 
 
+# Model types whose indexers score blocks, and the numbers of keys of these blocks.
+BLOCKS = {"minimax_m3_vl_text": 4, "glm5_next_text": 2, "qwen4_exp_text": 2}
+
+
+def rows_of_scores(
+    scores: list[torch.Tensor], size: int, positions: list[range]
+) -> list[list[list[list[float]]]]:
+    """Return the scores of each example, head and token, as lists of the scores of blocks.
+
+    `positions` are those of the tokens of each example. Qwen4 scores the blocks of one query after
+    another, and has no scores for queries without a complete block of keys.
+    """
+    if len(scores) > 1:
+        calls = (call.tolist() for call in scores)
+        visible = [
+            [sum(token <= query for token in tokens) for query in range(COUNT)]
+            for tokens in positions
+        ]
+        rows = [[[next(calls) if count >= size else [] for count in counts]] for counts in visible]
+        assert next(calls, None) is None
+    else:
+        rows = (scores[0] if scores[0].dim() == 4 else scores[0][:, None]).tolist()
+    return [
+        [head[tokens.start : tokens.stop] for head in example]
+        for example, tokens in zip(rows, positions, strict=True)
+    ]
+
+
+def block_ranks(
+    rows: list[list[float]], blocks: list[int], unscored: float
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """Compute the ranks of keys from the scores of each query, and the block of each token.
+
+    `unscored` is the score of the block of a query if it is not complete and has no score.
+    """
+    ranks = np.zeros((len(blocks), len(blocks)))
+    for query, row in enumerate(rows):
+        seen = set(blocks[: query + 1])
+        scores = dict.fromkeys(seen, unscored)
+        scores |= {block: row[block] for block in seen if block < len(row) and row[block] > -1e30}
+        for key in range(query + 1):
+            smaller = [block for block in seen if scores[block] < scores[blocks[key]]]
+            ranks[query, key] = (len(smaller) + 1) / len(seen)
+    return ranks
+
+
+@pytest.mark.parametrize(
+    ("model_type", "left", "takes_tail"),
+    [
+        *((model_type, left, True) for model_type in BLOCKS for left in (0, 5)),
+        ("glm5_next_text", 0, False),
+    ],
+)
+def test_ranks_of_blocks_are_those_of_the_scores_of_the_indexer(
+    model_type: str, left: int, takes_tail: bool
+) -> None:
+    tail = {} if takes_tail else {"index_kpool_always_select_tail": False}
+    model = tiny_model(model_type, None, MODELS[model_type] | tail)
+    mask = torch.ones(2, COUNT, dtype=torch.int64)
+    mask[0, :left] = mask[1, COUNT - 3 :] = 0
+    inputs = {"input_ids": IDS.repeat(2, 1), "attention_mask": mask}
+    with torch.no_grad(), noted_scores(model) as scores:
+        model(**inputs, use_cache=False)
+    records = av.extract(model, inputs)
+    positions = [range(left, COUNT), range(COUNT - 3)]
+    size = BLOCKS[model_type]
+    for number, layer in enumerate(records[0].stacks["indexer"].layers):
+        own = rows_of_scores(scores[number], size, positions)
+        for record, rows, tokens in zip(records, own, positions, strict=True):
+            stack, chosen = record.stacks["indexer"], record.stacks["self"]
+            # Only the blocks of MiniMax-M3 begin with padding.
+            first = tokens.start if "minimax" in model_type else 0
+            blocks = [(first + token) // size for token in range(len(tokens))]
+            assert stack.num_heads(layer) == len(rows)
+            per_group = chosen.num_heads(layer) // len(rows)
+            for head, rows_of_head in enumerate(rows):
+                ranks = stack.weights(layer=layer, head=head)
+                expected = block_ranks(rows_of_head, blocks, np.inf if takes_tail else -np.inf)
+                assert_allclose(ranks, expected, rtol=1e-6)
+                for other in range(per_group):
+                    left_out = chosen.left_out(layer=layer, head=head * per_group + other)
+                    allowed = chosen.allowed(layer=layer, head=head * per_group + other)
+                    largest = np.where(left_out, ranks, 0).max(axis=1)
+                    assert np.all(largest <= np.where(allowed, ranks, 1).min(axis=1))
+                    assert left_out.any()
+
+
+@pytest.mark.parametrize("model_type", BLOCKS)
+def test_parts_of_the_ranks_of_blocks(model_type: str) -> None:
+    stack = av.extract(tiny_model(model_type, None, MODELS[model_type]), IDS).stacks["indexer"]
+    attention = stack.attention(stack.layers[-1])
+    heads = [*range(attention.num_heads)][::-1]
+    whole = attention.block(heads, slice(0, COUNT))
+    rows = torch.tensor([30, 2, 17])
+    assert_array_equal(attention.block(heads, rows, slice(3, 20)), whole[:, rows, 3:20])
+
+
+@pytest.mark.parametrize("model_type", BLOCKS)
+def test_a_text_shorter_than_a_block_has_the_largest_rank(model_type: str) -> None:
+    model = tiny_model(model_type, None, MODELS[model_type])
+    stack = av.extract(model, IDS[:, :1]).stacks["indexer"]
+    assert all(np.all(stack.weights(layer=layer) == 1) for layer in stack.layers)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "every"),
+    [
+        ("minimax_m3_vl_text", {"index_topk_blocks": COUNT}),
+        ("glm5_next_text", {"index_topk": COUNT}),
+        ("qwen4_exp_text", {"indexer_budget": COUNT}),
+    ],
+)
+def test_a_choice_of_all_keys_loses_nothing(model_type: str, every: dict[str, int]) -> None:
+    model = tiny_model(model_type, None, MODELS[model_type] | every)
+    stacks = av.extract(model, IDS).stacks
+    stack = stacks["self"]
+    assert not stack.chooses_keys
+    for layer in stack.layers:
+        assert_array_equal(stack.lost_weight(layer), 0)
+    assert "indexer" in stacks
+
+
 def test_layers_that_share_a_choice_have_one_indexer() -> None:
     model = tiny_model("glm_moe_dsa", None, MODELS["glm_moe_dsa"])
     stacks = av.extract(model, IDS).stacks
@@ -194,8 +333,9 @@ def test_layers_that_share_a_choice_have_one_indexer() -> None:
     assert stacks["indexer"].layers == (0,)
 
 
-def test_analyses_of_weights_do_not_take_ranks() -> None:
-    model = tiny_model("deepseek_v32", None, MODELS["deepseek_v32"])
+@pytest.mark.parametrize("model_type", ["deepseek_v32", "minimax_m3_vl_text"])
+def test_analyses_of_weights_do_not_take_ranks(model_type: str) -> None:
+    model = tiny_model(model_type, None, MODELS[model_type])
     record = av.extract(model, IDS)
     ranks = record.stacks["indexer"]
     assert av.analysis.distinct_head(ranks) is None
@@ -263,3 +403,20 @@ def test_the_memory_check_counts_what_the_record_keeps_of_an_indexer(model_type:
     ranks: Any = av.extract(model, IDS).stacks["indexer"].attention(0)
     kept = sum(tensor.numel() for tensor in ranks.parts.values())
     assert indexer_size(model.layers[0].self_attn) == kept / COUNT
+
+
+@pytest.mark.parametrize("model_type", BLOCKS)
+def test_the_memory_check_counts_scores_of_blocks(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+
+    def check(sizes: Any, options: Any) -> None:
+        noted.extend(size.size(options) for size in sizes if not size.head_dim)
+
+    monkeypatch.setattr("attnviz.extraction.capture.forward.check_memory", check)
+    model = tiny_model(model_type, None, MODELS[model_type])
+    stack = av.extract(model, IDS).stacks["indexer"]
+    for layer in stack.layers:
+        ranks: Any = stack.attention(layer)
+        noted.remove(ranks.block_scores.nbytes)

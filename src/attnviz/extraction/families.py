@@ -348,11 +348,50 @@ def linear_size(module: Any) -> int | None:
 def indexer_size(module: Any) -> int | None:
     """Return how many numbers per token a record keeps of the indexer of an attention module.
 
-    Return None if the module has no indexer, or if the number is not known.
+    Return None if the module has no indexer, if the indexer scores blocks of keys, or if the number
+    is not known.
     """
     indexer = getattr(module, INDEXER, None)
     heads, key_dim = (getattr(indexer, name, None) for name in ("n_heads", "head_dim"))
-    return None if heads is None or key_dim is None else (heads + 1) * key_dim + heads
+    if heads is None or key_dim is None or indexer_blocks(indexer) is not None:
+        return None
+    return int((heads + 1) * key_dim + heads)
+
+
+@dataclass(frozen=True)
+class IndexerBlocks:
+    """Blocks of keys that an indexer scores.
+
+    Attributes
+    ----------
+    size : int
+        Number of keys of a block.
+    num_heads : int
+        Number of heads that choose different blocks.
+    count_padding : bool
+        Whether the first block begins at the first position of the batch, even if it is padding.
+        Otherwise, it begins at the first token.
+    takes_tail : bool
+        Whether a query attends to its own block even if this block has no score, because it is not
+        complete.
+    """
+
+    size: int
+    num_heads: int = 1
+    count_padding: bool = False
+    takes_tail: bool = True
+
+
+def indexer_blocks(indexer: Any) -> IndexerBlocks | None:
+    """Return the blocks that an indexer scores, or None if it scores single keys."""
+    if hasattr(indexer, "block_size"):  # MiniMax-M3.
+        return IndexerBlocks(indexer.block_size, indexer.num_heads, count_padding=True)
+    if hasattr(indexer, "index_kpool"):  # GLM-5-Next.
+        tail = indexer.index_kpool_always_select_tail
+        return IndexerBlocks(indexer.index_kpool, takes_tail=tail)
+    if hasattr(indexer, "compress_ratio"):  # Qwen4.
+        return IndexerBlocks(indexer.compress_ratio)
+    return None
 
 
 def _config_of(model: nn.Module, name: str) -> Any:

@@ -26,6 +26,7 @@ from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.labels import RecordTokens
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import ChosenMask
+from attnviz.record.ranks import BlockRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.spool import Spool
@@ -164,6 +165,13 @@ def _choice_notes(name: str, layers: StackLayers) -> list[str]:
 
     Return an empty list for other stacks.
     """
+    first = layers.examples[0].values()
+    if any(isinstance(layer, BlockRanks) for layer in first):
+        return [
+            f"A number of stack {quote(name)} is the rank of a block of keys: m/n for the mth "
+            "smallest of n scores. It is 1 for the largest score, unless several blocks have it. "
+            "A block that is always chosen counts as one with the largest score."
+        ]
     if layers.stack == "indexer":
         return [
             f"A number of stack {quote(name)} is a rank: m/n for the mth smallest of n scores. "
@@ -171,7 +179,7 @@ def _choice_notes(name: str, layers: StackLayers) -> list[str]:
         ]
     if not any(
         isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)
-        for layer in layers.examples[0].values()
+        for layer in first
     ):
         return []
     return [

@@ -7,12 +7,15 @@ the weights w of the heads,
 
     score[t, s] = sum over h of w[h, t] max(0, q[h, t] . k[s])
 
+Some indexers divide the keys into blocks of a few tokens, and score and choose whole blocks.
+
 Only the order of the scores of a query determines which keys are chosen. Therefore this module
 computes ranks in place of weights.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -25,13 +28,55 @@ from attnviz.record.softmax import count_rows, row_groups
 _MAX_SCORES = 1 << 24
 
 
-@dataclass(frozen=True)
-class IndexerRanks(CausalAttention):
-    """Ranks of the keys of each query by the scores of an indexer, as attention with one head.
+class Ranks(CausalAttention):
+    """Ranks of the keys of each query by the scores of an indexer.
 
-    Let n be the number of keys to which a query may attend. In place of a weight, each of them has
-    the number (m + 1) / n, where m of the n keys have a smaller score. If a single key
-    has the largest score, its number is 1. Masked keys have 0.
+    Let n be the number of scores of a query: one for each key, or for each block of keys, to which
+    the query may attend. In place of a weight, each of these keys has the number (m + 1) / n, where
+    m of the n scores are smaller than the score of the key or of its block. If a single score is
+    the largest, its number is 1. Masked keys have 0.
+    """
+
+    @property
+    def bound(self) -> float:
+        return 1.0
+
+    @abstractmethod
+    def scores(self, heads: Heads, rows: Rows) -> torch.Tensor:
+        """Return all scores of the queries `rows`, float32, (heads, rows, keys or blocks).
+
+        Keys or blocks to which a query may not attend have minus infinity, and others do not.
+        """
+
+    @abstractmethod
+    def scores_of(self, columns: slice) -> slice | torch.Tensor:
+        """Return the indices, in the last axis of `scores`, of the scores of the keys `columns`."""
+
+    def block(
+        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
+    ) -> torch.Tensor:
+        del normalizers
+        columns = columns or slice(0, self.num_keys)
+        width = columns.stop - columns.start
+        # The first axis of the first tensor are the heads of the indexer.
+        first = next(iter(self.parts.values()))
+        block = torch.zeros(len(heads), count_rows(rows), width, device=first.device)
+        max_rows = max(1, _MAX_SCORES // (len(first) * max(1, self.num_keys)))
+        for part, group in row_groups(rows, max_rows):
+            scores = self.scores(heads, group)
+            num_masked = torch.isneginf(scores).sum(dim=-1, keepdim=True)
+            shown = scores[..., self.scores_of(columns)].contiguous()
+            # Number of masked scores and of smaller scores.
+            num_before = torch.searchsorted(scores.sort(dim=-1).values, shown)
+            shares = (num_before - num_masked + 1) / (scores.shape[-1] - num_masked)
+            allowed = self.allowed(heads, group, columns).to(block.device)
+            block[:, part] = shares.masked_fill_(~allowed, 0.0)
+        return block
+
+
+@dataclass(frozen=True)
+class IndexerRanks(Ranks):
+    """Ranks of single keys, as attention with one head.
 
     Attributes
     ----------
@@ -80,34 +125,69 @@ class IndexerRanks(CausalAttention):
     def num_keys(self) -> int:
         return self.keys.shape[1]
 
-    @property
-    def bound(self) -> float:
-        return 1.0
-
-    def scores(self, rows: Rows) -> torch.Tensor:
-        """Return the scores of all keys, float32, (rows, keys). Masked keys have minus infinity."""
+    def scores(self, heads: Heads, rows: Rows) -> torch.Tensor:
         with torch.no_grad(), torch.autocast(self.keys.device.type, enabled=False):
             queries, keys = self.queries[:, rows].float(), self.keys.float()
             products = (queries @ keys.transpose(1, 2)).relu_()
             weights = self.head_weights[:, rows].float()
             scores = torch.einsum("hr,hrk->rk", weights, products)
-        allowed = self.allowed([0], rows)[0].to(scores.device)
-        return scores.masked_fill_(~allowed, -torch.inf)
+        allowed = self.allowed(heads, rows).to(scores.device)
+        return scores[None].masked_fill_(~allowed, -torch.inf)
 
-    def block(
-        self, heads: Heads, rows: Rows, columns: Columns = None, normalizers: Normalizers = None
-    ) -> torch.Tensor:
-        del normalizers
-        columns = columns or slice(0, self.num_keys)
-        width = columns.stop - columns.start
-        block = torch.zeros(count_rows(rows), width, device=self.keys.device)
-        max_rows = max(1, _MAX_SCORES // (len(self.queries) * max(1, self.num_keys)))
-        for part, group in row_groups(rows, max_rows):
-            scores = self.scores(group)
-            num_masked = torch.isneginf(scores).sum(dim=-1, keepdim=True)
-            shown = scores[:, columns].contiguous()
-            # Number of masked keys and of keys with a smaller score.
-            num_before = torch.searchsorted(scores.sort(dim=-1).values, shown)
-            shares = (num_before - num_masked + 1) / (self.num_keys - num_masked)
-            block[part] = shares.masked_fill(torch.isneginf(shown), 0.0)
-        return block.expand(len(heads), -1, -1)
+    def scores_of(self, columns: slice) -> slice:
+        return columns
+
+
+@dataclass(frozen=True)
+class BlockRanks(Ranks):
+    """Ranks of blocks of keys. All keys of a block have the number of the block.
+
+    Attributes
+    ----------
+    block_scores : Tensor
+        (heads, tokens, blocks): score of each block for each query. Infinity if the indexer always
+        takes the block, and minus infinity or the lowest number if it never does.
+    blocks : Tensor
+        (tokens,): integers, the block of each token. They ascend from 0 in steps of 0 or 1.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([[5.0, 0.0], [5.0, 0.0], [2.0, 3.0], [4.0, 3.0]])
+    >>> BlockRanks(scores[None], torch.tensor([0, 0, 1, 1])).block([0], slice(0, 4))
+    tensor([[[1.0000, 0.0000, 0.0000, 0.0000],
+             [1.0000, 1.0000, 0.0000, 0.0000],
+             [0.5000, 0.5000, 1.0000, 0.0000],
+             [1.0000, 1.0000, 0.5000, 0.5000]]])
+    """
+
+    kind = "block ranks"
+
+    block_scores: torch.Tensor
+    blocks: torch.Tensor
+
+    def __post_init__(self) -> None:
+        shape, num_tokens = self.block_scores.shape, len(self.blocks)
+        if len(shape) != 3 or shape[1:] != (num_tokens, int(self.blocks[-1]) + 1):
+            shapes = {name: tuple(part.shape) for name, part in self.parts.items()}
+            raise ValueError(
+                "block_scores must be (heads, tokens, blocks) and blocks (tokens,), with the last "
+                f"block in its last entry; got {shapes}"
+            )
+
+    @property
+    def num_heads(self) -> int:
+        return len(self.block_scores)
+
+    @property
+    def num_keys(self) -> int:
+        return len(self.blocks)
+
+    def scores(self, heads: Heads, rows: Rows) -> torch.Tensor:
+        scores = self.block_scores[:, rows][list(heads)].float()
+        numbers = torch.arange(scores.shape[-1], device=scores.device)
+        is_later = numbers > self.blocks[rows][:, None]
+        lowest = torch.finfo(scores.dtype).min
+        return scores.clamp_(min=lowest).masked_fill_(is_later, -torch.inf)
+
+    def scores_of(self, columns: slice) -> torch.Tensor:
+        return self.blocks[columns]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
-from attnviz.record.ranks import IndexerRanks
+from attnviz.record.ranks import Ranks
 from attnviz.record.softmax import row_tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
@@ -233,7 +233,7 @@ class AttentionStack:
     @property
     def ranks(self) -> bool:
         """Whether the values are ranks of the scores of an indexer, and not weights."""
-        return all(isinstance(layer.original, IndexerRanks) for layer in self._layers.values())
+        return all(isinstance(layer.original, Ranks) for layer in self._layers.values())
 
     @property
     def has_vectors(self) -> bool:

@@ -27,7 +27,7 @@ from attnviz.extraction.capture.change import (
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.indexer import read_ranks, report_indexers
+from attnviz.extraction.capture.indexer import IndexerRun, read_ranks, report_indexers
 from attnviz.extraction.capture.linear import RuleCall, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
@@ -362,24 +362,22 @@ class Collector:
             bases = [mask for mask, _ in self._masks.read(replace(call, mask=run.mask), unpadded)]
         return list(map(_with_choice, attentions, bases))
 
-    def _receive_ranks(
-        self,
-        indexer: torch.nn.Module,
-        products: Sequence[tuple[torch.Tensor, torch.Tensor]],
-        chosen: torch.Tensor,
-    ) -> None:
+    def _receive_ranks(self, indexer: torch.nn.Module, indexer_run: IndexerRun) -> None:
         """Capture the ranks of the scores of an indexer, as a run of the stack "indexer"."""
         name = self._indexers[indexer]
+        if self._running.innermost is not None:
+            indexer_run.mask = self._by_module_run[self._running.innermost[1]].mask
         if not self.is_requested(name.removesuffix(f".{INDEXER}")):
             return
-        unpadded = self._positions("self", chosen.shape[1], chosen.shape[1])
+        num_tokens = indexer_run.chosen.shape[-2]
+        unpadded = self._positions("self", num_tokens, num_tokens)
         try:
-            ranks = read_ranks(products, chosen, unpadded)
+            ranks = read_ranks(indexer, indexer_run, unpadded)
         except NotImplementedError:
             self.unread_indexers.append(name)
             return
         written = ((index, name) for index in range(len(ranks)))
-        run = Run(name, "indexer", num_calls=1, is_copied=True, num_heads=1)
+        run = Run(name, "indexer", num_calls=1, is_copied=True, num_heads=ranks[0].num_heads)
         run.calls = [list(map(self._copier.copy, ranks, written))]
         run.total_shape = run.shape
         self.runs.append(run)

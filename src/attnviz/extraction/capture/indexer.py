@@ -1,22 +1,26 @@
 """Capture of indexers: modules that score keys, so that a layer can choose some of them.
 
-An indexer (`attnviz.record.ranks`) calls ``torch.matmul`` twice: for the products of its queries
-and keys, and for the sum of these products over heads with the weights of the heads. The arguments
-of both calls are read while the indexer runs.
+An indexer of single keys (`attnviz.record.ranks`) calls ``torch.matmul`` twice: for the products of
+its queries and keys, and for the sum of these products over heads with the weights of the heads. An
+indexer of blocks passes the scores of the blocks to ``topk``. The arguments of these calls are read
+while the indexer runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.capture.trace import FunctionMode
+from attnviz.extraction.families import IndexerBlocks, indexer_blocks
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.record.ranks import IndexerRanks
+from attnviz.record.ranks import BlockRanks, IndexerRanks, Ranks
 from attnviz.utils.cleanup import Cleanup
 
 # Maximum number of queries whose ranks are compared with the choice of the indexer.
@@ -25,44 +29,77 @@ _ROWS = 16
 # score of the query. Matrix products on some GPUs have only the 10 bits of precision of TF32.
 _ROUNDING = 2.0**-9
 
-#: Function that receives an indexer, the two arguments of each of its matrix products, and the
-#: indices of the chosen keys, (batch, queries, chosen).
-IndexerSink = Callable[[nn.Module, list[tuple[torch.Tensor, torch.Tensor]], torch.Tensor], None]
+
+@dataclass
+class IndexerRun:
+    """Tensors of one run of an indexer.
+
+    Attributes
+    ----------
+    products : list of (Tensor, Tensor)
+        The two arguments of each matrix product.
+    scores : list of Tensor
+        The tensors of which the indexer took the largest entries.
+    chosen : Tensor
+        Output of the indexer: indices of the chosen keys, (batch, queries, chosen), indices of the
+        chosen blocks, (batch, heads, queries, chosen), or flags, (batch, 1, queries, keys). An
+        index of -1 means nothing.
+    mask : Tensor or None
+        Mask of the attention module, (batch, 1, queries, keys).
+    """
+
+    products: list[tuple[torch.Tensor, torch.Tensor]]
+    scores: list[torch.Tensor]
+    chosen: torch.Tensor
+    mask: torch.Tensor | None = None
 
 
-class _ProductWatch(FunctionMode):
-    """Observer of matrix products. `products` has the two arguments of each call."""
+#: Function that receives an indexer and its run.
+IndexerSink = Callable[[nn.Module, IndexerRun], None]
 
-    def __init__(self) -> None:
+
+class _IndexerWatch(FunctionMode):
+    """Observer that collects the `products` and `scores` of an `IndexerRun`.
+
+    The products of an indexer of blocks are not kept. Qwen4 makes one for each query, and together
+    they are large.
+    """
+
+    def __init__(self, indexer: nn.Module) -> None:
         super().__init__()
         self.products: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.scores: list[torch.Tensor] = []
+        self._keeps_products = indexer_blocks(indexer) is None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         del types
-        if getattr(func, "__name__", "") in ("matmul", "__matmul__"):
+        name = getattr(func, "__name__", "")
+        if self._keeps_products and name in ("matmul", "__matmul__"):
             self.products.append((args[0], args[1]))
+        elif name == "topk":
+            self.scores.append(args[0])
         return func(*args, **(kwargs or {}))
 
 
 def report_indexers(indexers: Sequence[nn.Module], sink: IndexerSink, undo: Cleanup) -> None:
     """Pass each run of `indexers` in this thread to `sink`, until `undo` ends."""
-    watches: list[_ProductWatch] = []
+    watches: list[_IndexerWatch] = []
 
     def end() -> None:
         while watches:
             watches.pop().stop()
 
-    def before(*_: Any) -> None:
-        watches.append(_ProductWatch())
+    def before(module: nn.Module, _args: Any) -> None:
+        watches.append(_IndexerWatch(module))
         watches[-1].start()
 
     def after(module: nn.Module, _args: Any, output: Any) -> None:
-        products = watches[-1].products if watches else []
+        watch = watches[-1] if watches else None
         end()
-        if isinstance(output, torch.Tensor):
-            sink(module, products, output)
+        if watch is not None and isinstance(output, torch.Tensor):
+            sink(module, IndexerRun(watch.products, watch.scores, output))
 
     def hooks() -> Iterator[Any]:
         for module in indexers:
@@ -74,52 +111,129 @@ def report_indexers(indexers: Sequence[nn.Module], sink: IndexerSink, undo: Clea
 
 
 def read_ranks(
-    products: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    chosen: torch.Tensor,
-    unpadded: Sequence[Positions],
-) -> list[IndexerRanks]:
+    indexer: nn.Module, run: IndexerRun, unpadded: Sequence[Positions]
+) -> Sequence[Ranks]:
     """Return the ranks of each example, without padding.
 
-    `products` and `chosen` are as for an `IndexerSink`. `unpadded` has the tokens of each example
-    that are not padding. Raise NotImplementedError if the products do not have the shapes of the
-    formula of `attnviz.record.ranks`, or if the chosen keys of an example without padding are not
-    those with the largest scores.
+    `unpadded` has the tokens of each example that are not padding. Raise NotImplementedError if the
+    tensors of `run` do not have the shapes of a known indexer, or if the chosen keys are not those
+    with the largest scores.
     """
-    if [tensor.dim() for pair in products for tensor in pair] != [4] * 4:
-        raise NotImplementedError("the products of the indexer are unknown")
-    (queries, keys), (head_weights, _) = products
-    vectors = queries.transpose(1, 2), keys.transpose(2, 3), head_weights.permute(0, 3, 1, 2)
-    if any(part.shape[2] != chosen.shape[1] for part in vectors):
-        # The scores are of blocks of keys.
-        raise NotImplementedError("the products of the indexer are unknown")
+    blocks = indexer_blocks(indexer)
     try:
-        ranks = [
-            IndexerRanks(queries, keys, weights[..., 0])
-            for queries, keys, weights in (
-                [without_padding(part, index, positions.queries) for part in vectors]
-                for index, positions in enumerate(unpadded)
-            )
-        ]
+        ranks: Sequence[Ranks] = (
+            _key_ranks(run, unpadded) if blocks is None else _block_ranks(run, unpadded, blocks)
+        )
     except ValueError as error:
-        raise NotImplementedError("the products of the indexer are unknown") from error
+        raise NotImplementedError("the scores of the indexer are unknown") from error
     for index, positions in enumerate(unpadded):
-        if positions.keys is None:
-            _check_choice(ranks[index], chosen[index])
+        _check_choice(ranks[index], run.chosen, index, positions, blocks)
     return ranks
 
 
-def _check_choice(ranks: IndexerRanks, chosen: torch.Tensor) -> None:
+def _key_ranks(run: IndexerRun, unpadded: Sequence[Positions]) -> list[IndexerRanks]:
+    if [tensor.dim() for pair in run.products for tensor in pair] != [4] * 4:
+        raise ValueError("the products of the indexer are unknown")
+    (queries, keys), (head_weights, _) = run.products
+    vectors = queries.transpose(1, 2), keys.transpose(2, 3), head_weights.permute(0, 3, 1, 2)
+    examples = (
+        [without_padding(part, index, positions.queries) for part in vectors]
+        for index, positions in enumerate(unpadded)
+    )
+    return [IndexerRanks(queries, keys, weights[..., 0]) for queries, keys, weights in examples]
+
+
+def _block_ranks(
+    run: IndexerRun, unpadded: Sequence[Positions], blocks: IndexerBlocks
+) -> list[BlockRanks]:
+    if len(run.scores) == 1 and run.scores[0].dim() > 1:
+        [scores] = run.scores
+    else:
+        scores = _joined_scores(run, blocks.size)
+    scores = scores if scores.dim() == 4 else scores[:, None]
+    lowest = torch.finfo(scores.dtype).min
+    ranks = []
+    for index, positions in enumerate(unpadded):
+        example = without_padding(scores, index, positions.queries)
+        tokens = torch.arange(example.shape[1])
+        if blocks.count_padding and positions.keys is not None:
+            tokens = positions.keys
+        # Add blocks without a score, and omit blocks without a token.
+        present, numbers = torch.unique(
+            tokens.to(example.device) // blocks.size, return_inverse=True
+        )
+        num_added = int(present[-1]) + 1 - example.shape[-1]
+        example = functional.pad(example, (0, num_added), value=lowest)[..., present]
+        if blocks.takes_tail:
+            own = numbers[None, :, None].expand(len(example), -1, 1)
+            score = example.gather(-1, own)
+            example = example.scatter(-1, own, score.masked_fill(score <= lowest, torch.inf))
+        ranks.append(BlockRanks(example, numbers))
+    return ranks
+
+
+def _joined_scores(run: IndexerRun, size: int) -> torch.Tensor:
+    """Join scores of single queries, (blocks,), to one tensor, (batch, queries, blocks).
+
+    The queries are those that see at least one complete block of `size` keys, in their order.
+    """
+    if run.mask is None:
+        raise ValueError("the mask of the layer is unknown")
+    visible = run.mask if run.mask.dtype == torch.bool else run.mask == 0
+    counts = visible[:, 0].sum(dim=-1) // size
+    entries = torch.cat([torch.empty(0, device=counts.device), *run.scores])
+    if len(entries) != int(counts.sum()):
+        raise ValueError("the scores do not fit the mask of the layer")
+    scores = entries.new_full((*counts.shape, int(counts.max())), torch.finfo(entries.dtype).min)
+    is_scored = torch.arange(scores.shape[-1], device=counts.device) < counts[..., None]
+    scores[is_scored] = entries
+    return scores
+
+
+def _check_choice(
+    ranks: Ranks,
+    chosen: torch.Tensor,
+    index: int,
+    positions: Positions,
+    blocks: IndexerBlocks | None,
+) -> None:
     """Raise NotImplementedError if a key that was not chosen has a larger score than a chosen key.
 
-    Differences up to `_ROUNDING` are ignored. At most `_ROWS` queries are checked.
+    Keys are those of the example `index`. Differences of the scores of single keys up to
+    `_ROUNDING` are ignored, because `ranks` computes these scores again. At most `_ROWS` queries
+    are checked.
     """
     num_tokens = ranks.num_keys
     rows = torch.linspace(0, num_tokens - 1, min(num_tokens, _ROWS)).long()
-    scores = ranks.scores(rows)
-    is_chosen = torch.zeros_like(scores, dtype=torch.bool)
-    is_chosen.scatter_(1, chosen[rows.to(chosen.device)].long(), value=True)
+    heads = range(ranks.num_heads)
+    scores = ranks.scores(heads, rows)[..., ranks.scores_of(slice(0, num_tokens))]
+    scores = scores.masked_fill(~ranks.allowed(heads, rows).to(scores.device), -torch.inf)
+    queries = rows if positions.queries is None else positions.queries[rows]
+    keys = torch.arange(num_tokens) if positions.keys is None else positions.keys
+    is_chosen = _is_chosen(chosen[index], queries, keys, blocks).to(scores.device)
     smallest = scores.masked_fill(~is_chosen | scores.isneginf(), torch.inf).amin(dim=-1)
     largest = scores.masked_fill(is_chosen, -torch.inf).amax(dim=-1)
-    size = scores.masked_fill(scores.isneginf(), 0).abs().amax(dim=-1)
-    if bool((largest - smallest > _ROUNDING * size).any()):
+    if blocks is None:
+        smallest += _ROUNDING * scores.masked_fill(scores.isneginf(), 0).abs().amax(dim=-1)
+    if bool((largest > smallest).any()):
         raise NotImplementedError("the scores of the indexer do not give the keys that it chose")
+
+
+def _is_chosen(
+    chosen: torch.Tensor, queries: torch.Tensor, keys: torch.Tensor, blocks: IndexerBlocks | None
+) -> torch.Tensor:
+    """Return whether each query chose each key, (heads, queries, keys).
+
+    `chosen` is the output of the indexer for one example. `queries` and `keys` are positions in it.
+    """
+    has_heads = chosen.dim() == 3
+    chosen = (chosen if has_heads else chosen[None])[:, queries.to(chosen.device)]
+    keys = keys.to(chosen.device)
+    if chosen.dtype == torch.bool:
+        return chosen[..., keys]
+    size = blocks.size if has_heads and blocks is not None else 1
+    width = int(keys[-1]) // size + 2
+    # Unused indices are moved to an extra column.
+    chosen = chosen.long().masked_fill((chosen < 0) | (chosen >= width), width - 1)
+    flags = torch.zeros(*chosen.shape[:2], width, dtype=torch.bool, device=chosen.device)
+    return flags.scatter_(-1, chosen, value=True)[..., keys // size]

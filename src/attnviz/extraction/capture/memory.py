@@ -3,8 +3,8 @@
 The check of the captured attention counts the queries and keys of each layer that attends to tokens
 of a text and, if requested, the outputs of its heads. For torch's ``nn.MultiheadAttention``, whose
 queries and keys cannot be captured, the check counts the weights. For a linear layer, it counts the
-inputs of its rule, and for an indexer its queries, keys and weights of heads. The check does not
-count:
+inputs of its rule, and for an indexer its queries, keys and weights of heads, or its scores of
+blocks. The check does not count:
 
 - attention over patches and frames, because only the model knows their number;
 - masks and position biases, because nearly all of them are stored as a few numbers (those of
@@ -30,8 +30,10 @@ from torch import nn
 from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.families import (
+    INDEXER,
     attention_size,
     bytes_per_pair,
+    indexer_blocks,
     indexer_size,
     linear_size,
     sparse_kind,
@@ -139,7 +141,8 @@ class LayerSize:
         How many numbers are captured for each token of a linear layer or indexer, for which
         `num_heads`, `num_key_heads` and `head_dim` are 0. For other layers, `per_token` is 0.
     per_pair : float
-        Number of bytes that the mask and the bias of each head need for each pair of tokens.
+        Number of bytes that the mask and the bias of each head need for each pair of tokens, or
+        that the scores of an indexer need for each pair of a token and a block.
     """
 
     num_heads: int
@@ -197,6 +200,13 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
                 sizes.append(LayerSize(0, 0, 0, lengths, dtype, device, per_token=numbers))
             if entry.linear:
                 continue
+            blocks = indexer_blocks(getattr(entry.module, INDEXER, None))
+            if blocks is not None:
+                pairs = tuple((queries, -(-keys // blocks.size)) for queries, keys in lengths)
+                scores = torch.float32.itemsize
+                sizes.append(
+                    LayerSize(blocks.num_heads, 0, 0, pairs, dtype, device, per_pair=scores)
+                )
             size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
             if size is not None:
                 # In Longformer with global tokens, queries and keys have two halves (`sparse`).

@@ -32,7 +32,7 @@ from attnviz.record.attention import (
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.linear import LinearAttention, SelectiveAttention
 from attnviz.record.masks import Bias, Mask, from_parts
-from attnviz.record.ranks import IndexerRanks
+from attnviz.record.ranks import BlockRanks, IndexerRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Tokens, make_visible
@@ -42,7 +42,7 @@ from attnviz.record.units import UnitAttention, in_units
 FORMAT = 3
 
 _CAUSAL_KINDS: dict[str, type[CausalAttention]] = {
-    cls.kind: cls for cls in (LinearAttention, SelectiveAttention, IndexerRanks)
+    cls.kind: cls for cls in (LinearAttention, SelectiveAttention, IndexerRanks, BlockRanks)
 }
 
 # Maximum number of weights of a record that are computed for its file. They take half a gigabyte.
@@ -284,7 +284,7 @@ class _Reader:
                 return StoredWeights(self._three_axes(f"{prefix}/weights"))
             case "queries and keys":
                 return self._queries_and_keys(prefix, fields)
-            case "linear" | "selective" | "ranks":
+            case "linear" | "selective" | "ranks" | "block ranks":
                 cls = _CAUSAL_KINDS[fields["kind"]]
                 names = [field.name for field in dataclasses.fields(cls) if field.name in fields]
                 settings = {name: fields[name] for name in names}
