@@ -18,6 +18,7 @@ from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.filenames import file_stem
+from attnviz.views.head import default_top_k
 from attnviz.views.position import with_layers
 from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
@@ -26,9 +27,6 @@ from attnviz.views.trait_types import Choice, Finite, Index
 if TYPE_CHECKING:
     from attnviz.comparison.comparison import Comparison
 
-# If a text has at most this many tokens, all lines are drawn by default. With more tokens, lines
-# would overlap too much. The head view has the same limit.
-_MAX_TOKENS_WITH_ALL_LINES = 32
 # Maximum number of models that the title of a view names.
 _MAX_NAMED_MODELS = 3
 # Number of significant digits of the distances that the browser gets. A view shows two digits.
@@ -69,7 +67,7 @@ class CompareView(TokenWindows, RecordView):
         distance first.
     top_k : int or None
         Number of strongest keys per query that the lines show. None shows all keys. The default is
-        None for texts of up to 32 tokens, and 3 for longer texts.
+        None for texts of up to 32 tokens, 3 for longer texts, and 1 for ranks of an indexer.
     threshold : float
         Smallest weight or absolute difference that the lines show.
     color_scale : {"linear", "log"}
@@ -200,17 +198,15 @@ class CompareView(TokenWindows, RecordView):
         """Return the defaults of `heads` and `top_k`.
 
         `heads` contains the most different head of `layer` (see `_most_different`), or head 0 if no
-        distance exceeds its rounding error. `top_k` is None for texts of up to 32 tokens, which
-        draws all keys. For longer texts, it is 3.
+        distance exceeds its rounding error. See `default_top_k` for `top_k`.
         """
         has_layer = layer in stack.layers
         most_different = (
             self._most_different(stack, [layer], self._shown_member) if has_layer else None
         )
-        longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
             "heads": [0] if most_different is None else [most_different["head"]],
-            "top_k": None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3,
+            "top_k": default_top_k(stack),
         }
 
     def _clip_heads(self) -> None:

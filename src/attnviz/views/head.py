@@ -24,6 +24,18 @@ _MAX_DEFAULT_HEADS = 4
 _MAX_TOKENS_WITH_ALL_LINES = 32
 
 
+def default_top_k(stack: AttentionStack) -> int | None:
+    """Return the default number of strongest keys per query that a view draws, or None for all.
+
+    It is 1 for the ranks of an indexer: half of the keys of a query have a rank above 0.5, so lines
+    to several keys would overlap too much. `js/src/views/head/state.ts` has the same rule.
+    """
+    if stack.ranks:
+        return 1
+    longest = max(len(stack.query_tokens), len(stack.key_tokens))
+    return None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3
+
+
 class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """Lines from every query to the keys that it attends to.
 
@@ -54,7 +66,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         and ``"separate"`` and ``"mean"`` draw the mean.
     top_k : int or None
         Number of strongest keys to draw per query, among the keys that are shown. None draws all
-        keys. The default is None for texts of up to 32 tokens, and 3 for longer texts.
+        keys. The default is None for texts of up to 32 tokens, 3 for longer texts, and 1 for ranks
+        of an indexer.
     threshold : float
         Smallest weight to draw, from 0 to the largest possible weight, which is usually 1.
     leave_out : list of ("special", "first" or int)
@@ -96,14 +109,12 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         """Return the defaults of `heads` and `top_k`.
 
         `heads` contains all heads of a layer with at most 4 heads. For a layer with more heads, it
-        is empty. `top_k` is None for texts of up to 32 tokens, which draws all keys. For longer
-        texts, it is 3.
+        is empty. See `default_top_k` for `top_k`.
         """
         heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
-        longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
             "heads": heads if len(heads) <= _MAX_DEFAULT_HEADS else [],
-            "top_k": None if longest <= _MAX_TOKENS_WITH_ALL_LINES else 3,
+            "top_k": default_top_k(stack),
         }
 
     @traitlets.validate("threshold")

@@ -331,6 +331,9 @@ class PositionedView(HeadsView):
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
         super()._fit_to_stack(change)
         self._refit()
+        before = self.record.stacks.get(change.get("old", ""))
+        if before is not None:
+            self._renew_defaults(before)
 
     def _siblings(self) -> list[list[str]]:
         groups = sibling_stacks(self.record.stacks.values())
@@ -342,11 +345,16 @@ class PositionedView(HeadsView):
         If a trait still has a value that `_default_traits` chose for the old record, it gets the
         value for the new record. Other values are kept if they fit the new record.
         """
-        defaults = self._default_traits(before.stack(self.stack), self.layer)
+        stack = before.stack(self.stack)
         if self.stack in self.record.stacks:
             self._fit_to_stack({"new": self.stack})
         else:
             self.stack = self._first_stack()
+        self._renew_defaults(stack)
+
+    def _renew_defaults(self, before: AttentionStack) -> None:
+        """Give traits that still have the default for the stack `before` their new default."""
+        defaults = self._default_traits(before, before.layers[0])
         stack = self._stack_named(self.stack)
         for name, value in self._default_traits(stack, self.layer).items():
             # `_clip_heads` has already adapted `heads`.

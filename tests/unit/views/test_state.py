@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import traitlets
 from traitlets import TraitError
 
+from attnviz.comparison.compare import compare
+from attnviz.record.ranks import IndexerRanks
 from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.views.compare import CompareView
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
@@ -23,6 +28,7 @@ from unit.records import (
     given_record,
     hybrid_record,
     image_record,
+    vectors,
 )
 
 
@@ -60,6 +66,27 @@ def test_a_view_opens_with_few_heads_and_lines(
 ) -> None:
     view = HeadView(given_record((num_heads,), num_tokens))
     assert (view.heads, view.top_k) == (heads, top_k)
+
+
+@pytest.mark.parametrize("num_tokens", [5, 40])
+def test_lines_to_ranks_are_few_while_the_reader_chooses_no_other_number(num_tokens: int) -> None:
+    ranks = IndexerRanks(
+        vectors(2, num_tokens, 4), vectors(1, num_tokens, 4), torch.ones(2, num_tokens)
+    )
+    stack = given_record((2,), num_tokens).stack()
+    indexer = AttentionStack("indexer", {0: ranks}, stack.query_tokens, measure="rank")
+    record = AttentionRecord({"self": stack, "indexer": indexer})
+    view = HeadView(record)
+    default = view.top_k
+    assert default == (None if num_tokens == 5 else 3)
+    for name, top_k in (("indexer", 1), ("self", default)):
+        view.stack = name
+        assert view.top_k == top_k
+    assert HeadView(record, stack="indexer").top_k == 1
+    assert CompareView(compare(record, record), stack="indexer").top_k == 1
+    view.top_k = 8
+    view.stack = "indexer"
+    assert view.top_k == 8
 
 
 def test_a_layer_with_fewer_heads_drops_some_with_a_warning() -> None:

@@ -14,6 +14,7 @@ import { predictingInWords } from "../generated-token/state";
 import { gatesInWords } from "../head-grid/gates";
 import { pairInWords } from "../pairs";
 import {
+  bestKeyInWords,
   capital,
   counted,
   formatWeight,
@@ -167,7 +168,7 @@ function strongInWords(viewport: Viewport, { row, column, weight }: WeightedCell
  * `findingOf` returns.
  */
 export function sentence(heatMap: Captioned): string {
-  return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`;
+  return `${whereOf(heatMap.layout.viewport)} ${findingOf(heatMap)}`.trim();
 }
 
 /**
@@ -227,12 +228,24 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
   if (!grid.fine) return "Loading finer cells.";
   const [best] = strongestCells(grid, 1);
   if (!best) return `No ${name} is in sight.`;
+  if (name === "rank") {
+    const best = isPooled(viewport) ? [] : bestKeys(viewport, grid);
+    return best.length > 0 ? bestKeyInWords(viewport.keys.text, best, isWhole(viewport)) : "";
+  }
   const strongest = signed ? `Largest ${name}` : "Strongest";
   const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
   const other = signed || isPooled(viewport) ? null : apartFromResting(viewport, grid, best);
   return other
     ? `${inSight} apart from ${other.words}: ${strongInWords(viewport, other.cell)}.`
     : `${inSight}: ${strongInWords(viewport, best)}.`;
+}
+
+/** Return the key of the largest cell of each row that has one. Cells must be single weights. */
+function bestKeys({ axes }: Viewport, { values, rows, columns }: Grid): number[] {
+  return Array.from({ length: rows }, (_, row) => {
+    const [best] = topKeys(values.subarray(row * columns, (row + 1) * columns), 1, () => true);
+    return best === undefined ? [] : [tokensOf(axes.key, best)[0]];
+  }).flat();
 }
 
 /**
@@ -278,8 +291,9 @@ export function summary({ layout, grid, pins, lines, effects }: Captioned): stri
         ({ token, weight }) => `${token} ${weight}`,
       )
     : strongestCells(grid, MAX_IN_SUMMARY).map((cell) => strongInWords(viewport, cell));
-  const { name, signed } = quantityOf(viewport.stack);
-  const heading = signed ? `Largest ${pluralOf({ name })}` : "Strongest";
+  const quantity = quantityOf(viewport.stack);
+  const { name } = quantity;
+  const heading = isAttention(quantity) ? "Strongest" : `Largest ${pluralOf(quantity)}`;
   return [
     `${stackName(viewport.stack.name)}.`,
     whereOf(viewport),
@@ -415,7 +429,9 @@ export function coverage(heatMap: Captioned, live: boolean): string {
       parts.push(`${look}: keys that were not chosen, so the softmax did not score them.`);
     if (grid.values.some((weight) => Object.is(weight, -0))) parts.push("Blank: masked.");
   } else if (grid.values.some((weight) => weight === 0)) {
-    const threshold = grid.error > 0 ? ` or ${nothingInWords(grid, stack)}` : "";
+    // The smallest rank of n keys is 1 / n.
+    const isExact = grid.error === 0 || quantity.name === "rank";
+    const threshold = isExact ? "" : ` or ${nothingInWords(grid, stack)}`;
     const ahead = stack.causal ? "; no query attends to later keys" : "";
     parts.push(`Blank: no ${quantity.name}${threshold}${ahead}.`);
   }

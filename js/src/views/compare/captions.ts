@@ -8,6 +8,8 @@ import {
   capital,
   formatSmall,
   headName,
+  isAttention,
+  quantityOf,
   quotedAt,
   several,
   stackName,
@@ -107,6 +109,13 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   );
 }
 
+/** Return the number of heads in a grid that differ by no more than rounding alone may cause. */
+export function numSame(selection: CompareSelection, { rows }: HeadGrid): number {
+  const isSameCell = (cell: HeadIndex | null): boolean =>
+    cell !== null && isSame(distanceOf(selection, cell.layer, cell.head));
+  return rows.flat().filter(isSameCell).length;
+}
+
 /**
  * Return the detail caption: the definition of a distance, the error of an estimated distance, the
  * number of heads that do not differ by more than rounding, whether queries are excluded, and
@@ -118,17 +127,16 @@ export function coverageOf(
   notes: readonly string[],
 ): string {
   const { member, compared } = selection;
-  const isSameCell = (cell: HeadIndex | null): boolean =>
-    cell !== null && isSame(distanceOf(selection, cell.layer, cell.head));
-  const same = grid.rows.flat().filter(isSameCell).length;
+  const same = numSame(selection, grid);
   const hasRounding = compared.rounding[member]?.some((row) => row.some((value) => value !== null));
+  const quantity = quantityOf(selection.stack);
   const sample = compared.sampled;
   const error = sample === null ? "" : (0.5 / Math.sqrt(sample)).toFixed(3);
   const definition = selection.stack.normalized
     ? "the share of a query’s attention that moved to other keys (total variation)"
-    : selection.stack.signed
-      ? "the sum of the absolute changes of a query’s row, relative to the absolute numbers of both rows"
-      : "half the sum of the absolute changes of a query’s row";
+    : isAttention(quantity)
+      ? "half the sum of the absolute changes of a query’s row"
+      : "the sum of the absolute changes of a query’s row, relative to the absolute numbers of both rows";
   return [
     `A distance is ${definition}, the mean over queries.`,
     sample === null
@@ -138,7 +146,9 @@ export function coverageOf(
       ? `${several(same, "head")} of ${grid.shown}, hatched, ${same === 1 ? "differs" : "differ"} by no more than rounding alone may cause.`
       : hasRounding
         ? "No difference is small enough to be caused by rounding alone."
-        : "The effect of rounding is unknown because the record has no queries and keys.",
+        : quantity.name === "rank"
+          ? "The effect of rounding on ranks is not estimated."
+          : "The effect of rounding is unknown because the record has no queries and keys.",
     missingQueries(selection).length > 0
       ? "Queries without a counterpart are excluded from the distances."
       : "",

@@ -11,7 +11,7 @@ import { pinColor } from "../../ui/colors/palette";
 import { VirtualHeadGrid } from "../../ui/head-grid/head-grid";
 import { capital, formatSmall, headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
-import { distanceLines, sentenceOf } from "./captions";
+import { distanceLines, numSame, sentenceOf } from "./captions";
 import { cellMarks, distanceScale, memberAt, TREND, trendMarks } from "./marks";
 import { type CompareState, distanceOf } from "./state";
 import type { CompareStore } from "./store";
@@ -86,7 +86,7 @@ export function CompareGrid({ context, store }: GridProps) {
  * chart of the head's distances.
  */
 export function ChosenHead({ context, store }: GridProps) {
-  const selection = store.selection.value;
+  const [selection, grid] = [store.selection.value, store.grid.value];
   if (!selection) return null;
   const { layer, head } = selection;
   return (
@@ -101,10 +101,12 @@ export function ChosenHead({ context, store }: GridProps) {
       {selection.compared.members.length > 2 && <Trend context={context} store={store} />}
       <div class="av-vertical av-compare-legends">
         <ColorLegend scale={distanceScale(context.theme.value, store.end.value)} />
-        <p class="av-muted av-compare-key">
-          <span class="av-compare-hatch" aria-hidden="true" />
-          no more than rounding alone may cause
-        </p>
+        {grid && numSame(selection, grid) > 0 && (
+          <p class="av-muted av-compare-key">
+            <span class="av-compare-hatch" aria-hidden="true" />
+            no more than rounding alone may cause
+          </p>
+        )}
       </div>
     </div>
   );

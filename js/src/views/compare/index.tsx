@@ -18,7 +18,7 @@ import panesCss from "../../ui/plot/panes.css";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
 import { readIndex } from "../../ui/view/state";
-import { HeadView } from "../head";
+import { HeadView, topKAfter } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { coverageOf, openingInWords, sentenceOf, subtitleOf } from "./captions";
 import css from "./compare.css";
@@ -101,7 +101,10 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       exports={entries}
       keys={KEYS}
       choose="none"
-      onStack={() => ({ heads: [], query_window: null, key_window: null })}
+      onStack={(to) => ({
+        ...(selection && { top_k: topKAfter(state.top_k.peek(), { from: selection.stack, to }) }),
+        ...{ heads: [], query_window: null, key_window: null },
+      })}
       options={<CompareControls context={context} store={store} />}
       footer={
         selection &&

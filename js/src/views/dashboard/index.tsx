@@ -18,7 +18,7 @@ import { RECORD_HASH } from "../../ui/view/record";
 import { baseName } from "../../ui/what-if/changed-run";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
-import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
+import { HEAD_CSS, HEAD_DEFAULTS, type HeadState, HeadView, topKAfter } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { MODEL_CSS, MODEL_DEFAULTS, type ModelState, ModelView } from "../model";
 import dashboardCss from "./dashboard.css";
@@ -131,7 +131,12 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
       summary={summary}
       exports={entries}
       keys={KEYS}
-      onStack={() => ({ query_window: null, key_window: null, leave_out: [] })}
+      onStack={(to) => ({
+        ...(selection && {
+          top_k: topKAfter(whole.state.top_k.peek(), { from: selection.stack, to }),
+        }),
+        ...{ query_window: null, key_window: null, leave_out: [] },
+      })}
       options={
         <div class="av-row av-options">
           <PairControl context={context} />

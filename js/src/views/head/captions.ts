@@ -14,6 +14,7 @@ import { gatesInWords } from "../../ui/head-grid/gates";
 import { keysInWords } from "../../ui/pairs";
 import {
   aroundZero,
+  bestKeyInWords,
   capital,
   counted,
   formatShare,
@@ -130,8 +131,16 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
     : `${from} to ${to}: ${name} ${values}.`;
 }
 
+/** Return the key of the strongest line of each query that has a line. */
+function bestKeys({ drawn }: Lines): number[] {
+  const best = new Map<number, Line>();
+  for (const line of drawn)
+    if (line.weight > (best.get(line.query)?.weight ?? 0)) best.set(line.query, line);
+  return [...best.values()].map(({ key }) => key);
+}
+
 /**
- * Describe the strongest drawn line. If both of its tokens are resting tokens, describe the
+ * Describe the strongest drawn line. For ranks, describe the best key of all queries. If both of its tokens are resting tokens, describe the
  * strongest line without a resting token instead, if such a line exists. Signed numbers always have
  * the strongest line.
  */
@@ -144,6 +153,9 @@ function strongestLineInWords(plot: LinePlot): string {
   };
   const [best] = strongestLines(lines.drawn, 1);
   if (!best) return "No line is drawn.";
+  const [start, stop] = plan.keyWindow;
+  const isWhole = stop - start === plan.keys.text.length;
+  if (name === "rank") return bestKeyInWords(plan.keys.text, bestKeys(lines), isWhole);
   if (signed) return `Largest ${name}: ${describe(best)}`;
   const resting = restingTokens(plan);
   if (resting.isQuery(best.query) && resting.isKey(best.key)) {
@@ -206,7 +218,7 @@ export function summaryOf(plot: LinePlot): string {
     const weight = weightInWords(plot, line, anywhere ? writtenSmall : written);
     return `${from}${quotedAt(keys, line.key)} ${weight}`;
   });
-  const adjective = quantity.signed ? `Largest ${pluralOf(quantity)}` : "Strongest";
+  const adjective = isAttention(quantity) ? "Strongest" : `Largest ${pluralOf(quantity)}`;
   const heading = anywhere ? `${adjective} anywhere` : adjective;
   const parts = [`${stackName(plan.stack.name)}. ${placeInWords(plot)}`];
   if (query !== null)
@@ -236,7 +248,10 @@ function drawnLinesInWords({ lines, options, quantity, weights }: LinePlot): str
   const strongest = `The strongest ${counted(MAX_LINES)} of`;
   if (topK !== null) {
     const perQuery = `${topK === 1 ? "key" : `${topK} keys`}${inSize} per query${from}`;
-    return isLimited ? `${strongest} the top ${perQuery} drawn` : `Top ${perQuery} drawn`;
+    const top = quantity.name === "rank" ? "best" : "top";
+    return isLimited
+      ? `${strongest} the ${top} ${perQuery} drawn`
+      : `${capital(top)} ${perQuery} drawn`;
   }
   if (isLimited) return `${strongest} ${counted(lines.total)} lines${from} drawn`;
   if (least === null) return "All lines drawn";
@@ -271,9 +286,13 @@ export function coverage(plot: LinePlot, live: boolean): string {
   const drawn = drawnLinesInWords(plot);
   const total = maxima ? "the sum of the maxima over heads" : `the ${name}`;
   const inSight = lines.outsideKnown ? "" : " on the keys in sight";
+  // A share of a sum of ranks means nothing.
+  const hasShare = isAttention(quantity);
   const parts = [
-    signed ? `${drawn}.` : `${drawn}: ${formatShare(shares.drawn)} of ${total}${inSight}.`,
+    hasShare ? `${drawn}: ${formatShare(shares.drawn)} of ${total}${inSight}.` : `${drawn}.`,
   ];
+  if (name === "rank" && options.topK !== null && plan.token === null && live)
+    parts.push("The matrix view shows all ranks.");
   if (signed && maxima) parts.push("Over several heads, the number of largest size is shown.");
   const keysOf = keysInWords(options.pair, plan.queries);
   if (options.leaveOut.length > 0) {
@@ -292,11 +311,11 @@ export function coverage(plot: LinePlot, live: boolean): string {
   }
   if (keysOf !== "")
     parts.push(
-      signed
-        ? `Only to tokens of ${keysOf}.`
-        : `To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`,
+      hasShare
+        ? `To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`
+        : `Only to tokens of ${keysOf}.`,
     );
-  if (!signed && shares.outside > 0.0005)
+  if (hasShare && shares.outside > 0.0005)
     parts.push(`${formatShare(shares.outside)} outside the window.`);
   if (lines.emptyQueries > 0) parts.push(`Some queries have no ${name} at all.`);
   const pinned = pinsInWords(plan);

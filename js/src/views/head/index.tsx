@@ -22,7 +22,7 @@ import { LineControls, StrongestList, WindowControls } from "./controls";
 import { figureParts, linesCsv, opacityScale } from "./figure";
 import { type LinePlot, legendOf } from "./line-plot";
 import { HeadPlot, headShortcuts } from "./plot";
-import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
+import { HEAD_DEFAULTS, type HeadState, topKAfter, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore } from "./store";
 
 /**
@@ -54,7 +54,8 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       exports={entries}
       keys={[...headShortcuts(inner, store), ...imageShortcuts(inner)]}
       // Windows and left-out keys are token indices, which mean other tokens in another stack.
-      onStack={() => ({
+      onStack={(to) => ({
+        ...(plan && { top_k: topKAfter(state.top_k.peek(), { from: plan.stack, to }) }),
         query_window: null,
         key_window: null,
         leave_out: state.leave_out.peek().filter((item) => typeof item === "string"),
@@ -141,7 +142,7 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
 /** Styles for views that embed the head view. */
 export const HEAD_CSS = whatIfCss;
 
-export { HEAD_DEFAULTS, type HeadState };
+export { HEAD_DEFAULTS, type HeadState, topKAfter };
 
 const view = defineView<HeadState>({
   name: "head",

@@ -1,6 +1,6 @@
 /** Traits of the head view, and the loading of the weights that they require. */
 
-import type { Range } from "../../client/protocol";
+import type { Range, StackDescription } from "../../client/protocol";
 import type { Source, WeightBlock } from "../../client/source";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 import { same } from "../../ui/view/state";
@@ -34,6 +34,27 @@ export const HEAD_DEFAULTS: HeadState = {
   key_window: null,
   orientation: "vertical",
 };
+
+/** Up to this many tokens, lines to all keys are drawn by default. */
+const MAX_TOKENS_WITH_ALL_LINES = 32;
+
+/**
+ * Return the default of `top_k`. It is 1 for ranks, because half of the keys of each query have a
+ * rank above 0.5. Python has the same rule (`attnviz/views/head.py`).
+ */
+function defaultTopK({ measure, query_tokens, key_tokens }: StackDescription): number | null {
+  if (measure === "rank") return 1;
+  const longest = Math.max(query_tokens.text.length, (key_tokens ?? query_tokens).text.length);
+  return longest <= MAX_TOKENS_WITH_ALL_LINES ? null : 3;
+}
+
+/** Return `top_k` after a change of the stack. A value that the reader chose is kept. */
+export function topKAfter(
+  topK: number | null,
+  { from, to }: { from: StackDescription; to: StackDescription },
+): number | null {
+  return topK === defaultTopK(from) ? defaultTopK(to) : topK;
+}
 
 /** Up to this many tokens, the default window shows the whole text. */
 export const MAX_WHOLE_TEXT = 100;

@@ -25,6 +25,7 @@ import {
   capital,
   counted,
   headName,
+  isAttention,
   pluralOf,
   precision,
   quantityOf,
@@ -143,7 +144,7 @@ export function captionLines(
 function strongestInWords(store: ModelStore, map: HeadMap, { stack, ...texts }: Selection): string {
   const quantity = quantityOf(stack);
   const sample = map.sampled ? ` of ${map.sampled.length} queries` : "";
-  const name = (quantity.signed ? `largest ${quantity.name}` : "strongest") + sample;
+  const name = (isAttention(quantity) ? "strongest" : `largest ${quantity.name}`) + sample;
   const best = strongestOf(map, store.part.peek());
   if (!best) return `${name}: no ${quantity.name} at all`;
   const { rows, columns } = best;
@@ -331,14 +332,14 @@ function thumbnailsInWords(
         ? `Thumbnails are pooled to ${rows} × ${columns}: ${largest}.`
         : `Thumbnails are pooled by maximum to ${rows} × ${columns}.`;
   if (!hasLines) {
-    const ink = quantity.signed
-      ? `larger ${quantity.name} (square root of its size)`
-      : `more ${quantity.name} (square root)`;
+    const size = quantity.signed ? " of its size" : "";
+    const more = isAttention(quantity) ? "more" : "larger";
+    const ink = `${more} ${quantity.name} (square root${size})`;
     return `${pooled} More ink, ${ink}; queries downwards, keys to the right.`;
   }
   const minWeight = writtenSmall({ ...quantity, signed: false }, MIN_LINE_OPACITY * map.maximum);
   const [less, more] = waysOf(quantity);
   const dashed = quantity.signed ? `, dashed where ${less}, not where ${more}` : "";
-  const lines = `Up to ${maxLinesFor(cell)} strongest ${pluralOf(quantity)} per head, at least ${minWeight}${inSize}${dashed}`;
+  const lines = `Up to ${maxLinesFor(cell)} ${isAttention(quantity) ? "strongest" : "largest"} ${pluralOf(quantity)} per head, at least ${minWeight}${inSize}${dashed}`;
   return `${lines}; queries on the left, keys on the right.${isPooled ? ` ${pooled}` : ""}`;
 }

@@ -7,6 +7,7 @@ import {
   sumInSight,
   summary,
 } from "../../../src/ui/heat-map/captions";
+import type { HeatMapState } from "../../../src/ui/heat-map/state";
 import type { Grid } from "../../../src/ui/heat-map/tiles";
 import type { Viewport } from "../../../src/ui/heat-map/viewport";
 import { lostInWords } from "../../../src/ui/text/captions";
@@ -30,7 +31,13 @@ function inputOf(values: number[], now: Viewport, more: Partial<Captioned> = {})
 
 const small = viewport(2);
 const ranks = viewport(2, 2, {}, { measure: "rank" });
+const causalRanks = viewport(2, 2, {}, { measure: "rank", causal: true });
+const WINDOWS: Partial<HeatMapState> = { query_window: [1, 3], key_window: [0, 2] };
+const partOfRanks = viewport(4, 4, WINDOWS, { measure: "rank" });
 const FOUR = [0.1, 0.9, 0.7, 0.3];
+const withError = (heatMap: Captioned): Captioned => {
+  return { ...heatMap, grid: { ...heatMap.grid, error: 0.004 } };
+};
 const line = (token: number, ...values: number[]) => ({
   token,
   window: [0, 2] as [number, number],
@@ -40,7 +47,7 @@ const line = (token: number, ...values: number[]) => ({
 const row = line(1, 0.2, 0.8);
 const far = viewport(1000);
 const pooled = inputOf(new Array(far.axes.query.cells * far.axes.key.cells).fill(0.25), far);
-const part = viewport(4, 4, { query_window: [1, 3], key_window: [0, 2] });
+const part = viewport(4, 4, WINDOWS);
 const inPart = inputOf([0.5, 0.25, 0.25, 0], part);
 
 describe("captions", () => {
@@ -59,6 +66,12 @@ describe("captions", () => {
     "Layer 0, head 1. Largest rank from “t1”: to “t1”, 0.80.": sentence(
       inputOf(FOUR, ranks, { pins: { query: 1, key: null }, lines: { query: row, key: null } }),
     ),
+    "Layer 0, head 1. Most often the best key: “t1”, for 2 of 2 queries.": sentence(
+      inputOf([0.1, 0.9, 0.7, 0.8], ranks),
+    ),
+    "self-attention. Layer 0, head 1. Largest ranks: “t0” to “t1”, 0.90.": summary(
+      inputOf([0, 0.9, 0, 0], ranks),
+    ),
     "Layer 0, head 1. “t1” to “t0”: rank 0.20.": sentence(
       inputOf(FOUR, ranks, { pins: { query: 1, key: 0 }, lines: { query: row, key: null } }),
     ),
@@ -67,6 +80,13 @@ describe("captions", () => {
         pins: { query: null, key: 0 },
         lines: { query: null, key: line(0, 0.4, 0.6) },
       }),
+    ),
+    "Layer 0, head 1. Most often the best key in sight: “t0”, for 2 of 2 queries.": sentence(
+      inputOf([0.5, 0.25, 0.5, 0.25], partOfRanks),
+    ),
+    "Each cell is one rank. Blank: no rank; no query attends to later keys.": coverage(
+      withError(inputOf([1, 0, 0.5, 1], causalRanks)),
+      true,
     ),
     "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.":
       coverage(inPart, true),

@@ -243,6 +243,13 @@ describe("the detail caption", () => {
     expect(coverageOf(missing(), grid, [])).toContain("Queries without a counterpart are excluded");
   });
 
+  it("defines the distance of ranks", () => {
+    const selection = at();
+    const stack = { ...selection.stack, measure: "rank", normalized: false };
+    const words = coverageOf({ ...selection, stack }, grid, []);
+    expect(words).toContain("relative to the absolute numbers of both rows");
+  });
+
   it("mentions the opening head only while it is shown", () => {
     const opening = { stack: "self", layer: 2, head: 0, member: 1, distance: 0.3, rounding: null };
     expect(openingInWords(opening, at())).toBe(

@@ -6,6 +6,7 @@ import {
   formatShare,
   formatWeight,
   precision,
+  type Quantity,
   quoted,
   quotedAt,
 } from "../../../src/ui/text/captions";
@@ -20,11 +21,14 @@ import {
   type HeadState,
   type Plan,
   planOf,
+  topKAfter,
   windowAround,
   windowAt,
 } from "../../../src/views/head/state";
 import { sentences, stackOf, tokensOf } from "../../builders";
 import { plotOf } from "./plots";
+
+const RANKS = { name: "rank", signed: false, maximum: 1 };
 
 /** Return the width of a text with ten pixels per character. */
 const measure = (text: string): number => Array.from(text).length * 10;
@@ -130,8 +134,9 @@ describe("the share of the weight that is drawn", () => {
     options: Partial<LineOptions>,
     lines: Partial<Lines> = {},
     pins: Partial<Plan> = {},
+    quantity: { quantity?: Quantity } = {},
   ): string => {
-    const plot = plotOf({ heads: [EVEN], options: { topK: 3, ...options } });
+    const plot = plotOf({ heads: [EVEN], options: { topK: 3, ...options } }, quantity);
     const numbers = { shares, total: 100, invisibleShare: 0 };
     Object.assign(plot, {
       lines: { ...plot.lines, ...numbers, ...lines },
@@ -153,6 +158,18 @@ describe("the share of the weight that is drawn", () => {
         { shares: { ...shares, outside: 0.05 } },
         { token: 2 },
       ),
+    "Best key per query drawn. The matrix view shows all ranks.": drawn(
+      { topK: 1 },
+      {},
+      {},
+      { quantity: RANKS },
+    ),
+    "Best 3 keys per query drawn. Pinned: query “t2” (Esc clears).": drawn(
+      {},
+      {},
+      { token: 2 },
+      { quantity: RANKS },
+    ),
     "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 42%.": drawn(
       { leaveOut: ["first"] },
       { shares: { ...shares, leftOut: 0.4172 } },
@@ -167,7 +184,6 @@ describe("the sentence below the plot", () => {
     [[1, 0, 0, 0], row, row, [0, 0.3, 0.3, 0.4]],
   ];
   const plot = (highlights: Partial<LinePlot>) => sentence(plotOf({ heads }, highlights));
-  const ranks = { name: "rank", signed: false, maximum: 1 };
   sentences({
     "Layer 0, heads 0, 1. “t3” attends most to “t2”: 0.75 in head 0.": plot({ token: 3 }),
     "Layer 0, heads 0, 1. “t1” gets most from “t3”: 0.30 in head 1.": plot({ key: 1 }),
@@ -177,13 +193,28 @@ describe("the sentence below the plot", () => {
     }),
     "Layer 0, heads 0, 1. Largest rank from “t3”: to “t2”, 0.75 in head 0.": plot({
       token: 3,
-      quantity: ranks,
+      quantity: RANKS,
     }),
     "Layer 0, heads 0, 1. “t3” to “t3”: rank 0.40 in head 1, 0.25 in head 0.": plot({
-      ...{ token: 3, key: 3, quantity: ranks },
+      ...{ token: 3, key: 3, quantity: RANKS },
+    }),
+    // The best key of query 3 is key 2, of head 0.
+    "Layer 0, heads 0, 1. Most often the best key: “t0”, for 3 of 4 queries.": plot({
+      quantity: RANKS,
     }),
     // The strongest line is that of the first token to itself, so the sentence is about other tokens.
     "Layer 0, heads 0, 1. Strongest apart from the first token: “t3” to “t2”, 0.75 in head 0.":
       plot({}),
   });
+});
+
+it("the number of keys follows the stack, unless the reader chose another number", () => {
+  const of = (numTokens: number, measure = "weight") =>
+    stackOf({ query_tokens: tokensOf(Array(numTokens).fill("t")), measure });
+  const [short, long, ranks] = [of(32), of(33), of(40, "rank")];
+  expect(topKAfter(null, { from: short, to: ranks })).toBe(1);
+  expect(topKAfter(3, { from: long, to: ranks })).toBe(1);
+  expect(topKAfter(1, { from: ranks, to: long })).toBe(3);
+  expect(topKAfter(1, { from: ranks, to: short })).toBeNull();
+  expect(topKAfter(5, { from: ranks, to: short })).toBe(5);
 });
