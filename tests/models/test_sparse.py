@@ -18,7 +18,7 @@ from attnviz.extraction.families import max_batched_length, sparse_kind
 from attnviz.interventions.changes import Change
 from attnviz.record.attention import QueryKeyAttention
 from model_types.shapes import from_chunks, layouts, with_global_tokens
-from models.tiny import SIZE, built
+from models.tiny import SIZE, built, reference
 
 WINDOW = 2
 _COMMON = {"attention_window": 2 * WINDOW, "vocab_size": 120, "pad_token_id": 1}
@@ -453,6 +453,24 @@ def test_a_token_alone_attends_to_itself_in_each_round_of_reformer() -> None:
     records = extract(reformer(3, causal=True), {"input_ids": ids, "attention_mask": mask})
     for layer in records[1].stack().layers:
         assert records[1].stack().weights(layer=layer).tolist() == [[[1.0]]] * 4
+
+
+@pytest.mark.parametrize("name", ["BigBirdModel", "BigBirdPegasusModel"])
+def test_a_short_text_does_not_change_the_attention_to_later_texts(name: str) -> None:
+    """transformers replaces the modules of sparse attention when it reads a short text."""
+    model = copy.deepcopy(blocks_model(name))
+    short, long = (blocks_inputs(name, [[1] * count]) for count in (9, 40))
+    stack = "encoder" if "Pegasus" in name else "self"
+    modules, state = dict(model.named_modules()), torch.get_rng_state()
+    before = extract(model, long).stack(stack).weights(layer=0)
+    full = extract(model, short).stack(stack)
+    assert dict(model.named_modules()) == modules
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.array_equal(extract(model, long).stack(stack).weights(layer=0), before)
+    new: Any = blocks_model.__wrapped__(name)
+    (new.encoder if "Pegasus" in name else new).set_attention_type("original_full")
+    own = reference(new, short)[stack]
+    assert np.abs(full.weights(layer=0) - own[0][0]).max() < 1e-6
 
 
 @pytest.mark.parametrize("name", ["BigBirdModel", "BigBirdPegasusModel", "ReformerModel"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ from attnviz.extraction.adapters import (
 )
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.cleanup import Cleanup, fork_safe_lock
+from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,51 @@ def _release(holder: object, modules: Sequence[nn.Module]) -> None:
             if not holders:
                 module.training = True
                 del _evaluating[module]
+
+
+_full_attention = weakref.WeakKeyDictionary[nn.Module, SharedChange]()
+
+
+def attend_fully(model: nn.Module, num_tokens: int, undo: Cleanup) -> None:
+    """Let BigBird use full attention for a short text, until the ``with`` block of `undo` ends.
+
+    In the forward of its first short text, BigBird replaces the modules of its sparse attention,
+    and does not put them back. The records of later, longer texts would then depend on this text.
+    This function replaces the modules before the forward.
+    """
+    for part in list(model.modules()):
+        if isinstance(part, PreTrainedModel) and hasattr(part, "set_attention_type"):
+            sizes: Any = part.config
+            if num_tokens <= (5 + 2 * sizes.num_random_blocks) * sizes.block_size:
+                if part not in _full_attention:
+                    _full_attention[part] = _full_attention_of(part)
+                _full_attention[part].hold(undo)
+
+
+def _full_attention_of(model: nn.Module) -> SharedChange:
+    reference = weakref.ref(model)
+    replaced: list[tuple[Any, dict[str, nn.Module | None]]] = []
+
+    def apply() -> None:
+        part: Any = reference()
+        if part.attention_type == "block_sparse":
+            replaced.extend(
+                (inner, dict(inner._modules))
+                for inner in part.modules()
+                if hasattr(inner, "set_attention_type")
+            )
+            # The new modules get the projections of the old ones. On the meta device, their own
+            # projections take no memory and no random numbers.
+            with torch.device("meta"):
+                part.set_attention_type("original_full")
+
+    def revert() -> None:
+        for inner, modules in replaced:
+            inner.attention_type = "block_sparse"
+            inner._modules.update(modules)
+        replaced.clear()
+
+    return SharedChange(apply, revert)
 
 
 def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:

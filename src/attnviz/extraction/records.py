@@ -20,7 +20,7 @@ from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, selec
 from attnviz.extraction.families import families_in
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
-from attnviz.extraction.models import name_of
+from attnviz.extraction.models import attend_fully, name_of
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.labels import RecordTokens
@@ -61,12 +61,15 @@ def record_batch(
     loaded = encoder.loaded
     if outputs is None:
         outputs = HeadOutputs(loaded.model, vectors=options.outputs)
+    ids = batch.arguments.get("input_ids", batch.arguments.get("inputs_embeds"))
     with Cleanup() as undo, undo:
+        if ids is not None:
+            attend_fully(loaded.model, ids.shape[1], undo)
         outputs.watch(undo)
         forward = run_forward(
             loaded, batch, options=options, spools=spools, observe=outputs.observe
         )
-    return records_of_forward(encoder, batch, forward, options=options, outputs=outputs)
+        return records_of_forward(encoder, batch, forward, options=options, outputs=outputs)
 
 
 def records_of_forward(
