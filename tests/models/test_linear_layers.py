@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -530,6 +531,34 @@ def test_another_formula_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(space, "torch_chunk_gated_delta_rule", changed)
     with pytest.raises(NotImplementedError, match=r"layers\.0\.linear_attn.*differs by"):
         av.extract(model, IDS)
+
+
+def to_tf32(tensor: Any) -> Any:
+    """Round float32 vectors to TF32, which has 10 explicit bits of the mantissa."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 4:
+        return tensor
+    return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("model_type", ["bamba", "falcon_h1"])
+def test_a_rounded_product_that_is_almost_0_is_not_another_formula(
+    model_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule rounds its vectors, as a kernel on a GPU does.
+
+    In these models, some products q k^T are far smaller than |q| |k|.
+    """
+    model = model_of(model_type)
+    space = globals_of(model.layers[0].mamba)
+    rule = space["mamba2_chunk_scan"]
+
+    @functools.wraps(rule)
+    def rounding(*args: Any, **options: Any) -> Any:
+        rounded = {name: to_tf32(value) for name, value in options.items()}
+        return rule(*map(to_tf32, args), **rounded)
+
+    monkeypatch.setitem(space, "mamba2_chunk_scan", rounding)
+    assert av.extract(model, IDS).stacks["linear"].layers == (0, 1)
 
 
 @pytest.mark.parametrize("argument", ["initial_state", "cu_seqlens"])

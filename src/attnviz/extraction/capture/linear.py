@@ -17,7 +17,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -34,11 +34,11 @@ from attnviz.utils.cleanup import Cleanup, SharedChange
 
 # Maximum number of rows of each head whose outputs are compared with the model's own.
 _ROWS = 32
-# Largest accepted error of an output vector o = M v, relative to |o| + |M| |v|, as a multiple of a
-# rounding error. This is the largest of three: that of the output's dtype, that of the values'
-# dtype, because a rule may return sums of rounded products in float32, and that of TF32 (`_TF32`),
-# because kernels on a GPU may multiply in TF32. A wrong formula has a far larger error: about 0.3
-# for a gated delta rule if erasing is ignored.
+# Largest accepted error of an output vector o = M v, relative to |o| + (|M| + N) |v|, as a multiple
+# of a rounding error. N is `_typical_products`. The rounding error is the largest of three: that of
+# the output's dtype, that of the values' dtype, because a rule may return sums of rounded products
+# in float32, and that of TF32 (`_TF32`), because kernels on a GPU may multiply in TF32. A wrong
+# formula has a larger error: 0.01 to 0.3 in random models with a delta rule if erasing is ignored.
 _ROUNDINGS = 4.0
 _TF32 = 2.0**-10
 _TINY = torch.finfo(torch.float32).tiny
@@ -335,7 +335,10 @@ def _checked(attention: _State, call: RuleCall, part: _Part, name: str) -> _Stat
     weights = attention.block(range(attention.num_heads), rows)
     own = outputs[:, rows.to(outputs.device)]
     error = (weights @ values - own).norm(dim=-1)
-    size = own.norm(dim=-1) + (weights.abs() @ values.norm(dim=-1, keepdim=True))[..., 0]
+    sizes = weights.abs()
+    if isinstance(attention, LinearAttention):
+        sizes += _typical_products(attention).block(range(attention.num_heads), rows)
+    size = own.norm(dim=-1) + (sizes @ values.norm(dim=-1, keepdim=True))[..., 0]
     share = float((error / size.clamp_min(_TINY)).amax()) if num_tokens else 0.0
     if not math.isfinite(share):
         raise ValueError(
@@ -349,3 +352,23 @@ def _checked(attention: _State, call: RuleCall, part: _Part, name: str) -> _Stat
             "that follows from its formula, so its attention cannot be shown."
         )
     return attention
+
+
+def _typical_products(attention: LinearAttention) -> LinearAttention:
+    """Return `attention` without erasing, and with ``|q| |k| / sqrt(key_dim)`` instead of q k^T.
+
+    This is the size of q k^T for vectors of random directions. A kernel that rounds q and k makes
+    an error of this size times a rounding error, even if the sum q k^T is almost 0.
+    """
+    queries, keys = (
+        vectors.norm(dim=-1, keepdim=True) for vectors in (attention.queries, attention.keys)
+    )
+    return replace(
+        attention,
+        queries=queries * attention.keys.shape[-1] ** -0.5,
+        keys=keys,
+        log_decay=attention.log_decay.amax(dim=-1, keepdim=True),
+        strengths=attention.strengths.abs(),
+        erases=False,
+        skips=None,
+    )
