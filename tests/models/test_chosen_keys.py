@@ -314,16 +314,45 @@ def test_a_text_shorter_than_a_block_has_the_largest_rank(model_type: str) -> No
         ("minimax_m3_vl_text", {"index_topk_blocks": COUNT}),
         ("glm5_next_text", {"index_topk": COUNT}),
         ("qwen4_exp_text", {"indexer_budget": COUNT}),
+        ("deepseek_v4", {"index_topk": COUNT}),
     ],
 )
 def test_a_choice_of_all_keys_loses_nothing(model_type: str, every: dict[str, int]) -> None:
-    model = tiny_model(model_type, None, MODELS[model_type] | every)
+    model = tiny_model(model_type, None, MODELS.get(model_type, {}) | every)
     stacks = av.extract(model, IDS).stacks
-    stack = stacks["self"]
+    stack = stacks["cross" if model_type == "deepseek_v4" else "self"]
     assert not stack.chooses_keys
     for layer in stack.layers:
         assert_array_equal(stack.lost_weight(layer), 0)
-    assert "indexer" in stacks
+    assert ("indexer" in stacks) == (model_type in BLOCKS)
+
+
+def test_summaries_that_a_layer_does_not_choose_are_left_out() -> None:
+    model: Any = tiny_model("deepseek_v4", None, {"index_topk": 2})
+    with torch.no_grad():
+        own = model(IDS, output_attentions=True, use_cache=False).attentions
+    stack = av.extract(model, IDS).stacks["cross"]
+    assert stack.layers == (2, 3)
+    query, key = np.indices((COUNT, COUNT))
+    in_window = (key <= query) & (key > query - model.config.sliding_window)
+    # A summary of four tokens can be chosen when all of them have been read.
+    is_complete = np.arange(COUNT // 4) < (np.arange(COUNT)[:, None] + 1) // 4
+    could_attend = np.concatenate([in_window, is_complete], axis=1)
+    for layer in stack.layers:
+        for head in range(stack.num_heads(layer)):
+            left_out = could_attend & (own[layer][0, head].numpy() == 0)
+            assert_array_equal(stack.left_out(layer=layer, head=head), left_out)
+            assert left_out.sum() == sum(max(0, (token + 1) // 4 - 2) for token in range(COUNT))
+    # Only the first of these layers has the same inputs if it chooses all summaries.
+    for layer in model.layers[2:]:
+        layer.self_attn.compressor.indexer.index_topk = COUNT
+    with torch.no_grad():
+        dense = model(IDS, output_attentions=True, use_cache=False).attentions[2][0].numpy()
+    lost = stack.lost_weight(2)
+    left_out = stack.left_out(layer=2, head=0)
+    assert lost is not None
+    assert_allclose(lost, np.where(left_out, dense, 0).sum(axis=-1), atol=1e-5)
+    assert lost.max() > 0.1
 
 
 def test_layers_that_share_a_choice_have_one_indexer() -> None:

@@ -345,6 +345,21 @@ def linear_size(module: Any) -> int | None:
     return size
 
 
+def indexer_of(module: Any) -> nn.Module | None:
+    """Return the indexer of an attention module or of its compressor, or None.
+
+    A compressor computes summaries of several tokens, to which the module also attends
+    (DeepSeek-V4). Its indexer chooses summaries.
+    """
+    indexer = getattr(module, INDEXER, None) or summary_indexer(module)
+    return indexer if isinstance(indexer, nn.Module) else None
+
+
+def summary_indexer(module: Any) -> Any:
+    """Return the indexer of the compressor of an attention module, or None."""
+    return getattr(getattr(module, "compressor", None), INDEXER, None)
+
+
 def indexer_size(module: Any) -> int | None:
     """Return how many numbers per token a record keeps of the indexer of an attention module.
 

@@ -27,12 +27,23 @@ from attnviz.extraction.capture.change import (
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.indexer import IndexerRun, read_ranks, report_indexers
+from attnviz.extraction.capture.indexer import (
+    IndexerRun,
+    mask_with_summaries,
+    read_ranks,
+    report_indexers,
+)
 from attnviz.extraction.capture.linear import RuleCall, report_rules, rule_call
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.capture.sparse import SparseCall
-from attnviz.extraction.families import INDEXER, LANGUAGE_MODEL, SOUNDS
+from attnviz.extraction.families import (
+    INDEXER,
+    LANGUAGE_MODEL,
+    SOUNDS,
+    indexer_of,
+    summary_indexer,
+)
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
@@ -108,8 +119,9 @@ class Run:
         several calls, or if its call has windows.
     mask : Tensor or None
         For a module that chooses keys (`INDEXER`), the mask that it got as an argument, (batch, 1,
-        queries, keys). This mask also allows keys that are then not chosen. None if the module got
-        no such mask, and for other modules.
+        queries, keys). This mask also allows keys that are then not chosen. If the module chooses
+        summaries of tokens, columns for the summaries are appended. None if the module got no such
+        mask, and for other modules.
     """
 
     name: str
@@ -225,7 +237,7 @@ class Collector:
         self._indexers = {
             indexer: f"{entry.name}.{INDEXER}"
             for entry in self._modules
-            if isinstance(indexer := getattr(entry.module, INDEXER, None), torch.nn.Module)
+            if (indexer := indexer_of(entry.module)) is not None
         }
         #: Paths of the indexers whose scores could not be read.
         self.unread_indexers: list[str] = []
@@ -353,7 +365,7 @@ class Collector:
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run
     ) -> Sequence[StoredAttention]:
         attentions = read_attention(call, unpadded, self._masks, self.check, name=run.name)
-        if not hasattr(call.module, INDEXER):
+        if not hasattr(call.module, INDEXER) and summary_indexer(call.module) is None:
             return attentions
         # The mask of the call allows only chosen keys. `run.mask` allows all keys that could be
         # chosen. If it is None, these are the keys of causal attention.
@@ -363,10 +375,18 @@ class Collector:
         return list(map(_with_choice, attentions, bases))
 
     def _receive_ranks(self, indexer: torch.nn.Module, indexer_run: IndexerRun) -> None:
-        """Capture the ranks of the scores of an indexer, as a run of the stack "indexer"."""
+        """Capture the ranks of the scores of an indexer, as a run of the stack "indexer".
+
+        For an indexer of summaries, only complete the mask of its attention module.
+        """
         name = self._indexers[indexer]
         if self._running.innermost is not None:
-            indexer_run.mask = self._by_module_run[self._running.innermost[1]].mask
+            entry, module_run = self._running.innermost
+            run = self._by_module_run[module_run]
+            indexer_run.mask = run.mask
+            if summary_indexer(entry.module) is indexer:
+                run.mask = mask_with_summaries(indexer_run)
+                return
         if not self.is_requested(name.removesuffix(f".{INDEXER}")):
             return
         num_tokens = indexer_run.chosen.shape[-2]

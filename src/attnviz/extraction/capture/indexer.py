@@ -131,6 +131,20 @@ def read_ranks(
     return ranks
 
 
+def mask_with_summaries(run: IndexerRun) -> torch.Tensor | None:
+    """Return the mask of `run` with columns for the summaries that an indexer scores.
+
+    A query could attend to a summary unless its score is minus infinity.
+    """
+    if run.mask is None or not run.scores:
+        return run.mask
+    allowed = ~run.scores[0].isneginf()[:, None]
+    if run.mask.dtype != torch.bool:
+        lowest = torch.finfo(run.mask.dtype).min
+        allowed = run.mask.new_zeros(allowed.shape).masked_fill_(~allowed, lowest)
+    return torch.cat([run.mask, allowed], dim=-1)
+
+
 def _key_ranks(run: IndexerRun, unpadded: Sequence[Positions]) -> list[IndexerRanks]:
     if [tensor.dim() for pair in run.products for tensor in pair] != [4] * 4:
         raise ValueError("the products of the indexer are unknown")
