@@ -497,6 +497,10 @@ class EmbeddingView(HeadRoles):
         if change["old"] and change["old"] != change["new"]:
             self.selected = []
 
+    def _siblings(self) -> list[list[str]]:
+        # Unlike its records, a corpus has no linear layers.
+        return []
+
     def _stack_named(self, name: str) -> AttentionStack:
         try:
             self._corpus.stack(name)

@@ -11,10 +11,13 @@ import pytest
 import traitlets
 
 from attnviz.corpus.columns import COLORINGS
+from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.view import EmbeddingView
-from unit.random_corpora import corpus, cross_record
+from attnviz.record.record import AttentionRecord
+from unit.random_corpora import corpus, cross_record, record
+from unit.records import hybrid_record
 
 MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
 
@@ -35,6 +38,14 @@ MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
 def test_positions_outside_the_corpus_are_refused(traits: dict[str, Any], message: str) -> None:
     with pytest.raises(traitlets.TraitError, match=re.escape(message)):
         EmbeddingView(corpus([4, 6]), **traits)
+
+
+def test_a_corpus_of_a_hybrid_model_has_no_linear_layers() -> None:
+    linear = hybrid_record(linear=(2, 3)).stacks["linear"]
+    view = EmbeddingView(Corpus([AttentionRecord({"self": record(5).stack(), "linear": linear})]))
+    assert (view.stack, view.layer) == ("self", 0)
+    with pytest.raises(traitlets.TraitError, match="layers 0, 1"):
+        view.layer = 2
 
 
 def test_a_column_is_a_colour() -> None:
