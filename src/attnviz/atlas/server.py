@@ -18,7 +18,6 @@ from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.cache import ByteCache
 from attnviz.server.codec import compressed_json
 from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
-from attnviz.utils.arguments import existing_number
 
 # Maximum size in bytes of the cache of compressed replies. A reply is sent in parts, one per
 # request, so it is kept for the requests of the other parts.
@@ -126,9 +125,7 @@ class ClassesRequest:
     def answer(self, server: AtlasServer) -> Reply:
         """Return the mean weights by class, (classes of queries, classes of keys), float32."""
         stack = server.statistics.stack(self.stack)
-        heads = range(stack.num_heads(self.layer))
-        owner = f"layer {self.layer} of stack {self.stack!r} has heads"
-        head = existing_number("head", self.head, heads, owner)
+        head = stack.head_number(self.layer, self.head)
         weights = stack.class_weights(self.layer, self.system)[head]
         return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
 

@@ -51,6 +51,7 @@ from attnviz.corpus.totals import (
     join_ranges,
     totals_of_texts,
 )
+from attnviz.record.head_numbers import HeadNumbers
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, as_shares, check_weights
 from attnviz.record.table import require_pandas
@@ -59,7 +60,6 @@ from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import (
     as_path,
     existing_name,
-    existing_number,
     format_numbers,
     short_repr,
     whole_number,
@@ -549,7 +549,7 @@ def _stack_text(
     return StackText(stack, queries, keys, text, relations)
 
 
-class StackStatistics:
+class StackStatistics(HeadNumbers):
     """Statistics of the heads of one stack over many texts. Returned by `HeadStatistics.stack`.
 
     Methods that return a number for each head return a list with one array, (heads,), for each
@@ -597,8 +597,7 @@ class StackStatistics:
     ) -> None:
         self._totals = totals.settled(max_edges)
         self._kept = self._totals.edges[0]
-        self.name = name
-        self.layers, self.heads_per_layer = totals.layers, totals.heads_per_layer
+        super().__init__(name, totals.layers, totals.heads_per_layer)
         self.causal, self.one_text, self.linear = totals.causal, totals.one_text, totals.linear
         self.class_systems = tuple(class_systems)
         self._roles: Roles | None = None
@@ -935,54 +934,13 @@ class StackStatistics:
         )
 
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
-        heads_of_layer = self._head_slice(layer)
-        heads = range(heads_of_layer.stop - heads_of_layer.start)
-        number = existing_number("head", head, heads, f"layer {layer} has heads")
-        index = heads_of_layer.start + number
+        index = self._head_slice(layer).start + self.head_number(layer, head)
         of_head = edges.of_heads(index, index + 1)
         return [self._kept.edge(of_head, number) for number in range(len(of_head))]
 
     def _class_totals(self, system: str) -> ClassTotals:
         existing_name("system", system, self.class_systems, "these statistics have the systems")
         return self._totals.classes[system]
-
-    def layer_number(self, layer: int) -> int:
-        """Return the number of a layer in the model, after resolving a negative number.
-
-        Parameters
-        ----------
-        layer : int
-            Number of the layer in the model. Negative numbers count from the last layer.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        IndexError
-            If the layer does not exist. The error lists the valid values.
-        """
-        return existing_number("layer", layer, self.layers, f"stack {self.name!r} has layers")
-
-    def num_heads(self, layer: int) -> int:
-        """Return the number of heads of a layer.
-
-        Parameters
-        ----------
-        layer : int
-            Number of the layer in the model. Negative numbers count from the last layer.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        IndexError
-            If the layer does not exist.
-        """
-        return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _numbers_by_layer(self, score: str) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
         """Yield two items for each layer: its number in the model, and an iterator over its heads.

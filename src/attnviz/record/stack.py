@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, StoredWeights
+from attnviz.record.head_numbers import HeadNumbers
 from attnviz.record.linear import AbsoluteShares, StateAttention
 from attnviz.record.masks import ChosenMask
 from attnviz.record.ranks import Ranks
@@ -21,7 +22,6 @@ from attnviz.record.words import find_word_starts, merge_tokens
 from attnviz.utils.arguments import (
     as_list,
     check_encodable,
-    existing_number,
     format_numbers,
     resolve_slice,
     short_repr,
@@ -36,7 +36,7 @@ _MAX_WEIGHTS_READ = 1 << 26
 _MAX_MEASURE_LENGTH = 40
 
 
-class AttentionStack:
+class AttentionStack(HeadNumbers):
     """Attention of the layers that have the same query tokens and key tokens.
 
     Parameters
@@ -67,6 +67,10 @@ class AttentionStack:
 
     Attributes
     ----------
+    layers : tuple of int
+        Numbers of the stack's layers in the model, ascending.
+    heads_per_layer : tuple of int
+        Number of heads of each layer, in the order of `layers`.
     normalized, signed : bool
         Whether rows sum to 1, and whether values may be negative.
     measure : str
@@ -108,7 +112,9 @@ class AttentionStack:
         if not layers:
             raise ValueError(f"stack {short_repr(name)} has no layers; pass at least one")
         check_encodable("name", name)
-        self.name = name
+        self._layers = {number: layers[number] for number in sorted(layers)}
+        heads = [attention.num_heads for attention in self._layers.values()]
+        super().__init__(name, list(self._layers), heads)
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
         self.signed = bool(signed)
@@ -118,7 +124,6 @@ class AttentionStack:
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._outputs = dict(outputs or {})
         self._gates = dict(gates or {})
-        self._layers = {number: layers[number] for number in sorted(layers)}
         num_tokens = len(self.query_tokens), len(self.key_tokens)
         for number, attention in self._layers.items():
             shape = attention.num_queries, attention.num_keys
@@ -137,45 +142,9 @@ class AttentionStack:
                 )
 
     @property
-    def layers(self) -> tuple[int, ...]:
-        """Numbers of the stack's layers in the model, ascending."""
-        return tuple(self._layers)
-
-    @property
     def num_layers(self) -> int:
         """Number of layers."""
         return len(self._layers)
-
-    @property
-    def heads_per_layer(self) -> tuple[int, ...]:
-        """Number of heads of each layer, in the order of `layers`."""
-        return tuple(attention.num_heads for attention in self._layers.values())
-
-    def num_heads(self, layer: int) -> int:
-        """Return the number of heads of a layer.
-
-        Parameters
-        ----------
-        layer : int
-            Layer number of the model. Negative numbers count from the last layer of the stack.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        IndexError
-            If the stack does not have the layer.
-
-        Examples
-        --------
-        >>> import attnviz as av
-        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-        >>> record.stack().num_heads(0)
-        1
-        """
-        return self.attention(layer).num_heads
 
     @property
     def maximum(self) -> float:
@@ -262,34 +231,6 @@ class AttentionStack:
             If the stack does not have the layer. The message lists the existing layers.
         """
         return self._layers[self.layer_number(layer)]
-
-    def layer_number(self, layer: int) -> int:
-        """Convert a layer number that may be negative to the model's layer number.
-
-        Parameters
-        ----------
-        layer : int
-            Layer number of the model. Negative numbers count from the end: -1 is the last layer of
-            the stack.
-
-        Returns
-        -------
-        int
-            Number of the layer, from 0.
-
-        Raises
-        ------
-        IndexError
-            If the stack does not have the layer. The message lists the existing layers.
-
-        Examples
-        --------
-        >>> import attnviz as av
-        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-        >>> record.stack().layer_number(-1)
-        0
-        """
-        return existing_number("layer", layer, self.layers, f"stack {self.name!r} has layers")
 
     def weights(
         self,
@@ -730,38 +671,6 @@ class AttentionStack:
         return AttentionStack(
             layers=layers, query_tokens=query_tokens, key_tokens=key_tokens, **(same | changes)
         )
-
-    def head_number(self, layer: int, head: int) -> int:
-        """Convert a head number that may be negative to the number of the head in its layer.
-
-        Parameters
-        ----------
-        layer : int
-            Layer number, as in `layer_number`.
-        head : int
-            Head number. Negative numbers count from the end: -1 is the last head of the layer.
-
-        Returns
-        -------
-        int
-            Number of the head, from 0.
-
-        Raises
-        ------
-        IndexError
-            If the stack does not have the layer or the head. The message lists those that exist.
-
-        Examples
-        --------
-        >>> import attnviz as av
-        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-        >>> record.stack().head_number(layer=0, head=-1)
-        0
-        """
-        layer = self.layer_number(layer)
-        heads = range(self.attention(layer).num_heads)
-        owner = f"layer {layer} of stack {self.name!r} has heads"
-        return existing_number("head", head, heads, owner)
 
     def __repr__(self) -> str:
         heads = sorted(set(self.heads_per_layer))

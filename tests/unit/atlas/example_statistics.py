@@ -14,6 +14,7 @@ import numpy as np
 from attnviz.corpus.edges import EdgeColumns, NearTokens
 from attnviz.corpus.roles import Role
 from attnviz.corpus.statistics import HeadStatistics
+from attnviz.record.head_numbers import HeadNumbers
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from unit.random_corpora import cross_record
@@ -46,23 +47,19 @@ class FixtureRoles:
         return roles
 
 
-class FixtureStack:
+class FixtureStack(HeadNumbers):
     """The stack in ``atlas.json``, with the attributes of `StackStatistics` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._values, self._stack = data["values"], data["description"]["stacks"][0]
-        self.name, self.causal = self._stack["name"], self._stack["causal"]
+        stack = self._stack
+        super().__init__(stack["name"], stack["layers"], stack["heads_per_layer"])
+        self.causal = self._stack["causal"]
         self.one_text, self.linear = self._stack["same_tokens"], self._stack["linear"]
-        self.layers = tuple(self._stack["layers"])
-        self.heads_per_layer = tuple(self._stack["heads_per_layer"])
         self.offset_labels = tuple(self._stack["offsets"])
         self.score_names = tuple(entry["name"] for entry in self._stack["statistics"])
         self.class_systems = tuple(entry["name"] for entry in self._stack["classes"])
         self._roles = FixtureRoles(data)
-
-    def num_heads(self, layer: int) -> int:
-        count: int = self.heads_per_layer[self.layers.index(layer)]
-        return count
 
     def _rows(self, of: str, score: str) -> Any:
         rows = self._values["table"][of][self.score_names.index(score)]

@@ -518,7 +518,7 @@ def test_invalid_calls_are_refused() -> None:
         stack.mean("indction")
     with pytest.raises(IndexError, match="layer=1: stack 'self' has layers 0, 2"):
         stack.offsets(1)
-    with pytest.raises(IndexError, match="head=5: layer 0 has heads 0, 1"):
+    with pytest.raises(IndexError, match="head=5: layer 0 of stack 'self' has heads 0, 1"):
         stack.strongest(0, 5)
 
 
