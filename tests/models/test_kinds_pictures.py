@@ -213,6 +213,7 @@ def test_one_attention_over_a_text_and_an_image(
         # HunYuan stores patches row by row, and the three channels of a pixel side by side.
         ("HunYuanVLImageProcessorPil", "hunyuan_vl", 1),
         ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),
+        ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge_vision", 2),
     ],
 )
 def test_images_are_restored_from_patches(name: str, kind: str, block: int) -> None:

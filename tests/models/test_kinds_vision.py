@@ -30,13 +30,15 @@ _LLAMA_4 = {
     "projector_output_dim": 48,
     "pixel_shuffle_ratio": 0.5,
 }
+# In the third stage, all 16 patches attend to each other, but not in the order of rows.
 _HIERA = {
     "embed_dim": 16,
     "image_size": [64, 64],
-    "depths": [1, 1, 1],
-    "num_heads": [1, 2, 2],
-    "masked_unit_size": [8, 8],
-    "num_query_pool": 2,
+    "depths": [1, 1, 2, 1],
+    "num_heads": [1, 2, 2, 2],
+    "patch_size": [4, 4],
+    "patch_stride": [4, 4],
+    "patch_padding": [0, 0],
 }
 
 # Class, settings, (height, width) of the image, tokens before and tokens after the patches.

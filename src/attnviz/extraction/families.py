@@ -176,10 +176,8 @@ _FAMILIES = {
     "git": Family(image_first=True),
     "hiera": Family(custom_patch_order=True),
     "layoutlmv3": Family(image_first=False),
-    "llama4": Family(class_token_last=True),
     "llama4_vision_model": Family(class_token_last=True),
     "paligemma": Family(bidirectional_prompt=True),
-    "perceiver": Family(pools_queries=True),
     "vit_mae": Family(custom_patch_order=True),
 }
 
