@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -335,31 +335,30 @@ def _full_attention_of(model: nn.Module) -> SharedChange:
     return SharedChange(apply, revert)
 
 
-def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a hook that calls `function` in this thread and does nothing in other threads.
+def hook(
+    undo: Cleanup,
+    register: Callable[..., RemovableHandle],
+    function: Callable[..., Any],
+    **options: bool,
+) -> None:
+    """Register a hook that calls `function` in this thread, until the block of `undo` ends.
 
-    If another thread runs the same model, torch calls the hook in that thread, too. If this thread
-    adds or removes the hook at that time, torch may omit the hook's last argument, a dictionary of
-    keyword arguments. Therefore the hook accepts any number of arguments.
+    `register` is a method of a module, such as ``module.register_forward_hook``, and `options` are
+    further arguments of this method. The hook does nothing in other threads, which may run the same
+    model.
     """
     thread = threading.get_ident()
 
+    # If this thread adds or removes a hook while another thread runs the model, torch may omit the
+    # last argument of a hook, a dictionary of keyword arguments. Therefore accept any number.
     def hooked(*arguments: Any) -> Any:
         return function(*arguments) if threading.get_ident() == thread else None
 
-    return hooked
-
-
-def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
-    """Register hooks until the ``with`` block of `undo` ends.
-
-    `handles` is a generator that registers a hook each time that its next handle is requested.
-    """
-    registered: list[RemovableHandle] = []
-    undo.add(partial(_remove, registered))
-    # `extend` stores each handle right after its hook is registered. A KeyboardInterrupt cannot
-    # come in between, so every registered hook is removed later.
-    registered.extend(handles)
+    handles: list[RemovableHandle] = []
+    undo.add(partial(_remove, handles))
+    # A KeyboardInterrupt cannot come between the end of `register` and `append`, so every
+    # registered hook is removed later.
+    handles.append(register(hooked, **options))
 
 
 def _remove(handles: Sequence[RemovableHandle]) -> None:

@@ -25,7 +25,7 @@ from torch import nn
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
-from attnviz.extraction.models import hook, in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.extraction.options import RecordOptions, read_capture_options
 from attnviz.interventions.answer import FUNCTION_INSTEAD
 from attnviz.interventions.attributed import (
@@ -366,12 +366,9 @@ def _followed(model: nn.Module, run: Callable[[], Any]) -> Any:
             )
 
     with Cleanup() as undo, undo:
-        products = (
-            module.register_forward_hook(in_this_thread(partial(check, name)))
-            for name, module in model.named_modules()
-            if any(word in type(module).__name__ for word in ("Linear", "Conv"))
-        )
-        hook(products, undo)
+        for name, module in model.named_modules():
+            if any(word in type(module).__name__ for word in ("Linear", "Conv")):
+                hook(undo, module.register_forward_hook, partial(check, name))
         return run()
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.models import hook, in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.utils.cleanup import Cleanup
@@ -88,7 +88,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
         return None if id(module) in kept else _detached(output)
 
     with Cleanup() as undo, undo:
-        hook((leaf.register_forward_hook(in_this_thread(after)) for leaf in leaves), undo)
+        for leaf in leaves:
+            hook(undo, leaf.register_forward_hook, after)
         outputs = runner.run([Copy()], take)
     module_runs = [module_run for module_run in calls if module_run in added]
     tensors = [calls[module_run].output for module_run in module_runs] + [
@@ -127,7 +128,8 @@ def _last_norm(runner: Runner, leaves: list[nn.Module]) -> tuple[nn.Module, list
         order.append(module)
 
     with Cleanup() as undo, undo:
-        hook((leaf.register_forward_hook(in_this_thread(note)) for leaf in leaves), undo)
+        for leaf in leaves:
+            hook(undo, leaf.register_forward_hook, note)
         runner.run([Copy()])
     norms = [index for index, module in enumerate(order) if _is_norm(module)]
     if not norms:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from attnviz.extraction.capture.forward import arguments_of
-from attnviz.extraction.models import evaluate, hook, in_this_thread
+from attnviz.extraction.models import evaluate, hook
 from attnviz.extraction.modules import attention_modules
 from attnviz.interventions.example import Example
 from attnviz.utils.arguments import short_repr
@@ -71,13 +71,7 @@ def keys_kept_by(press: Press, example: Example, context: int) -> dict[int, torc
         complete = model(**arguments).past_key_values
         for module in modules.values():
             undo.add(partial(module.__dict__.pop, _MASKED, None))
-        hook(
-            (
-                module.register_forward_pre_hook(in_this_thread(add_arguments), with_kwargs=True)
-                for module in modules.values()
-            ),
-            undo,
-        )
+            hook(undo, module.register_forward_pre_hook, add_arguments, with_kwargs=True)
         with manager, warnings.catch_warnings():
             # transformers warns because the cache is passed under both names.
             warnings.filterwarnings("ignore", ".*`past_key_values`", FutureWarning)

@@ -292,18 +292,9 @@ class Collector:
         report_indexers(list(self._indexers), self._receive_ranks, undo)
 
     def _begin(self, module_run: ModuleRun, arguments: Sequence[Any]) -> None:
-        first = next(
-            (argument for argument in arguments if isinstance(argument, torch.Tensor)), None
-        )
-        run = self._new_run(module_run, self._lengths(first))
-        run.mask = next(
-            (
-                argument
-                for argument in arguments
-                if isinstance(argument, torch.Tensor) and argument.dim() == 4
-            ),
-            None,
-        )
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        run = self._new_run(module_run, self._lengths(tensors[0]) if tensors else frozenset())
+        run.mask = next((tensor for tensor in tensors if tensor.dim() == 4), None)
 
     def _new_run(self, module_run: ModuleRun, num_tokens: frozenset[int] = frozenset()) -> Run:
         name, turn = module_run
@@ -316,14 +307,14 @@ class Collector:
     def _end(self) -> None:
         self._previous = None
 
-    def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
+    def _lengths(self, tensor: torch.Tensor) -> frozenset[int]:
         """Return the possible numbers of tokens per example in the input `tensor` of a module.
 
         The features of a token may be the last axis or, as in images, the second axis. Each of
-        these two cases gives a number. Return an empty set if `tensor` is None or empty, or if it
-        has fewer than two axes.
+        these two cases gives a number. Return an empty set if `tensor` is empty or has fewer
+        than two axes.
         """
-        if tensor is None or tensor.dim() < 2 or not tensor.numel():
+        if tensor.dim() < 2 or not tensor.numel():
             return frozenset()
         return frozenset(
             tensor.numel() // tensor.shape[axis] // self._batch_size for axis in (-1, 1)

@@ -8,7 +8,7 @@ while the indexer runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.nn import functional
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.capture.trace import FunctionMode
 from attnviz.extraction.families import IndexerBlocks, indexer_blocks
-from attnviz.extraction.models import hook, in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.record.ranks import BlockRanks, IndexerRanks, Ranks
 from attnviz.utils.cleanup import Cleanup
 
@@ -101,13 +101,10 @@ def report_indexers(indexers: Sequence[nn.Module], sink: IndexerSink, undo: Clea
         if watch is not None and isinstance(output, torch.Tensor):
             sink(module, IndexerRun(watch.products, watch.scores, output))
 
-    def hooks() -> Iterator[Any]:
-        for module in indexers:
-            yield module.register_forward_pre_hook(in_this_thread(before))
-            yield module.register_forward_hook(in_this_thread(after), always_call=True)
-
     undo.add(end)
-    hook(hooks(), undo)
+    for module in indexers:
+        hook(undo, module.register_forward_pre_hook, before)
+        hook(undo, module.register_forward_hook, after, always_call=True)
 
 
 def read_ranks(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -28,7 +28,7 @@ from torch.nn import functional
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.families import LIGHTNING_RATES, LINEAR_RULES
-from attnviz.extraction.models import hook, in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.record.linear import LinearAttention, SelectiveAttention, StateAttention
 from attnviz.utils.cleanup import Cleanup, SharedChange
 
@@ -83,44 +83,37 @@ def report_rules(modules: Sequence[nn.Module], sink: RuleSink, undo: Cleanup) ->
     """
     undo.add(partial(_sink.set, _sink.get()))
     _sink.set(sink)
-    hook(_lightning_hooks(modules), undo)
+    for module in modules:
+        if hasattr(module, LIGHTNING_RATES):
+            _hook_lightning(module, undo)
     for namespace in {id(space): space for space in map(globals_of, modules)}.values():
         for name in LINEAR_RULES.keys() & namespace.keys():
             _change_of(namespace, name).hold(undo)
 
 
-def _lightning_hooks(modules: Sequence[Any]) -> Iterator[Any]:
-    """Register hooks that report lightning attention as calls of a rule. Yield their handles.
+def _hook_lightning(lightning: Any, undo: Cleanup) -> None:
+    """Report the attention of a module with lightning attention as a call of a rule.
 
-    A module with lightning attention computes it between two of its submodules. The output of
-    ``qkv_proj``, after the activation function, is the reported argument "vectors": queries, keys
-    and values, one after the other in the last axis. The input of ``norm`` is the reported output.
+    The module computes it between two of its submodules. The output of ``qkv_proj``, after the
+    activation function, is the reported argument "vectors": queries, keys and values, one after the
+    other in the last axis. The input of ``norm`` is the reported output.
     """
-    projected: dict[nn.Module, torch.Tensor] = {}
+    projected: list[torch.Tensor] = []
 
-    def after(lightning: Any) -> Any:
-        def keep(_: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
-            del args
-            projected[lightning] = output
+    def keep(_module: nn.Module, _args: Any, output: torch.Tensor) -> None:
+        projected[:] = [output]
 
-        return keep
+    def report(_module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        sink = _sink.get()
+        if sink is not None and projected:
+            heads, rates = lightning.num_attention_heads, getattr(lightning, LIGHTNING_RATES)
+            vectors = lightning.act_fn(projected.pop()).unflatten(-1, (heads, -1))
+            # A view, not a copy, so that `sink` can change the input of ``norm`` in place.
+            output = args[0].unflatten(-1, (heads, -1))
+            sink("lightning attention", {"vectors": vectors, "rates": rates}, output)
 
-    def before(lightning: Any) -> Any:
-        def report(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
-            sink, vectors = _sink.get(), projected.pop(lightning, None)
-            if sink is not None and vectors is not None:
-                heads, rates = lightning.num_attention_heads, getattr(lightning, LIGHTNING_RATES)
-                vectors = lightning.act_fn(vectors).unflatten(-1, (heads, -1))
-                # A view, not a copy, so that `sink` can change the input of ``norm`` in place.
-                output = args[0].unflatten(-1, (heads, -1))
-                sink("lightning attention", {"vectors": vectors, "rates": rates}, output)
-
-        return report
-
-    for module in modules:
-        if hasattr(module, LIGHTNING_RATES):
-            yield module.qkv_proj.register_forward_hook(in_this_thread(after(module)))
-            yield module.norm.register_forward_pre_hook(in_this_thread(before(module)))
+    hook(undo, lightning.qkv_proj.register_forward_hook, keep)
+    hook(undo, lightning.norm.register_forward_pre_hook, report)
 
 
 def globals_of(module: nn.Module) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import without_padding
 from attnviz.extraction.families import NORM_CLASS
-from attnviz.extraction.models import hook, in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.utils.cleanup import Cleanup
 
 # A projection counts as linear if its result, without its bias, differs from the product of its
@@ -79,10 +79,9 @@ class FollowedOutputs(Generic[_Kept]):
         ]
         self._is_watching = True
         undo.add(self._stop)
-        begin, look = in_this_thread(self._begin), in_this_thread(self._look)
-        hook((self._model.register_forward_pre_hook(function) for function in (begin,)), undo)
-        hooks = (module.register_forward_pre_hook(look) for module in projections_and_norms)
-        hook(hooks, undo)
+        hook(undo, self._model.register_forward_pre_hook, self._begin)
+        for module in projections_and_norms:
+            hook(undo, module.register_forward_pre_hook, self._look)
 
     def _stop(self) -> None:
         # Do not keep the tensors of a call in memory.
@@ -203,8 +202,7 @@ class HeadOutputs(FollowedOutputs[_KeptOutputs]):
         """
         if self._vectors or self._model not in _ungated:
             super().watch(undo)
-            after = in_this_thread(self._end)
-            hook((self._model.register_forward_hook(function) for function in (after,)), undo)
+            hook(undo, self._model.register_forward_hook, self._end)
 
     def _end(self, *_: Any) -> None:
         if self._all_plain and self._waiting is None:

@@ -6,7 +6,8 @@ A run is one forward of a module. A module may have several runs in a forward of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from torch import nn
 
 from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink, dispatching, report
-from attnviz.extraction.capture.sparse import sparse_hooks
+from attnviz.extraction.capture.sparse import report_sparse
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.families import OVER_LAYERS, sparse_kind
-from attnviz.extraction.models import hook, in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.extraction.modules import AttentionModule, ModuleScan
 from attnviz.utils.cleanup import Cleanup
 
@@ -74,8 +75,8 @@ class RunningModules:
         *,
         edit: Callable[[torch.Tensor], bool] | None = None,
         outputs: bool = False,
-        begun: Callable[[ModuleRun, Sequence[Any]], None] | None = None,
-        ended: Callable[[], None] | None = None,
+        begun: Callable[[ModuleRun, Sequence[Any]], None] = lambda *_: None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         """Pass attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
@@ -84,7 +85,10 @@ class RunningModules:
         the innermost running module ends.
         """
         self._running.clear()
-        hook(self._hooks(begun, ended), undo)
+        for entry in self._modules:
+            begin, end = partial(self._begin, entry, begun), partial(self._end, entry, ended)
+            hook(undo, entry.module.register_forward_pre_hook, begin, with_kwargs=True)
+            hook(undo, entry.module.register_forward_hook, end, always_call=True)
         if any(map(self.is_traced, self._modules)):
             FunctionWatch(self._bypassing, sink, edit, outputs=outputs).watch(undo)
         sparse = [
@@ -92,7 +96,7 @@ class RunningModules:
             for entry in self._modules
             if not entry.dispatches and sparse_kind(entry.module)
         ]
-        hook(sparse_hooks(sparse, sink), undo)
+        report_sparse(sparse, sink, undo)
 
         def receive(call: AttentionCall) -> None:
             if not OVER_LAYERS.search(type(call.module).__name__):
@@ -109,36 +113,22 @@ class RunningModules:
         self._num_runs[path] += 1
         return path, self._num_runs[path] - 1
 
-    def _hooks(
+    def _begin(
         self,
-        begun: Callable[[ModuleRun, Sequence[Any]], None] | None,
-        ended: Callable[[], None] | None,
-    ) -> Iterator[Any]:
-        """Register hooks that track running modules of this thread. Yield each hook's handle."""
+        entry: AttentionModule,
+        begun: Callable[[ModuleRun, Sequence[Any]], None],
+        _module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        run = self._next_run(entry.name)
+        begun(run, [*args, *kwargs.values()])
+        self._running.append((entry, run))
 
-        def before(entry: AttentionModule) -> Any:
-            def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                del module
-                run = self._next_run(entry.name)
-                if begun is not None:
-                    begun(run, [*args, *kwargs.values()])
-                self._running.append((entry, run))
-
-            return hook
-
-        def after(entry: AttentionModule) -> Any:
-            def hook(*_: Any) -> None:
-                if self._running and self._running[-1][0] is entry:
-                    self._running.pop()
-                    if ended is not None:
-                        ended()
-
-            return hook
-
-        for entry in self._modules:
-            begin, end = in_this_thread(before(entry)), in_this_thread(after(entry))
-            yield entry.module.register_forward_pre_hook(begin, with_kwargs=True)
-            yield entry.module.register_forward_hook(end, always_call=True)
+    def _end(self, entry: AttentionModule, ended: Callable[[], None], *_hooked: Any) -> None:
+        if self._running and self._running[-1][0] is entry:
+            self._running.pop()
+            ended()
 
     def _bypassing(self) -> tuple[nn.Module, ModuleRun] | None:
         """Return the innermost running module and its run, if the module is traced.

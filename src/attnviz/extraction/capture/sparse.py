@@ -24,7 +24,7 @@ compared with the output of the module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.families import sparse_kind
-from attnviz.extraction.models import in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import (
     BandMask,
@@ -48,6 +48,7 @@ from attnviz.record.masks import (
     compact_bias,
     compact_mask,
 )
+from attnviz.utils.cleanup import Cleanup
 
 #: Function of the index of an example and the positions of its tokens that are not padding, int64.
 #: It returns the mask (None if all pairs are allowed) and the bias (or None).
@@ -163,8 +164,8 @@ def _without_single_keys(attention: QueryKeyAttention) -> QueryKeyAttention:
     return replace(attention, mask=mask)
 
 
-def sparse_hooks(modules: Sequence[nn.Module], sink: Sink) -> Iterator[Any]:
-    """Register hooks that pass the calls of `modules` to `sink`. Yield the handle of each hook."""
+def report_sparse(modules: Sequence[nn.Module], sink: Sink, undo: Cleanup) -> None:
+    """Pass the calls of `modules` in this thread to `sink` until the block of `undo` ends."""
     # The arguments of each running module and the outputs of its projections, by name.
     tensors: dict[nn.Module, dict[str, Any]] = {}
 
@@ -191,19 +192,15 @@ def sparse_hooks(modules: Sequence[nn.Module], sink: Sink) -> Iterator[Any]:
         sink(read(module, tensors.pop(module), hooked[-1]))
 
     for module in modules:
-        start = in_this_thread(begin)
-        yield module.register_forward_pre_hook(start, with_kwargs=True)
+        hook(undo, module.register_forward_pre_hook, begin, with_kwargs=True)
         last: Any = getattr(module, "o", None)
         for name, projection in module.named_children():
             if projection is not last:
-                yield projection.register_forward_hook(in_this_thread(partial(keep, module, name)))
-        after = in_this_thread(partial(report, module))
+                hook(undo, projection.register_forward_hook, partial(keep, module, name))
         # With `prepend`, the call is reported before other hooks read the output or record that the
         # run of the module has ended.
-        if last is not None:
-            yield last.register_forward_pre_hook(after, prepend=True)
-        else:
-            yield module.register_forward_hook(after, prepend=True)
+        ended = module.register_forward_hook if last is None else last.register_forward_pre_hook
+        hook(undo, ended, partial(report, module), prepend=True)
 
 
 def _by_head(vectors: torch.Tensor, heads: int) -> torch.Tensor:

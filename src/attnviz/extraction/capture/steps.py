@@ -32,7 +32,7 @@ from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.extraction.families import CACHES
-from attnviz.extraction.models import hook, in_this_thread
+from attnviz.extraction.models import hook
 from attnviz.extraction.modules import scan_modules
 from attnviz.record.attention import StoredAttention
 from attnviz.utils.cleanup import Cleanup
@@ -92,8 +92,8 @@ class ChangedSteps:
 
     def watch(self, undo: Cleanup) -> None:
         """Change attention in this thread until the ``with`` block of `undo` ends."""
-        begin = self._model.register_forward_pre_hook
-        hook((begin(in_this_thread(step), with_kwargs=True) for step in [self._begin_step]), undo)
+        register = self._model.register_forward_pre_hook
+        hook(undo, register, self._begin_step, with_kwargs=True)
         self._running.watch(self._receive, undo, edit=self._edit_weights)
 
     def _begin_step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
