@@ -426,7 +426,7 @@ def test_the_first_layer_is_that_of_a_cache_that_kvpress_cuts(kvpress: Any, name
 def test_the_lost_weight_of_the_record_counts_keys_that_the_model_did_not_choose() -> None:
     model: Any = tiny_model("deepseek_v32", None, {"index_topk": 12})
     result = av.left_out(model, IDS, keep=av.Window(3, sinks=2))
-    note = "Keys that the model itself did not choose are shown as not chosen, too."
+    note = "Keys that the model itself did not choose are shown as not chosen"
     assert note in " ".join(result.record.notes)
     own = own_attention(model)[0][0]
     for layer in model.layers:

@@ -88,7 +88,8 @@ def extract_corpus(
     -------
     Corpus
         Corpus of the records, in the order of `texts`. Its `notes` say how many texts were left out
-        because they are empty, missing (None, NaN) or too long for the model.
+        because they are empty, missing (None, NaN) or too long for the model. A text is also too
+        long if no positions are left for the new tokens of `generate`.
 
     Raises
     ------

@@ -328,8 +328,8 @@ def left_out(
         notes.append("Linear layers have a state and no keys, and are left as they are.")
     if stack.chooses_keys:
         notes.append(
-            "Keys that the model itself did not choose are shown as not chosen, too. Losses do not "
-            "count them."
+            "Keys that the model itself did not choose are shown as not chosen, too, but "
+            "`LeftOut.lost` does not count them."
         )
     made = AttentionRecord(
         stacks, model=record.model, notes=[*record.notes, *notes], images=record.images
