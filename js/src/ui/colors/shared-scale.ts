@@ -4,20 +4,30 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
 /**
+ * Return a function of the name of a plot and of a signal with a number of this plot. It returns a
+ * signal with the largest of these numbers among all plots that have called it.
+ */
+function largestOfAll() {
+  const all = signal<Record<string, ReadonlySignal<number>>>({});
+  return (name: string, own: ReadonlySignal<number>): ReadonlySignal<number> => {
+    all.value = { ...all.peek(), [name]: own };
+    return computed(() => Math.max(...Object.values(all.value).map((plot) => plot.value)));
+  };
+}
+
+/**
  * Create a scale for several plots. The returned function takes the name of a plot, and returns the
  * parts of the scale that this plot uses. `scaling` is one signal for all plots. `largest` takes a
- * signal with the largest number of this plot, and returns a signal with the largest number of all
- * plots that have called it.
+ * signal with the largest visible number of this plot, and `maximum` one with its largest possible
+ * number. They return signals with the largest of these numbers among all plots.
  */
 export function createSharedScale() {
   const scaling = signal<Scaling>("auto");
-  const all = signal<Record<string, ReadonlySignal<number>>>({});
+  const [largest, maximum] = [largestOfAll(), largestOfAll()];
   return (name: string) => ({
     scaling,
-    largest: (own: ReadonlySignal<number>) => {
-      all.value = { ...all.peek(), [name]: own };
-      return computed(() => Math.max(...Object.values(all.value).map((plot) => plot.value)));
-    },
+    largest: (own: ReadonlySignal<number>) => largest(name, own),
+    maximum: (own: ReadonlySignal<number>) => maximum(name, own),
   });
 }
 

@@ -17,6 +17,7 @@ import {
   bestKeyInWords,
   capital,
   counted,
+  formatNumber,
   formatWeight,
   headsInWords,
   isAttention,
@@ -360,7 +361,7 @@ export function nothingInWords(
   const isIncomplete = stack.signed && stack.embedded?.form === "strongest";
   const smallestShare = (0.5 / (stack.signed ? TOP_SIGNED_CODE : TOP_CODE)) ** 2;
   const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallestShare;
-  return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
+  return `less than ${formatNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;
 }
 
 /**

@@ -155,26 +155,24 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   const lost = createLostWeight(context);
 
   const largest = computed(() => Math.abs(largestOf(shown.value?.grid.values ?? [])));
-  /**
-   * Return whether the plot shows signed numbers on a scale that it does not share with other
-   * panes.
-   */
-  const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
+  const isSigned = ({ stack }: Viewport): boolean => stack.signed === true;
   // Among means of several weights, and among signed numbers, a few values are typically much
   // larger than the others. A scale up to these values would make all others pale, so ignore them.
   const ownLargest = computed(() => {
     const now = shown.value;
     const drawn = now?.layout.viewport;
-    const averaged = drawn && (ownScale(drawn) || (isPooled(drawn) && drawn.pooled === "mean"));
+    const averaged = drawn && (isSigned(drawn) || (isPooled(drawn) && drawn.pooled === "mean"));
     return now && averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
   });
-  const scaleMaximum = context.scale?.largest(ownLargest) ?? ownLargest;
+  const scaleLargest = context.scale?.largest(ownLargest) ?? ownLargest;
+  const ownMaximum = computed(() => shown.value?.grid.maximum ?? 0);
+  const scaleMaximum = context.scale?.maximum(ownMaximum) ?? ownMaximum;
 
   const base = computed<HeatMap | null>(() => {
     const now = shown.value;
     if (!now) return null;
-    const signed = ownScale(now.layout.viewport);
-    const end = scaleEnd(scaleMaximum.value, now.grid.maximum, scaling.value, signed) || 1;
+    const signed = isSigned(now.layout.viewport);
+    const end = scaleEnd(scaleLargest.value, scaleMaximum.value, scaling.value, signed) || 1;
     return {
       ...now,
       palette: context.palette.value,

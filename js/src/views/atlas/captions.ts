@@ -52,9 +52,9 @@ export function withError(mean: number, error: number | null): string {
   return `${number} ± ${error.toFixed(decimals)}`;
 }
 
-/** Return the unit after a space, such as " bits", or "" for shares and numbers without unit. */
+/** Return the unit after a space, such as " bits", or "" for shares, factors and no unit. */
 export function unitInWords(unit: string): string {
-  return unit === "" || unit === "share" ? "" : ` ${unit}`;
+  return ["", "share", "factor"].includes(unit) ? "" : ` ${unit}`;
 }
 
 /** Return "induction 0.98 ± 0.01 (baseline 0.12), 312 texts". */
@@ -82,9 +82,12 @@ export function definitionInWords(definition: string): string {
  * difference, the p-value and the number of texts.
  */
 export function evidenceInWords({ baseline, difference, low, high, p, texts }: AtlasRole): string {
+  // The standard error is about a quarter of the interval.
+  const decimals = decimalsOf(difference, (high - low) / 4);
+  const interval = [low, high].map((end) => signed(end, decimals)).join(" to ");
   return (
-    `${signed(difference, 2)} above its baseline of ${signed(baseline, 2)}, ` +
-    `95% interval ${signed(low, 2)} to ${signed(high, 2)}, ${pInWords(p)} after correction, ${several(texts, "text")}`
+    `${signed(difference, decimals)} above its baseline of ${signed(baseline, 2)}, ` +
+    `95% interval ${interval}, ${pInWords(p)} after correction, ${several(texts, "text")}`
   );
 }
 

@@ -34,7 +34,7 @@ export function ChosenHead({ context, store }: AtlasProps) {
             <li key={role.role}>
               <RoleLetter sign={entry?.sign ?? "+"} color={color} />
               <div>
-                <b>{kind?.name}</b> {withError(role.score, role.standard_error)}{" "}
+                <b>{kind?.name}</b> {withError(role.score, role.standard_error)}:{" "}
                 <span class="av-muted">{evidenceInWords(role)}.</span>
                 <p class="av-muted">{definitionInWords(kind?.definition ?? "")}</p>
               </div>

@@ -9,6 +9,7 @@ import {
   formatSmall,
   headName,
   isAttention,
+  pluralOf,
   quantityOf,
   quotedAt,
   several,
@@ -95,7 +96,8 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const changes = [from, to].filter((change) => change !== null);
   if (!selection.stack.normalized) {
     const named = changes.map((change) => changeOf(selection, change)).join(" and ");
-    return `${name}: the largest changes of ${row}${comma} from ${a} to ${b} are ${named}.`;
+    const [noun, verb] = changes.length === 1 ? ["change", "is"] : ["changes", "are"];
+    return `${name}: the largest ${noun} of ${row}${comma} from ${a} to ${b} ${verb} ${named}.`;
   }
   const sink = "the attention sink";
   const left = `from ${from ? changeOf(selection, from) : sink}`;
@@ -146,9 +148,9 @@ export function coverageOf(
       ? `${several(same, "head")} of ${grid.shown}, hatched, ${same === 1 ? "differs" : "differ"} by no more than rounding alone may cause.`
       : hasRounding
         ? "No difference is small enough to be caused by rounding alone."
-        : quantity.name === "rank"
-          ? "The effect of rounding on ranks is not estimated."
-          : "The effect of rounding is unknown because the record has no queries and keys.",
+        : isAttention(quantity)
+          ? "The effect of rounding is unknown because the record has no queries and keys."
+          : `The effect of rounding on ${pluralOf(quantity)} is not estimated.`,
     missingQueries(selection).length > 0
       ? "Queries without a counterpart are excluded from the distances."
       : "",

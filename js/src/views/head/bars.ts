@@ -213,7 +213,7 @@ function headingMarks(
   const besideKeys = column.side === "key";
   const token = quoted(tokensOf(plan, besideKeys ? "query" : "key").text[focus] ?? "");
   const where = `${besideKeys ? "from" : "to"} ${token}`;
-  const titles = [`${quantity.name} ${where}`, where];
+  const titles = [`${quantity.name} ${where}`, where, token];
   if (room.standing) {
     const y = barStart + barReach + 6 * Math.sign(barReach);
     return [textMark(fitText(titles, layout.width - 16), 8, y, palette.muted, TITLE_SIZE)];

@@ -90,6 +90,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   const ownLargest = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(ownLargest) ?? ownLargest;
+  const ownMaximum = computed(() => loaded.value?.weights.maximum ?? 0);
+  const maximum = context.scale?.maximum(ownMaximum) ?? ownMaximum;
 
   /**
    * Sides with room for bars. In a vertical layout of the view these are both sides, because bars
@@ -113,9 +115,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const basePlot = computed<LinePlot | null>(() => {
     if (!loaded.value || !lines.value || !options.value) return null;
     const { plan: drawn, weights } = loaded.value;
-    // By default, a scale of signed numbers ends at the largest drawn number, unless several views
-    // share the scale.
-    const follows = drawn.stack.signed === true && !context.scale;
+    // By default, a scale of signed numbers ends at the largest drawn number.
+    const follows = drawn.stack.signed === true;
     return {
       ...{ plan: drawn, weights, ...NO_HIGHLIGHTS },
       options: options.value,
@@ -131,7 +132,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       palette: context.palette.value,
       images: context.image?.images.value ?? [],
       quantity: quantityOf(drawn.stack),
-      scale: scaleEnd(largest.value, weights.maximum, scaling.value, follows) || 1,
+      scale: scaleEnd(largest.value, maximum.value, scaling.value, follows) || 1,
       strongest: strongest.value,
       effects: record.tokenEffects.value,
     };

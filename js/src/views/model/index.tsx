@@ -86,7 +86,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     const detail = store.detailCaptions.value;
     return detail
       ? `${layersInWords(selection.stack)}. ${detail.summary}`
-      : `${stackName(grid.stack)}. ${sentenceOf(store, selection, grid, true)}`;
+      : `${grid.kinds ? "" : `${stackName(grid.stack)}. `}${sentenceOf(store, selection, grid, true)}`;
   });
   useDetailInSight(store, section);
   const selection = store.selection.value;

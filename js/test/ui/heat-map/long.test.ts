@@ -70,7 +70,7 @@ describe("tiles of a long matrix", () => {
     expect(sumInSight(part, grid)).toBeNull();
     // A reply encodes a weight as round(255 * sqrt(weight / maximum)). The tiles have the `maximum`
     // 0.01, so weights below 0.01 * (0.5 / 255)^2 are encoded as 0.
-    expect(nothingInWords(grid)).toBe("less than 0.00000004");
+    expect(nothingInWords(grid)).toBe("less than 4e−8");
     await load(source, tilesOf(whole));
     expect(kernel.asked).toHaveLength(4);
   });

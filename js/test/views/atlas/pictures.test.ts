@@ -9,6 +9,7 @@ import {
   definitionInWords,
   evidenceInWords,
   listedInWords,
+  unitInWords,
   withError,
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
@@ -171,6 +172,10 @@ describe("captions", () => {
       .join(", "),
     "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts":
       evidenceInWords(role),
+    // The interval is narrow, so two decimals would show two equal ends.
+    "0.8614 above its baseline of 0.25, 95% interval 0.8612 to 0.8616, p < 1e−6 after correction, 3 texts":
+      evidenceInWords({ ...role, difference: 0.8614, low: 0.8612, high: 0.8616 }),
+    "×·×·× bits": ["share", "factor", "bits"].map((unit) => `×${unitInWords(unit)}`).join("·"),
     "Attends to it.": definitionInWords("attends to it"),
     "previous token not defined": byStatistic(undefinedEverywhere, 0, room).words({
       layer: 2,

@@ -217,6 +217,8 @@ describe("the main caption", () => {
     "Layer 0, head 1 is exactly the same in first and third.": sentenceOf(at(SAME, 2), MOVED),
     "Layer 2, head 0: the largest changes of “it” from first to second are “doctor” (−0.41) and “nurse” (+0.40).":
       sentenceOf(unnormalized, MOVED),
+    "Layer 2, head 0: the largest change of “it” from first to second is “doctor” (−0.41).":
+      sentenceOf(unnormalized, { ...MOVED, to: null }),
     "−0.30 +0.12 −0.0004 1.2e−5 0.25 0": [
       ...[-0.3, 0.12, -0.0004].map(signed),
       ...[0.000012, 0.25, 0].map(formatSmall),
@@ -318,4 +320,7 @@ it("a shared scale covers all pictures, and drops a replaced picture", () => {
   expect(largest.value).toBe(0.2);
   first.value = 0.9;
   expect(largest.value).toBe(0.9);
+  // The largest possible numbers of two stacks of linear layers differ.
+  scaleOf("a").maximum(signal(1.5));
+  expect(scaleOf("b").maximum(signal(1.25)).value).toBe(1.5);
 });
