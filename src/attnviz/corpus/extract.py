@@ -21,7 +21,7 @@ from attnviz.corpus.points import ChosenTexts, checked_points
 from attnviz.corpus.reading import BatchSize, checked_target, read_records
 from attnviz.corpus.texts import Texts, notes_on_left_out
 from attnviz.extraction.models import load
-from attnviz.extraction.options import RecordOptions
+from attnviz.extraction.options import RecordOptions, check_options
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
 
@@ -109,7 +109,7 @@ def extract_corpus(
     >>> corpus                                                              # doctest: +SKIP
     <Corpus of bert-base-uncased: 212 of 25,000 texts, 9,996 points>
     """
-    _check_options(options)
+    check_options(options)
     max_points, seed = checked_points(max_points), whole_number("seed", seed, 0)
     all_texts = Texts(texts, column)
     order = np.random.default_rng(seed).permutation(len(all_texts)).tolist()
@@ -227,13 +227,3 @@ class _Reading:
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         if self.chosen.add(size):
             self.records[index] = record
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    names = RecordOptions.__annotations__
-    for name in options:
-        if name not in names:
-            raise TypeError(
-                f"extract_corpus has no argument {name}. Options that it passes to extract are "
-                f"{', '.join(sorted(names))}."
-            )

@@ -563,16 +563,20 @@ class _Measuring:
         )
         index, column = np.nonzero(is_candidate)
         row = best[index, column]
-        self._strongest.append(
-            EdgeColumns.of(
+
+        def edges_at(
+            order: NDArray[np.uint64], index: Indices, row: Indices, key: Indices
+        ) -> EdgeColumns:
+            return EdgeColumns.of(
                 text[index],
                 order=order[index, row],
                 head=of_heads[index],
                 query=queries[row],
-                key=keys[index, row],
-                weight=strongest[index, row],
+                key=key,
+                weight=weights[index, row, key],
             )
-        )
+
+        self._strongest.append(edges_at(order, index, row, keys[index, row]))
         order = ~hashes
         index, row = np.nonzero((order >= self._min_sampled_orders[heads, None]) & (sums > 0))
         if not len(index):
@@ -581,16 +585,7 @@ class _Measuring:
         cumulative = np.cumsum(weights[index, row], axis=1, dtype=np.float64)
         key = (cumulative <= (uniform * cumulative[:, -1])[:, None]).sum(axis=1)
         key = np.minimum(key, self._num_keys - 1)
-        self._sampled.append(
-            EdgeColumns.of(
-                text[index],
-                order=order[index, row],
-                head=of_heads[index],
-                query=queries[row],
-                key=key,
-                weight=weights[index, row, key],
-            )
-        )
+        self._sampled.append(edges_at(order, index, row, key))
 
     def _scores(self) -> dict[str, Numbers]:
         scores: dict[str, Numbers] = {}

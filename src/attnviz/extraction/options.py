@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
@@ -36,6 +36,21 @@ class ExtractOptions(RecordOptions, total=False):
     outputs: bool
     spool: str | os.PathLike[str] | None
     progress: bool
+
+
+def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) -> None:
+    """Check options that a function takes as `RecordOptions`.
+
+    Raise TypeError for an unknown option, or for an option in `refused` that is not None.
+    """
+    for name, value in options.items():
+        if name not in RecordOptions.__annotations__:
+            raise TypeError(
+                f"{name}= is not an argument of this function. Options of attnviz.extract that it "
+                f"takes are {', '.join(sorted(RecordOptions.__annotations__.keys() - refused))}."
+            )
+        if name in refused and value is not None:
+            raise TypeError(f"{name}= is not supported. Do not pass it.")
 
 
 # Valid values of the argument `dtype`. Integers and float8 are too coarse for meaningful weights.

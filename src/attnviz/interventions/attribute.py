@@ -26,7 +26,7 @@ from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.models import hook
-from attnviz.extraction.options import RecordOptions, read_capture_options
+from attnviz.extraction.options import RecordOptions, check_options, read_capture_options
 from attnviz.interventions.answer import FUNCTION_INSTEAD
 from attnviz.interventions.attributed import (
     GradientAttribution,
@@ -37,7 +37,7 @@ from attnviz.interventions.attributed import (
 )
 from attnviz.interventions.changes import Ablate, StackLayer
 from attnviz.interventions.direct import direct_gradients
-from attnviz.interventions.example import Example, check_options
+from attnviz.interventions.example import Example
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.record.attention import LayerAttention

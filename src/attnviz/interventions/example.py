@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of, examples_with_targets
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
 from attnviz.extraction.models import load
-from attnviz.extraction.options import CaptureOptions, RecordOptions
+from attnviz.extraction.options import CaptureOptions, RecordOptions, check_options
 from attnviz.extraction.records import records_of_forward
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -33,18 +33,6 @@ MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 #: Options of `attnviz.extract` that are refused by functions whose result is not a record.
 NOT_KEPT = ("generate", "layers", "dtype")
-
-
-def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) -> None:
-    """Raise TypeError for an unknown option, or for an option in `refused` that is not None."""
-    for name, value in options.items():
-        if name not in RecordOptions.__annotations__:
-            raise TypeError(
-                f"{name}= is not an argument of this function. Options of attnviz.extract that it "
-                f"takes are {', '.join(sorted(RecordOptions.__annotations__.keys() - refused))}."
-            )
-        if name in refused and value is not None:
-            raise TypeError(f"{name}= is not supported. Do not pass it.")
 
 
 class Example:

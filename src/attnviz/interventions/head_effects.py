@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.inputs.encode import examples_of
-from attnviz.extraction.options import RecordOptions
+from attnviz.extraction.options import RecordOptions, check_options
 from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import Ablate, with_means
-from attnviz.interventions.example import NOT_KEPT, Example, check_options
+from attnviz.interventions.example import NOT_KEPT, Example
 from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
 from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.record.stack import AttentionStack

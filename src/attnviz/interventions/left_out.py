@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.outputs import HeadOutputs
-from attnviz.extraction.options import RecordOptions, read_capture_options
-from attnviz.interventions.example import Example, answering_stack, check_options
+from attnviz.extraction.options import RecordOptions, check_options, read_capture_options
+from attnviz.interventions.example import Example, answering_stack
 from attnviz.interventions.press import keys_kept_by
 from attnviz.interventions.runner import module_runs_of
 from attnviz.record.attention import QueryKeyAttention

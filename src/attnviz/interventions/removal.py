@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 import torch
 
 from attnviz.extraction.families import sparse_kind
-from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.example import NOT_KEPT, Example, check_options
+from attnviz.extraction.options import RecordOptions, check_options
+from attnviz.interventions.example import NOT_KEPT, Example
 from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
