@@ -147,11 +147,12 @@ def draw_all_heads(stack: AttentionStack) -> str:
             f"cells. {in_view}"
         )
 
+    downwards = " from top to bottom" if len(maps) > 1 else ""
+    across = " from left to right" if maps.shape[1] > 1 else ""
     description = (
-        f"{stack.measure.capitalize()}s of {format_named('layer', stack.layers)} from top to "
-        f"bottom and {format_named('head', range(maps.shape[1]))} from left to right (stack "
-        f"{stack.name}). In each map, queries go down and keys across. "
-        f"{describe_scale(stack, largest)}"
+        f"{stack.measure.capitalize()}s of {format_named('layer', stack.layers)}{downwards} and "
+        f"{format_named('head', range(maps.shape[1]))}{across} (stack {stack.name}). In each map, "
+        f"queries go down and keys across. {describe_scale(stack, largest)}"
     )
     return draw_grid(cells, make_palette(signed=stack.signed), description, describe_omitted)
 

@@ -75,7 +75,7 @@ def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
     assert pixels.shape == (4, 7, 3)
     assert [tuple(pixel) for pixel in pixels[1, [1, 2]]] == [DARKEST, WHITE]
     assert [tuple(pixel) for pixel in pixels[2, [4, 5]]] == [DARKEST, WHITE]
-    assert "Weights of layer 0 from top to bottom and heads 0, 1 from left to right" in still
+    assert "Weights of layer 0 and heads 0, 1 from left to right (stack self)." in still
     assert "Darker is more, up to 1." in still
     assert "tiny · head view" in still
 
