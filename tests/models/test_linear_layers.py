@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from traitlets import TraitError
 from transformers import PreTrainedModel, Qwen3NextConfig
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.kimi_linear.modeling_kimi_linear import chunk_kimi_delta_attention
 
 import attnviz as av
 from attnviz.atlas.answers import describe_atlas
@@ -561,9 +563,87 @@ def test_a_rounded_product_that_is_almost_0_is_not_another_formula(
     assert av.extract(model, IDS).stacks["linear"].layers == (0, 1)
 
 
+class RuleModule(torch.nn.Module):
+    """A rule in the form that the package kernels gives to a function."""
+
+    def __init__(self, rule: Any) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        return self.rule(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "mixer", "name"),
+    [
+        ("qwen3_next", "linear_attn", "torch_chunk_gated_delta_rule"),
+        ("bamba", "mamba", "mamba2_chunk_scan"),
+        ("falcon_mamba", "mixer", "mamba_selective_scan"),
+    ],
+)
+def test_a_rule_may_be_a_module(
+    model_type: str, mixer: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make kernels` uses the package kernels itself."""
+    model = model_of(model_type)
+    weights = av.extract(model, IDS).stacks["linear"].weights(layer=0)
+    space = globals_of(getattr(model.layers[0], mixer))
+    module = RuleModule(space[name])
+    parameters = inspect.signature(space[name]).parameters.values()
+    first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature([first, *parameters])
+    monkeypatch.setattr(RuleModule.forward, "__signature__", signature, raising=False)
+    monkeypatch.setitem(space, name, module)
+    assert_array_equal(av.extract(model, IDS).stacks["linear"].weights(layer=0), weights)
+
+
+def test_the_variable_of_a_missing_kernel_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of("qwen3_next")
+    monkeypatch.setitem(globals_of(model.layers[0].linear_attn), "chunk_gated_delta_rule", None)
+    assert av.extract(model, IDS).stacks["linear"].layers == (0, 1)
+
+
+@pytest.mark.parametrize("bound", [None, -5.0])
+def test_options_of_a_kernel_of_fla(bound: float | None) -> None:
+    """The kernel computes decays and strengths itself. Here, a rule of transformers gets them."""
+    generator = torch.Generator().manual_seed(0)
+    queries, keys, values, gates = torch.randn(4, 1, 12, 2, 8, generator=generator)
+    strengths = torch.randn(1, 12, 2, generator=generator)
+    rates, biases = torch.randn(2, generator=generator), torch.randn(16, generator=generator)
+    shifted = gates + biases.view(2, 8)
+    if bound is None:
+        decay = -rates.exp()[:, None] * torch.nn.functional.softplus(shifted)
+    else:
+        decay = bound * torch.sigmoid(rates.exp()[:, None] * shifted)
+    doubled = 2 * strengths.sigmoid()
+    rule = chunk_kimi_delta_attention
+    output, _ = rule(2 * queries, keys, values, decay, doubled, use_qk_l2norm_in_kernel=False)
+    arguments: dict[str, Any] = {
+        "q": queries,
+        "k": keys,
+        "v": values,
+        "g": gates,
+        "beta": strengths,
+        "scale": 2 * 8**-0.5,
+        "lower_bound": bound,
+        "cu_seqlens": torch.tensor([0, 12]),
+        "use_gate_in_kernel": True,
+        "use_beta_sigmoid_in_kernel": True,
+        "allow_neg_eigval": True,
+        "kwargs": {"A_log": rates, "dt_bias": biases},
+    }
+    call = rule_call(torch.nn.Identity(), "chunk_kda", arguments, output)
+    [attention] = read_linear(call, [Positions(None, None)], "layers.0")
+    recomputed = attention.block([0, 1], slice(0, 12)) @ values[0].transpose(0, 1)
+    own = output[0].transpose(0, 1)
+    assert_allclose(recomputed, own, atol=1e-5 * float(own.abs().max()))
+
+
 @pytest.mark.parametrize("argument", ["initial_state", "cu_seqlens"])
 def test_arguments_of_unknown_meaning(argument: str) -> None:
-    arguments = {"value": torch.zeros(1, 2, 3, 4), "kwargs": {argument: 1}}
+    borders = torch.tensor([0, 1, 2])
+    arguments = {"value": torch.zeros(1, 2, 3, 4), "kwargs": {argument: borders}}
     rule = "torch_chunk_gated_delta_rule"
     call = rule_call(torch.nn.Identity(), rule, arguments, torch.zeros(1, 2, 3, 4))
     with pytest.raises(NotImplementedError, match=rf"layers\.0.*{argument}"):

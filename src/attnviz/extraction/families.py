@@ -79,7 +79,9 @@ SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
 #: Functions that compute linear attention or a state-space model, and the kinds of their formulas.
-#: Lightning attention is not a function. Its modules have the attribute `LIGHTNING_RATES`.
+#: The first functions are those of transformers. Then come those of the packages
+#: flash-linear-attention and mamba-ssm, for models that call them directly. Lightning attention is
+#: not a function. Its modules have the attribute `LIGHTNING_RATES`.
 LINEAR_RULES = {
     "torch_chunk_gated_delta_rule": "delta rule",
     "torch_recurrent_gated_delta_rule": "delta rule",
@@ -87,6 +89,14 @@ LINEAR_RULES = {
     "recurrent_kimi_delta_attention": "delta rule",
     "mamba2_chunk_scan": "Mamba-2",
     "mamba_selective_scan": "Mamba-1",
+    "chunk_gated_delta_rule": "delta rule",
+    "fused_recurrent_gated_delta_rule": "delta rule",
+    "chunk_delta_rule": "delta rule",
+    "fused_recurrent_delta_rule": "delta rule",
+    "chunk_kda": "delta rule",
+    "fused_recurrent_kda": "delta rule",
+    "mamba_chunk_scan_combined": "Mamba-2",
+    "selective_scan_fn": "Mamba-1",
     "lightning attention": "lightning",
 }
 #: Attribute of modules with lightning attention: the decay rates of the heads.
@@ -330,7 +340,7 @@ def bytes_per_pair(module: Any) -> float:
 def linear_size(module: Any) -> int | None:
     """Return how many numbers per token a record keeps of a linear layer, or None if not known."""
     size = None
-    if hasattr(module, "head_k_dim"):  # Gated delta rule.
+    if hasattr(module, "num_k_heads"):  # Gated delta rule.
         size = 2 * (module.num_k_heads * module.head_k_dim + module.num_v_heads)
     elif hasattr(module, "qkv_dim"):  # Kimi delta attention.
         size = 3 * module.qkv_dim + module.num_heads

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.collector import Run
@@ -154,7 +155,7 @@ def _linear_notes(model: PreTrainedModel, name: str, layers: StackLayers) -> lis
     )
     convolution = (
         " A convolution has already mixed each token with the few tokens before it."
-        if any(hasattr(module, "conv1d") for module in modules)
+        if any(isinstance(part, nn.Conv1d) for module in modules for part in module.children())
         else ""
     )
     return [

@@ -1,10 +1,11 @@
 """Capture of linear layers: linear attention and state-space models.
 
-A linear layer calls a function, its rule, with queries, keys, values and decays. On a GPU, a rule
-may be replaced by a kernel with the same arguments (of the package flash-linear-attention or
-mamba-ssm). A rule is a global variable of the file that defines the layer's ``forward``. During a
-capture, this variable has another function, which calls the rule and reports its arguments and its
-output. Lightning attention is computed in the layer's own code, so hooks report it.
+A linear layer calls a function, its rule, with queries, keys, values and decays. If the package
+flash-linear-attention (fla) or mamba-ssm is installed, transformers' rules call its kernels. Layers
+of fla call the kernels themselves, so the kernels are rules, too. A rule is a global variable of
+the file that defines the layer's ``forward``. During a capture, this variable has another function,
+which calls the rule and reports its arguments and its output. Lightning attention is computed in
+the layer's own code, so hooks report it.
 
 The arguments determine the weights M of the layer, which are checked: M multiplied by the values
 must give the output. For Mamba-1, the rows of M must sum to 1 instead. See `attnviz.record.linear`
@@ -45,6 +46,15 @@ _TINY = torch.finfo(torch.float32).tiny
 # Arguments of rules that must be None: a state from an earlier call, and borders between texts that
 # are packed into one sequence. The weights M do not include them.
 _UNKNOWN = ("initial_state", "initial_states", "cu_seqlens", "seq_idx")
+# Arguments whose names in fla and mamba-ssm differ from those in transformers.
+_NAMES = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "x": "hidden_states",
+    "u": "hidden_states",
+    "delta": "dt",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +98,9 @@ def report_rules(modules: Sequence[nn.Module], sink: RuleSink, undo: Cleanup) ->
             _hook_lightning(module, undo)
     for namespace in {id(space): space for space in map(globals_of, modules)}.values():
         for name in LINEAR_RULES.keys() & namespace.keys():
-            _change_of(namespace, name).hold(undo)
+            # The variable of a kernel that is not installed may be None.
+            if callable(namespace[name]):
+                _change_of(namespace, name).hold(undo)
 
 
 def _hook_lightning(lightning: Any, undo: Cleanup) -> None:
@@ -146,7 +158,9 @@ def _change_of(namespace: dict[str, Any], name: str) -> SharedChange:
 
 
 def _reporting(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
-    signature = inspect.signature(rule)
+    # With the package kernels, a rule is a module, and its ``forward`` has the signature.
+    function = type(rule).forward.__get__(rule) if isinstance(rule, nn.Module) else rule
+    signature = inspect.signature(function)
 
     @wraps(rule)
     def reporting(*args: Any, **kwargs: Any) -> Any:
@@ -164,7 +178,14 @@ def rule_call(
     module: nn.Module, rule: str, arguments: Mapping[str, Any], output: torch.Tensor
 ) -> RuleCall:
     """Return the call of a rule from what `report_rules` has reported."""
-    arguments = {**arguments.get("kwargs", {}), **arguments}
+    arguments = {
+        _NAMES.get(key, key): value
+        for key, value in {**arguments.get("kwargs", {}), **arguments}.items()
+    }
+    borders = arguments.get("cu_seqlens")
+    if borders is not None and len(borders) == 2:
+        # fla passes the borders of a single text if it gets an attention mask.
+        arguments["cu_seqlens"] = None
     match LINEAR_RULES[rule]:
         case "delta rule":
             values = arguments["value"]
@@ -226,17 +247,27 @@ _Part = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _delta_rule(call: RuleCall, part: _Part, name: str) -> LinearAttention:
-    """Read the gated delta rule, or Kimi delta attention, in which `g` also has an axis key_dim."""
-    queries, keys, decay, strengths = (
-        part(call.arguments[key]) for key in ("query", "key", "g", "beta")
-    )
-    if call.arguments.get("use_qk_l2norm_in_kernel"):
+    """Read a delta rule. In Kimi delta attention, `g` also has an axis key_dim.
+
+    In the options of a kernel of fla, `g` and `beta` may be numbers from which the kernel computes
+    the log decay and the strengths.
+    """
+    arguments = call.arguments
+    queries, keys, strengths = (part(arguments[key]) for key in ("query", "key", "beta"))
+    decay = arguments.get("g")
+    decay = torch.zeros_like(strengths) if decay is None else part(decay)
+    if arguments.get("use_gate_in_kernel"):
+        decay = _decay_of_gate(decay, arguments)
+    if arguments.get("use_beta_sigmoid_in_kernel"):
+        strengths = strengths.sigmoid() * (2 if arguments.get("allow_neg_eigval") else 1)
+    if arguments.get("use_qk_l2norm_in_kernel"):
         queries, keys = (
             vectors / (vectors.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
             for vectors in (queries, keys)
         )
+    scale = arguments.get("scale")
     attention = LinearAttention(
-        queries * queries.shape[-1] ** -0.5,
+        queries * (queries.shape[-1] ** -0.5 if scale is None else scale),
         keys,
         decay if decay.dim() == 3 else decay[..., None],
         strengths,
@@ -245,11 +276,28 @@ def _delta_rule(call: RuleCall, part: _Part, name: str) -> LinearAttention:
     return _checked(attention, call, part, name)
 
 
+def _decay_of_gate(gate: torch.Tensor, arguments: Mapping[str, Any]) -> torch.Tensor:
+    """Return the log decay that a kernel of fla computes from a gate, (heads, tokens, ...)."""
+    of_heads = (len(gate), *(1,) * (gate.dim() - 1))
+    rate, bias, bound = (arguments.get(key) for key in ("A_log", "dt_bias", "lower_bound"))
+    if bias is not None:
+        gate = gate + bias.float().reshape(len(gate), 1, *gate.shape[2:])
+    factor = 1.0 if rate is None else rate.float().exp().reshape(of_heads)
+    if bound is not None:
+        return float(bound) * (factor * gate).sigmoid()
+    return -factor * functional.softplus(gate)
+
+
 def _mamba2(call: RuleCall, part: _Part, name: str) -> LinearAttention:
     arguments = call.arguments
     steps = _steps(arguments["dt"], arguments.get("dt_bias"), softplus=arguments.get("dt_softplus"))
     steps = part(steps.clamp(*arguments.get("dt_limit", (0.0, math.inf))))
     skips = arguments.get("D")
+    if skips is not None and skips.dim() > 1:
+        raise NotImplementedError(
+            f"model: {name} calls {call.rule} with a number D for each dimension of the values, so "
+            "a head has no single matrix of weights."
+        )
     attention = LinearAttention(
         part(arguments["C"]),
         part(arguments["B"]),

@@ -204,8 +204,8 @@ def _check_any_captured(collector: Collector) -> None:
             "attn_implementation='eager' and output_attentions=True"
         )
     raise ValueError(
-        f"model: {kind} has no attention to show (no module computes a softmax over keys). "
-        "Pass a transformer, or a hybrid with attention layers."
+        f"model: {kind} has no attention to show: no module computes a softmax over keys, or "
+        "linear attention with a known rule. Pass a transformer, or a hybrid with attention layers."
     )
 
 
