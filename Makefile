@@ -12,9 +12,10 @@
 #   make watch       rebuild the front-end after every change in js/src
 #   make notebooks   run all notebooks and store their outputs with a picture of each view
 #   make format      format Python and TypeScript
+#   make kernels     run kernels of linear layers in Triton's interpreter (Linux)
 #   make coverage    check every model type of transformers (10 minutes), write docs/coverage.md
 #   make bench       compare with other tools (14 minutes), write docs/benchmarks.md
-#   make gpu         run the tests that need a CUDA device
+#   make gpu         run the tests that need a CUDA device, also those of kernels if .venv has them
 #   make counts      measure bytes, requests and DOM nodes again, with which make test compares
 #   make protocol    write js/src/client/protocol.ts, the types of requests, from the Python classes
 #   make constraints write constraints.txt again, with the newest versions of all packages
@@ -32,10 +33,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
+.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest kernels coverage bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
-	@sed -n '3,24s/^#//p' Makefile
+	@sed -n '3,25s/^#//p' Makefile
 
 # Install everything that attnviz needs to run, and build the front-end.
 environment:
@@ -115,6 +116,17 @@ oldest: test-environment
 		tests/models/test_extract_inputs.py tests/models/test_generation.py \
 		tests/models/test_model_types.py
 
+# A separate folder with kernels for GPUs. Its Triton interprets them on a CPU. mamba-ssm is
+# installed without its compiled code.
+.kernels: constraints-kernels.txt | test-environment
+	@MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE $(VENV_PYTHON) -m pip install --quiet \
+		--upgrade --no-deps --no-build-isolation --target .kernels -r constraints-kernels.txt
+	@touch .kernels
+
+kernels: test-environment .kernels
+	TRITON_INTERPRET=1 PYTHONPATH=.kernels $(VENV_PYTHON) -m pytest \
+		--junitxml=test-results/kernels.xml tests/models/test_kernels.py
+
 # A separate folder with packages that some model types need, such as torchvision for timm.
 .kinds: constraints-coverage.txt | test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .kinds \
@@ -187,5 +199,5 @@ package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml
 
 clean:
-	rm -rf .venv .oldest .bench .hosts .kinds js/node_modules src/attnviz/static dist build test-results head_view.html
+	rm -rf .venv .oldest .bench .hosts .kinds .kernels js/node_modules src/attnviz/static dist build test-results head_view.html
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

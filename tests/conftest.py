@@ -112,9 +112,12 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], names: set[str]) 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect slow tests outside --slow-sample, and tests that need CUDA if there is none."""
+    """Deselect slow tests outside --slow-sample, and tests that need CUDA if there is none.
+
+    In Triton's interpreter, tests of kernels need no CUDA device (`make kernels`).
+    """
     gpu = {item.nodeid for item in items if item.get_closest_marker("gpu")}
-    if gpu:
+    if gpu and os.environ.get("TRITON_INTERPRET") != "1":
         import torch
 
         if not torch.cuda.is_available():
