@@ -115,6 +115,21 @@ export function topKeys(
   return keys;
 }
 
+/**
+ * Return the included keys of a row of ranks whose rank is at least the k-th largest. Keys of the
+ * same block, which an indexer scores together, have the same rank.
+ */
+export function topRanks(
+  row: Float32Array,
+  k: number,
+  isIncluded: (key: number) => boolean,
+): number[] {
+  const last = topKeys(row, k, isIncluded).at(-1);
+  if (last === undefined) return [];
+  const least = row[last] as number;
+  return [...row.keys()].filter((key) => (row[key] as number) >= least && isIncluded(key));
+}
+
 /** Find the strongest keys of each requested query from complete rows of one matrix. */
 export function strongestOf(
   rowAt: (row: number) => Float32Array,

@@ -5,7 +5,7 @@
  */
 
 import { TOP_CODE, TOP_SIGNED_CODE } from "../../client/codec";
-import { topKeys } from "../../client/requests/strongest";
+import { topKeys, topRanks } from "../../client/requests/strongest";
 import { zeroInWords } from "../../client/zeros";
 import { LOG_FLOOR } from "../colors/color-scales";
 import { tokenEffectsInWords, tokenEffectsSpoken } from "../effects/effects";
@@ -241,12 +241,14 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     : `${inSight}: ${strongInWords(viewport, best)}.`;
 }
 
-/** Return the key of the largest cell of each row that has one. Cells must be single weights. */
-function bestKeys({ axes }: Viewport, { values, rows, columns }: Grid): number[] {
-  return Array.from({ length: rows }, (_, row) => {
-    const [best] = topKeys(values.subarray(row * columns, (row + 1) * columns), 1, () => true);
-    return best === undefined ? [] : [tokensOf(axes.key, best)[0]];
-  }).flat();
+/** Return the keys of the largest cells of each row that has one. Cells must be single weights. */
+function bestKeys({ axes }: Viewport, { values, rows, columns }: Grid): number[][] {
+  const best = Array.from({ length: rows }, (_, row) =>
+    topRanks(values.subarray(row * columns, (row + 1) * columns), 1, () => true),
+  );
+  return best.flatMap((keys) =>
+    keys.length > 0 ? [keys.map((key) => axes.key.window[0] + key)] : [],
+  );
 }
 
 /**

@@ -237,24 +237,27 @@ export function strongestInWords(
 }
 
 /**
- * Return a sentence about the key that has the largest rank of most queries. The rank itself says
+ * Return a sentence about the keys that have the largest rank of most queries. The rank itself says
  * nothing, because each query has a key whose rank is about 1.
  *
  * @param texts texts of the keys.
- * @param best index of the key with the largest rank, for each query.
+ * @param best indices of the keys with the largest rank, for each query.
  * @param isWhole whether all keys are in sight.
  */
 export function bestKeyInWords(
   texts: readonly string[],
-  best: readonly number[],
+  best: readonly (readonly number[])[],
   isWhole: boolean,
 ): string {
   const counts = new Map<number, number>();
-  for (const key of best) counts.set(key, (counts.get(key) ?? 0) + 1);
-  const [[key, count] = [0, 0]] = [...counts].sort((a, b) => b[1] - a[1]);
-  const inSight = isWhole ? "" : " in sight";
+  for (const key of best.flat()) counts.set(key, (counts.get(key) ?? 0) + 1);
+  const count = Math.max(...counts.values());
+  const [first = 0, ...others] = [...counts.keys()].filter((key) => counts.get(key) === count);
+  const [keys, each] = others.length > 0 ? ["keys", "each "] : ["key", ""];
+  const named = quotedAt(texts, first) + (others.length > 0 ? ` and ${others.length} more` : "");
   const queries = several(best.length, "query", PLURALS.query);
-  return `Most often the best key${inSight}: ${quotedAt(texts, key)}, for ${count} of ${queries}.`;
+  const inSight = isWhole ? "" : " in sight";
+  return `Most often the best ${keys}${inSight}: ${named}, ${each}for ${count} of ${queries}.`;
 }
 
 /**

@@ -131,16 +131,19 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
     : `${from} to ${to}: ${name} ${values}.`;
 }
 
-/** Return the key of the strongest line of each query that has a line. */
-function bestKeys({ drawn }: Lines): number[] {
-  const best = new Map<number, Line>();
-  for (const line of drawn)
-    if (line.weight > (best.get(line.query)?.weight ?? 0)) best.set(line.query, line);
-  return [...best.values()].map(({ key }) => key);
+/** Return the keys of the strongest lines of each query that has a line. */
+function bestKeys({ drawn }: Lines): number[][] {
+  const best = new Map<number, Line[]>();
+  for (const line of drawn) {
+    const weight = best.get(line.query)?.[0]?.weight ?? 0;
+    if (line.weight === weight) best.get(line.query)?.push(line);
+    if (line.weight > weight) best.set(line.query, [line]);
+  }
+  return [...best.values()].map((lines) => lines.map(({ key }) => key));
 }
 
 /**
- * Describe the strongest drawn line. For ranks, describe the best key of all queries. If both of its tokens are resting tokens, describe the
+ * Describe the strongest drawn line. For ranks, name the best keys of one head instead. If both of its tokens are resting tokens, describe the
  * strongest line without a resting token instead, if such a line exists. Signed numbers always have
  * the strongest line.
  */
@@ -153,9 +156,11 @@ function strongestLineInWords(plot: LinePlot): string {
   };
   const [best] = strongestLines(lines.drawn, 1);
   if (!best) return "No line is drawn.";
-  const [start, stop] = plan.keyWindow;
-  const isWhole = stop - start === plan.keys.text.length;
-  if (name === "rank") return bestKeyInWords(plan.keys.text, bestKeys(lines), isWhole);
+  if (name === "rank") {
+    const [start, stop] = plan.keyWindow;
+    const isWhole = stop - start === plan.keys.text.length;
+    return lines.series.length > 1 ? "" : bestKeyInWords(plan.keys.text, bestKeys(lines), isWhole);
+  }
   if (signed) return `Largest ${name}: ${describe(best)}`;
   const resting = restingTokens(plan);
   if (resting.isQuery(best.query) && resting.isKey(best.key)) {
@@ -197,7 +202,7 @@ export function sentence(plot: LinePlot): string {
   if (query !== null && key !== null) return `${where} ${weightsInWords(plot, query, key)}`;
   if (query !== null) return `${where} ${strongestOfToken(plot, "query", query)}`;
   if (key !== null) return `${where} ${strongestOfToken(plot, "key", key)}`;
-  return `${where} ${strongestLineInWords(plot)}`;
+  return `${where} ${strongestLineInWords(plot)}`.trim();
 }
 
 /** Maximum number of weights that a summary lists. */
@@ -291,8 +296,11 @@ export function coverage(plot: LinePlot, live: boolean): string {
   const parts = [
     hasShare ? `${drawn}: ${formatShare(shares.drawn)} of ${total}${inSight}.` : `${drawn}.`,
   ];
-  if (name === "rank" && options.topK !== null && plan.token === null && live)
-    parts.push("The matrix view shows all ranks.");
+  if (name === "rank" && options.topK !== null && plan.token === null) {
+    const numRows = new Set(lines.drawn.map(({ series, query }) => `${series} ${query}`)).size;
+    if (lines.drawn.length > options.topK * numRows) parts.push("Keys of equal rank included.");
+    if (live) parts.push("The matrix view shows all ranks.");
+  }
   if (signed && maxima) parts.push("Over several heads, the number of largest size is shown.");
   const keysOf = keysInWords(options.pair, plan.queries);
   if (options.leaveOut.length > 0) {

@@ -1,6 +1,6 @@
 /** Selection of the drawn lines, and computation of their share of the weight. Pure functions. */
 
-import { type TokenFilter, topKeys } from "../../client/requests/strongest";
+import { type TokenFilter, topKeys, topRanks } from "../../client/requests/strongest";
 import { combineHeads } from "../../client/signs";
 import type { WeightBlock } from "../../client/source";
 import { SCORED_ZERO } from "../../client/zeros";
@@ -98,7 +98,7 @@ class LineCollector {
 export type LinesPlan = Pick<
   Plan,
   "heads" | "chosen" | "rows" | "columns" | "numReached" | "queryWindow" | "keyWindow"
-> & { stack: Pick<Plan["stack"], "normalized" | "chooses_keys"> };
+> & { stack: Pick<Plan["stack"], "normalized" | "chooses_keys" | "measure"> };
 
 /**
  * Groups of the loaded keys: in the window, outside of it, left out, and not in the chosen text of a
@@ -176,7 +176,8 @@ export function computeLines(
   let { error } = weights;
 
   const addLines = (series: number, query: number, row: Float32Array, divisor: number): void => {
-    const selected = topK === null ? groups.inSight : topKeys(row, topK, isInSight);
+    const top = plan.stack.measure === "rank" ? topRanks : topKeys;
+    const selected = topK === null ? groups.inSight : top(row, topK, isInSight);
     for (const column of selected) {
       const share = Math.abs(row[column] as number);
       const size = share / divisor;

@@ -69,6 +69,11 @@ describe("captions", () => {
     "Layer 0, head 1. Most often the best key: “t1”, for 2 of 2 queries.": sentence(
       inputOf([0.1, 0.9, 0.7, 0.8], ranks),
     ),
+    // The keys of a block have the same rank.
+    "Layer 0, head 1. Most often the best keys: “t0” and 1 more, each for 2 of 3 queries.":
+      sentence(
+        inputOf([1, 1, 0.5, 1, 1, 0.5, 0.5, 0.5, 1], viewport(3, 3, {}, { measure: "rank" })),
+      ),
     "self-attention. Layer 0, head 1. Largest ranks: “t0” to “t1”, 0.90.": summary(
       inputOf([0, 0.9, 0, 0], ranks),
     ),

@@ -198,10 +198,8 @@ describe("the sentence below the plot", () => {
     "Layer 0, heads 0, 1. “t3” to “t3”: rank 0.40 in head 1, 0.25 in head 0.": plot({
       ...{ token: 3, key: 3, quantity: RANKS },
     }),
-    // The best key of query 3 is key 2, of head 0.
-    "Layer 0, heads 0, 1. Most often the best key: “t0”, for 3 of 4 queries.": plot({
-      quantity: RANKS,
-    }),
+    // Heads of an indexer may have other best keys, so no key is named.
+    "Layer 0, heads 0, 1.": plot({ quantity: RANKS }),
     // The strongest line is that of the first token to itself, so the sentence is about other tokens.
     "Layer 0, heads 0, 1. Strongest apart from the first token: “t3” to “t2”, 0.75 in head 0.":
       plot({}),
@@ -217,4 +215,24 @@ it("the number of keys follows the stack, unless the reader chose another number
   expect(topKAfter(1, { from: ranks, to: long })).toBe(3);
   expect(topKAfter(1, { from: ranks, to: short })).toBeNull();
   expect(topKAfter(5, { from: ranks, to: short })).toBe(5);
+});
+
+it("lines to ranks have all keys of the largest rank, such as those of a block", () => {
+  const rows = [
+    [1, 0, 0, 0],
+    [1, 1, 0, 0],
+    [0.5, 0.5, 1, 0],
+    [1, 1, 0.5, 0.25],
+  ];
+  const stack = { measure: "rank", normalized: false };
+  const plot = plotOf({ heads: [rows], stack, options: { topK: 1 } });
+  expect(plot.lines.drawn.map(({ query, key }) => `${query}${key}`)).toEqual([
+    ...["00", "10", "11", "22", "30", "31"],
+  ]);
+  expect(sentence(plot)).toBe(
+    "Layer 0, head 0. Most often the best key: “t0”, for 3 of 4 queries.",
+  );
+  expect(coverage(plot, true)).toBe(
+    "Best key per query drawn. Keys of equal rank included. The matrix view shows all ranks.",
+  );
 });
