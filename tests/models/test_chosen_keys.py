@@ -391,7 +391,8 @@ def test_merged_words_leave_ranks_out() -> None:
     }
     words = derive_record(record, stacks).merge_words()
     assert list(words.stacks) == ["self"]
-    assert not any("is a rank" in note for note in words.notes)
+    assert any("are ranks of keys" in note for note in record.notes)
+    assert not any("are ranks of keys" in note for note in words.notes)
     assert words.notes[-1].startswith("Stack “indexer” is left out")
     with pytest.raises(ValueError, match="stack 'indexer' has ranks"):
         derive_record(record, {"indexer": stacks["indexer"]}).merge_words()

@@ -172,14 +172,15 @@ def _choice_notes(name: str, layers: StackLayers) -> list[str]:
     first = layers.examples[0].values()
     if any(isinstance(layer, BlockRanks) for layer in first):
         return [
-            f"A number of stack {quote(name)} is the rank of a block of keys: m/n for the mth "
-            "smallest of n scores. It is 1 for the largest score, unless several blocks have it. "
-            "A block that is always chosen counts as one with the largest score."
+            f"Numbers of stack {quote(name)} are ranks of blocks of keys by their scores, from 1/n "
+            "for the worst of n blocks to 1 for the best. Blocks with equal scores have the lowest "
+            "of their ranks. A block that is always chosen counts as one with the largest score."
         ]
     if layers.stack == "indexer":
         return [
-            f"A number of stack {quote(name)} is a rank: m/n for the mth smallest of n scores. "
-            "It is 1 for the largest score, unless several keys have it."
+            f"Numbers of stack {quote(name)} are ranks of keys by their scores, from 1/n for the "
+            "worst of n keys to 1 for the best. Keys with equal scores have the lowest of their "
+            "ranks."
         ]
     if not any(
         isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)

@@ -10,6 +10,7 @@ from attnviz.analysis.heads import closed_heads
 from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import quote
 from attnviz.utils.arguments import short_repr
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
@@ -85,7 +86,13 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
             )
         if len(stacks) == len(record.stacks):
             return record
-        return derive_record(record, stacks)
+        omitted = [f"stack {quote(name)}" for name in record.stacks if name not in stacks]
+        # Omit notes about these stacks, which explain numbers that the view does not have.
+        notes = [note for note in record.notes if not any(name in note for name in omitted)]
+        notes.append(
+            f"Not in this view: {', '.join(omitted)}, without queries and keys of a softmax."
+        )
+        return derive_record(record, stacks, notes=notes)
 
     def _stack_named(self, name: str) -> AttentionStack:
         if name not in self.record.stacks:

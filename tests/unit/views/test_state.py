@@ -223,11 +223,16 @@ def test_a_page_has_the_controls_of_its_view_or_of_the_argument() -> None:
 def test_the_neuron_view_omits_stacks_of_weights() -> None:
     stack, image_stack = captured_record().stack("self"), image_record().stack()
     record = AttentionRecord(
-        {"self": stack, "image": image_stack}, images=image_record().images, notes=["by hand"]
+        {"self": stack, "image": image_stack},
+        images=image_record().images,
+        notes=["by hand", "A number of stack “image” is large."],
     )
     served_record = NeuronView(record).served_record
     assert list(served_record.stacks) == ["self"]
-    assert served_record.notes == ("by hand",)
+    assert served_record.notes == (
+        "by hand",
+        "Not in this view: stack “image”, without queries and keys of a softmax.",
+    )
     np.testing.assert_array_equal(served_record.images[0], record.images[0])
     with pytest.raises(TraitError, match="image"):
         NeuronView(record, stack="image")
