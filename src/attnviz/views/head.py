@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import traitlets
 
+from attnviz.analysis.heads import closed_heads
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import TokenScores
@@ -16,8 +18,9 @@ from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice, Finite, Keys
 from attnviz.views.what_if import WhatIf
 
-# If a layer has at most this many heads, all of them are chosen by default. Otherwise the view
-# draws the mean of all heads by default, because more colours are hard to distinguish.
+# If a layer has at most this many heads, all of them whose gate is open are chosen by default.
+# Otherwise the view draws the mean of all heads by default, because more colours are hard to
+# distinguish.
 _MAX_DEFAULT_HEADS = 4
 # If a text has at most this many tokens, all lines are drawn by default. With more tokens, lines
 # would overlap too much.
@@ -108,12 +111,15 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """Return the defaults of `heads` and `top_k`.
 
-        `heads` contains all heads of a layer with at most 4 heads. For a layer with more heads, it
-        is empty. See `default_top_k` for `top_k`.
+        In a layer with at most 4 heads, `heads` contains those with an open gate, or all if every
+        gate is closed. For a layer with more heads, it is empty. See `default_top_k` for `top_k`.
         """
-        heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
+        heads: list[int] = []
+        if layer in stack.layers and stack.num_heads(layer) <= _MAX_DEFAULT_HEADS:
+            closed = closed_heads(stack, layer)
+            heads = np.flatnonzero(~closed | closed.all()).tolist()
         return {
-            "heads": heads if len(heads) <= _MAX_DEFAULT_HEADS else [],
+            "heads": heads,
             "top_k": default_top_k(stack),
         }
 

@@ -69,6 +69,8 @@ def test_views_open_at_an_open_gate() -> None:
     assert opened(NeuronView, [closed, third, [1.0] * 3]) == (4, [2])
     assert opened(MatrixView, [closed, closed]) == (6, [])
     assert opened(NeuronView, [closed] * 3) == (2, [0])
+    assert opened(HeadView, [closed, [0.5, 0.04, 0.5]]) == (4, [0, 2])
+    assert opened(HeadView, [closed] * 3) == (2, [0, 1, 2])
 
 
 def test_negative_layers_count_existing_layers() -> None:
