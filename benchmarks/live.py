@@ -165,7 +165,8 @@ class LiveView:
     def bytes_held(self) -> int:
         """Return the bytes of the server's cache."""
         if isinstance(self._server, CorpusServer):
-            return self._server.answers._plots.num_bytes + self._server.parts.num_bytes
+            stored = sum(len(data) for _, data in self._server.stored_answers.values())
+            return self._server.answers._plots.num_bytes + stored
         return self._server.row_normalizers.num_bytes
 
     def _answers(

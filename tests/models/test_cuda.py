@@ -13,6 +13,7 @@ import transformers
 
 from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.server.codec import decode
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import encode_tile
 from models.device_copies import Copies
@@ -148,7 +149,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
         """Return the heat map tile of the last queries and first keys at zoom level `level`."""
         position = (8192 // 256 - 1 >> level, 0)
         options: dict[str, Any] = {"layer": 0, "heads": [0, 1], "level": level, "pooled": "mean"}
-        cells, _ = encode_tile(source, RowNormalizers(), position=position, **options)
-        return np.frombuffer(cells.data, "<f4")
+        cells = encode_tile(source, RowNormalizers(), position=position, **options)
+        return decode(cells)
 
     np.testing.assert_allclose(last_tile(stack), last_tile(record.stack()), rtol=1e-4, atol=1e-7)

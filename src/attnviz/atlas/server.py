@@ -5,9 +5,7 @@ Each request is a dataclass below. Its method ``answer`` returns the reply.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,14 +13,8 @@ from attnviz.atlas.answers import describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
-from attnviz.server.cache import ByteCache
 from attnviz.server.codec import compressed_json
-from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
-
-# Maximum size in bytes of the cache of compressed replies. A reply is sent in parts, one per
-# request, so it is kept for the requests of the other parts.
-_MAX_CACHED_BYTES = 64_000_000
-
+from attnviz.server.protocol import PartHeader, Reply, Requests
 
 ATLAS_REQUESTS: Requests[AtlasServer] = Requests("It does not exist for an atlas.")
 ATLAS_REQUESTS.add("page", PageHeader)(PageRequest)
@@ -50,22 +42,6 @@ class AtlasServer(BaseServer):
     def __init__(self, statistics: HeadStatistics, page: MakePage | None = None) -> None:
         super().__init__(page)
         self.statistics = statistics
-        self._replies: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)
-
-    def part(
-        self, name: str, part: int, content: Callable[..., Any], stack: str, *layer: int
-    ) -> Reply:
-        """Return one part of `content` of a stack, or of a layer, as compressed JSON.
-
-        The complete JSON is cached under `name`, the stack and the layer.
-        """
-        key = (name, stack, *layer)
-        data = self._replies.get(key)
-        if data is None:
-            data = compressed_json(content(self.statistics.stack(stack), *layer))
-            self._replies[key] = data
-        piece, parts = get_part(data, part, name)
-        return Reply({"parts": parts}, piece)
 
 
 @ATLAS_REQUESTS.add("describe", AtlasDescription)
@@ -92,7 +68,8 @@ class StatisticsRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the requested part of the compressed statistics."""
-        return server.part("statistics", self.part, table_of, self.stack)
+        stack = server.statistics.stack(self.stack)
+        return server.part(self, lambda: ({}, compressed_json(table_of(stack))))
 
 
 @ATLAS_REQUESTS.add("offsets", OffsetsHeader)
@@ -145,7 +122,8 @@ class TextsRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the requested part of the compressed texts."""
-        return server.part("texts", self.part, texts_of, self.stack)
+        stack = server.statistics.stack(self.stack)
+        return server.part(self, lambda: ({}, compressed_json(texts_of(stack))))
 
 
 @ATLAS_REQUESTS.add("edges", PartHeader)
@@ -163,4 +141,5 @@ class EdgesRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the requested part of the compressed edges."""
-        return server.part("edges", self.part, edges_of, self.stack, self.layer)
+        stack = server.statistics.stack(self.stack)
+        return server.part(self, lambda: ({}, compressed_json(edges_of(stack, self.layer))))

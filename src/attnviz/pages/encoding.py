@@ -214,8 +214,8 @@ def embed_maps(record: AttentionRecord) -> list[Entries]:
     for done, (stack, layer) in enumerate(layers):
         report("thumbnails", done, len(layers), "layer")
         maps = encode_maps(stack, layer, MAP_SIZE)
-        sampling = {} if maps.sampled is None else {"sampled": maps.sampled}
-        embedded.append(_map_entry(stack, layer, decode(maps.encoded)) | sampling)
+        sampling = {"sampled": maps.header["sampled"]} if "sampled" in maps.header else {}
+        embedded.append(_map_entry(stack, layer, decode(maps)) | sampling)
     return embedded
 
 

@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE, encode_bytes
+from attnviz.server.codec import decode_bytes, encode_bytes
 
 #: Number of keys with weight that are embedded in each row even if their weights are below the
 #: threshold. In many rows the first token has most of the weight, so the second strongest key is
@@ -147,7 +147,7 @@ def select_rows(
     kept = weights[embedded]
     codes, error = encode_bytes(kept, maximum, signed=signed)
     if threshold > 0:
-        rounded = _decode(codes, maximum, signed=signed)
+        rounded = decode_bytes(codes, maximum, signed=signed)
         error = float(np.abs(rounded - kept).max(initial=0))
     return Rows(
         counts=counts,
@@ -247,7 +247,7 @@ def encode_rows(
     # large weight.
     max_rest = float(rests.max(initial=0))
     codes = encode_bytes(rests, max_rest)[0]
-    spread = _decode(codes, max_rest) / np.maximum(others, 1)
+    spread = decode_bytes(codes, max_rest) / np.maximum(others, 1)
     # The true weight of a key that is not embedded is between 0 and `largest`, and the page shows
     # `spread`. The error is at most the larger of the differences from 0 and from `largest`.
     errors = np.maximum(rows.largest - spread, spread)[others > 0]
@@ -286,14 +286,3 @@ def _encode_integers(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
         continuation = np.where(lengths[has_digit] > digit + 1, _MORE, 0)
         encoded[ends[has_digit] - lengths[has_digit] + digit] = bits + continuation
     return encoded
-
-
-def _decode(
-    codes: NDArray[np.uint8], maximum: float, *, signed: bool = False
-) -> NDArray[np.float64]:
-    if signed:
-        roots = codes.view(np.int8) / TOP_SIGNED_CODE
-        numbers: NDArray[np.float64] = maximum * roots * np.abs(roots)
-        return numbers
-    values: NDArray[np.float64] = maximum * (codes / TOP_CODE) ** 2
-    return values

@@ -10,21 +10,34 @@ the computation. The computation continues when the browser sends the request ag
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
 
+import msgspec
 from cachetools import LRUCache
 
 from attnviz.record.storage.mapped import MappedFile, check_mapped
-from attnviz.server.pending_replies import MAX_PENDING, PendingReplies
-from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
+from attnviz.server.pending_replies import PendingReplies
+from attnviz.server.protocol import MAX_REPLY_BYTES, PartHeader, Reply, Requests
 
 #: Function that makes the exported page of a view. It takes the state of the view, and returns the
 #: file name and the HTML text.
 MakePage = Callable[[Mapping[str, Any]], tuple[str, str]]
+#: Header and buffer of an answer to a request.
+Answer = tuple[Mapping[str, Any], bytes]
+# Maximum number of stored answers whose last part has not been requested yet.
+_MAX_ANSWERS = 16
+
+
+class RequestForPart(Protocol):
+    """Request for one part of an answer that can be too large for one reply."""
+
+    @property
+    def part(self) -> int:
+        """Index of the part, from 0."""
+        ...
 
 
 class BaseServer:
@@ -42,9 +55,8 @@ class BaseServer:
 
     def __init__(self, make_page: MakePage | None = None) -> None:
         self.make_page = make_page
-        #: File names and contents of the pages that are being sent to browsers, by the state of the
-        #: view (`PageRequest.key`). Several tabs may export pages with different states.
-        self.pages: LRUCache[str, tuple[str, bytes]] = LRUCache(MAX_PENDING)
+        #: Answers that are being sent in parts. Several tabs may request different answers.
+        self.stored_answers: LRUCache[object, Answer] = LRUCache(_MAX_ANSWERS)
         self.pending_replies = PendingReplies()
 
     @property
@@ -68,9 +80,32 @@ class BaseServer:
         """If the reply to this request is unfinished, stop its computation and free its memory."""
         request = self.requests.request(name, arguments)
         self.pending_replies.cancel(request)
-        if isinstance(request, PageRequest):
-            # The browser will not request further parts of the page. Free the memory of the page.
-            self.pages.pop(request.key, None)
+        if hasattr(request, "part"):
+            # The browser will not request further parts.
+            self.stored_answers.pop(_key(request), None)
+
+    def part(self, request: RequestForPart, make: Callable[[], Answer]) -> Reply:
+        """Return the requested part of a large answer.
+
+        `make` returns the header and the buffer of the answer. It is called for part 0. Later parts
+        come from the stored answer, so that all parts belong together even if the answer changes
+        between their requests. The answer is dropped after its last part.
+        """
+        name, part = type(request).__name__, request.part
+        if part < 0:
+            raise ValueError(f"part={reprlib.repr(part)} of a {name} must not be negative")
+        key = _key(request)
+        stored = self.stored_answers.get(key) if part else None
+        header, data = stored or make()
+        parts = max(1, -(-len(data) // MAX_REPLY_BYTES))
+        if part >= parts:
+            raise ValueError(f"part={part} of a {name} must be from 0 to {parts - 1}")
+        if part < parts - 1:
+            self.stored_answers[key] = header, data
+        else:
+            self.stored_answers.pop(key, None)
+        piece = data[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES]
+        return Reply({**header, "parts": parts}, piece)
 
     def close(self) -> None:
         """Stop the computation of all unfinished replies and free their memory."""
@@ -100,27 +135,19 @@ class PageRequest:
     part: int
     state: Mapping[str, Any]
 
-    @property
-    def key(self) -> str:
-        """State of the view as a string. Equal states have equal strings."""
-        return json.dumps(self.state, sort_keys=True)
-
     def answer(self, server: BaseServer) -> Reply:
-        """Return a part of the page.
-
-        The page is made if it is not stored yet. It is removed from the store after its last part
-        is returned.
-        """
-        if server.make_page is None:
+        make_page = server.make_page
+        if make_page is None:
             raise ValueError("this view has no HTML export")
-        if self.part < 0:
-            raise ValueError(f"part={reprlib.repr(self.part)} of a page must not be negative")
-        page = server.pages.get(self.key)
-        if page is None:
-            name, text = server.make_page(self.state)
-            page = server.pages[self.key] = (name, text.encode())
-        name, content = page
-        piece, parts = get_part(content, self.part, "a page")
-        if self.part == parts - 1:
-            server.pages.pop(self.key, None)
-        return Reply({"parts": parts, "name": name}, piece)
+
+        def make() -> Answer:
+            name, text = make_page(self.state)
+            return {"name": name}, text.encode()
+
+        return server.part(self, make)
+
+
+def _key(request: Any) -> object:
+    """Return a key that is equal for the requests of all parts of an answer."""
+    answer = replace(request, part=0)
+    return type(request), msgspec.json.encode(answer, order="deterministic")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnviz.server.protocol import Reply
 
 Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
@@ -70,45 +71,6 @@ class EncodedHeader(TypedDict):
     encoding: Encoding
     maximum: float
     error: float
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Encoded weights.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Number of heads, of rows (queries) and of columns (keys).
-    encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
-        ``"uint8-sqrt"``: one byte per weight, ``round(255 sqrt(weight / maximum))``.
-        ``"int8-sqrt"``: one byte per signed number, in two's complement,
-        ``sign(number) * round(127 sqrt(abs(number) / maximum))``.
-        ``"float32"``: four bytes per weight, little endian. ``"float32-deflated"``: the same bytes
-        in another order, compressed by zlib. The first bytes of all weights are followed by the
-        second bytes of all weights, and so on.
-    maximum : float
-        Upper bound of the weights, which the largest code represents.
-    error : float
-        Upper bound of the absolute error of a weight.
-    data : bytes
-        Encoded weights in row-major order.
-    """
-
-    shape: tuple[int, int, int]
-    encoding: Encoding
-    maximum: float
-    error: float
-    data: bytes
-
-    def header(self) -> EncodedHeader:
-        """Return all fields except `data`, as a dict of JSON values."""
-        return {
-            "shape": self.shape,
-            "encoding": self.encoding,
-            "maximum": self.maximum,
-            "error": self.error,
-        }
 
 
 def not_finite_error(label: str, which: str) -> ValueError:
@@ -170,8 +132,8 @@ def encode(
     *,
     signed: bool = False,
     label: str = "weights",
-) -> Encoded:
-    r"""Encode weights.
+) -> Reply:
+    r"""Encode weights, and return a reply with an `EncodedHeader`.
 
     Parameters
     ----------
@@ -200,25 +162,34 @@ def encode(
     >>> encode(np.array([[[0.0, -0.25, 1.0]]], np.float32), "uint8", signed=True).data
     b'\x00\xc0\x7f'
     """
-    shape = weights.shape
     check_weights(weights, maximum, signed=signed, label=label)
+    error = 0.0
+    encoding: Encoding = "float32"
     if precision == "float32":
         exact = np.ascontiguousarray(weights, dtype="<f4")
+        data = exact.tobytes()
         zeros = exact.size - np.count_nonzero(exact)
         if exact.nbytes >= _DEFLATED_FROM and zeros >= _DEFLATED_ZEROS * exact.size:
+            encoding = "float32-deflated"
             planes = np.ascontiguousarray(exact.reshape(-1, 1).view(np.uint8).T)
             data = zlib.compress(planes.tobytes(), 1)
-            return Encoded(shape, "float32-deflated", maximum, 0.0, data)
-        return Encoded(shape, "float32", maximum, 0.0, exact.tobytes())
-    codes, error = encode_bytes(weights, maximum, signed=signed)
-    encoding: Encoding = "int8-sqrt" if signed else "uint8-sqrt"
-    return Encoded(shape, encoding, maximum, error, codes.tobytes())
+    else:
+        encoding = "int8-sqrt" if signed else "uint8-sqrt"
+        codes, error = encode_bytes(weights, maximum, signed=signed)
+        data = codes.tobytes()
+    header: EncodedHeader = {
+        "shape": weights.shape,
+        "encoding": encoding,
+        "maximum": maximum,
+        "error": error,
+    }
+    return Reply(header, data)
 
 
 def encode_bytes(
     weights: NDArray[np.float32], maximum: float, *, signed: bool = False
 ) -> tuple[NDArray[np.uint8], float]:
-    """Encode each weight as one byte (see `Encoded`). Return the bytes and their error bound.
+    """Encode each weight as one byte (see `EncodedHeader`). Return the bytes and their error bound.
 
     The caller must check the weights with `check_weights`.
 
@@ -241,24 +212,30 @@ def encode_bytes(
     return codes, error
 
 
-def decode(encoded: Encoded) -> NDArray[np.float32]:
-    """Decode weights.
+def decode_bytes(
+    codes: NDArray[np.uint8], maximum: float, *, signed: bool = False
+) -> NDArray[np.float64]:
+    """Decode the numbers that `encode_bytes` encoded."""
+    roots = codes.view(np.int8) / TOP_SIGNED_CODE if signed else codes / TOP_CODE
+    numbers: NDArray[np.float64] = maximum * np.copysign(roots**2, roots)
+    return numbers
+
+
+def decode(reply: Reply) -> NDArray[np.float32]:
+    """Decode the weights of a reply with an `EncodedHeader`.
 
     Returns
     -------
     ndarray
         float32, (heads, rows, columns).
     """
-    if encoded.encoding == "float32":
-        values = np.frombuffer(encoded.data, "<f4").astype(np.float32)
-    elif encoded.encoding == "float32-deflated":
-        planes = np.frombuffer(zlib.decompress(encoded.data), np.uint8).reshape(4, -1)
-        values = np.ascontiguousarray(planes.T).view("<f4").ravel().astype(np.float32)
-    elif encoded.encoding == "uint8-sqrt":
-        codes = np.frombuffer(encoded.data, np.uint8).astype(np.float32)
-        values = (encoded.maximum * (codes / TOP_CODE) ** 2).astype(np.float32)
+    header, data = reply.header, reply.data or b""
+    if header["encoding"] == "float32":
+        values: NDArray[Any] = np.frombuffer(data, "<f4")
+    elif header["encoding"] == "float32-deflated":
+        planes = np.frombuffer(zlib.decompress(data), np.uint8).reshape(4, -1)
+        values = np.ascontiguousarray(planes.T).view("<f4")
     else:
-        codes = np.frombuffer(encoded.data, np.int8).astype(np.float32)
-        roots = codes / TOP_SIGNED_CODE
-        values = (encoded.maximum * roots * np.abs(roots)).astype(np.float32)
-    return values.reshape(encoded.shape)
+        codes, signed = np.frombuffer(data, np.uint8), header["encoding"] == "int8-sqrt"
+        values = decode_bytes(codes, header["maximum"], signed=signed)
+    return values.reshape(header["shape"]).astype(np.float32)

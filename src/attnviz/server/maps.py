@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NotRequired
 
 import numpy as np
 import torch
@@ -20,29 +20,30 @@ from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.rows import can_compute_maps, sample_queries
 from attnviz.record.softmax import count_rows, row_groups, row_tiles, tile_rows
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import Encoded, encode
-from attnviz.server.protocol import check_heads, check_reply_size
+from attnviz.server.codec import EncodedHeader, encode
+from attnviz.server.protocol import Reply, check_heads, check_reply_size
 from attnviz.utils.progress import STEP, Pace
 
 
-class Maps(NamedTuple):
-    """Maps of heads, with the exact largest weight of each map.
+class MapsHeader(EncodedHeader):
+    """Header of a reply with maps of heads in its buffer. The map of each head is one matrix.
 
     Attributes
     ----------
-    encoded : Encoded
-        Cells of the maps, with one byte per cell.
-    sampled : list of int or None
-        Positions of the sampled queries, one for each row of a map, or None if all queries were
-        used.
-    largest : list of tuple
-        Largest cell of each map: its index in the flattened map (row-major), and its exact value.
-        Signed numbers are compared by absolute value.
+    pooled : str
+        Always "max", because each cell of a map shows the largest of its weights.
+    largest : list
+        Largest cell of each map: its index in the map in row-major order, and its exact weight,
+        without the error of the encoding. Signed numbers are compared by absolute value. Omitted in
+        an exported page.
+    sampled : list of int
+        Position of the query that each row of cells shows, if only some queries are used. Omitted
+        if all queries are used.
     """
 
-    encoded: Encoded
-    sampled: list[int] | None
-    largest: list[tuple[int, float]]
+    pooled: str
+    largest: NotRequired[list[tuple[int, float]]]
+    sampled: NotRequired[list[int]]
 
 
 def encode_maps(
@@ -53,12 +54,12 @@ def encode_maps(
     heads: Sequence[int] | None = None,
     rows: slice | None = None,
     columns: slice | None = None,
-) -> Maps:
+) -> Reply:
     """Compute maps of heads with at most `size` rows and `size` columns of cells.
 
-    Each cell has the largest weight of its queries and keys. For signed numbers, it has the number
-    with the largest absolute value. If computing every weight would take too long (see
-    `can_compute_maps`), each row of cells shows only one of its queries.
+    Return a reply with a `MapsHeader`. Each cell has the largest weight of its queries and keys.
+    For signed numbers, it has the number with the largest absolute value. If computing every weight
+    would take too long (see `can_compute_maps`), each row of cells shows only one of its queries.
 
     By default, the maps show all heads of the layer, all queries (`rows`) and all keys (`columns`).
     Raise ValueError before the computation if the maps do not fit into a reply.
@@ -102,12 +103,15 @@ def encode_maps(
             pace.advance(len(weights) * attention.num_keys)
         maps.append(join_signs(maxima)[None])
     label = f"stack {stack.name!r}, layer {layer}"
-    encoded = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, label=label)
+    reply = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, label=label)
     indices = [int(np.abs(head_map).argmax()) for head_map in maps]
     largest = [
         (index, float(head_map.flat[index])) for index, head_map in zip(indices, maps, strict=True)
     ]
-    return Maps(encoded, queries.tolist() if isinstance(queries, torch.Tensor) else None, largest)
+    header = {**reply.header, "pooled": "max", "largest": largest}
+    if isinstance(queries, torch.Tensor):
+        header["sampled"] = queries.tolist()
+    return Reply(header, reply.data)
 
 
 def pool_on_device(

@@ -154,15 +154,3 @@ def check_reply_size(what: str, size: int, hint: str) -> None:
         raise ValueError(
             f"{what} have {size} bytes, more than the {MAX_REPLY_BYTES} of a reply. {hint}"
         )
-
-
-def get_part(content: bytes, part: int, label: str) -> tuple[bytes, int]:
-    """Return part `part` of `content`, counted from 0, and the number of parts.
-
-    A part has at most `MAX_REPLY_BYTES`. Raise ValueError if the content has no such part. In the
-    error message, `label` names the content.
-    """
-    parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
-    if not 0 <= part < parts:
-        raise ValueError(f"part={part} of {label} must be from 0 to {parts - 1}")
-    return content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES], parts

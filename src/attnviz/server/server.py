@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from attnviz.server.description import (
     pack_description,
 )
 from attnviz.server.images import ImageHeader, encode_image
-from attnviz.server.maps import encode_maps
+from attnviz.server.maps import MapsHeader, encode_maps
 from attnviz.server.protocol import (
     MAX_REPLY_BYTES,
     PartHeader,
@@ -46,11 +46,10 @@ from attnviz.server.protocol import (
     Requests,
     check_heads,
     check_reply_size,
-    get_part,
     range_slice,
 )
 from attnviz.server.row_normalizers import CACHE_BYTES, RowNormalizers
-from attnviz.server.strongest import Combine, Pair, StrongestHeader, encode_strongest
+from attnviz.server.strongest import Combine, Pair, StrongestHeader, find_strongest_keys
 from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
 from attnviz.server.zeros import kinds_of_pairs, mark_zeros
@@ -141,8 +140,8 @@ class DescribeRequest:
             server.description = pack_description(description) or description
         if not isinstance(server.description, bytes):
             return Reply(server.description)
-        piece, parts = get_part(server.description, self.part, "a description")
-        return Reply({"parts": parts}, piece)
+        packed = server.description
+        return server.part(self, lambda: ({}, packed))
 
 
 @RECORD_REQUESTS.add("block", EncodedHeader)
@@ -168,36 +167,13 @@ class BlockRequest:
         columns = range_slice("columns", self.columns, len(stack.key_tokens))
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
         check_reply_size("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
-        maximum = stack.maximum
         block = server.row_normalizers.block(stack, layer, heads, rows, columns)
         weights = block.cpu().numpy()
         if stack.chooses_keys:
             kinds = kinds_of_pairs(stack.attention(layer), heads, rows, columns)
             weights = mark_zeros(weights, kinds)
         label = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
-        encoded = encode(weights, "float32", maximum, signed=stack.signed, label=label)
-        return Reply(encoded.header(), encoded.data)
-
-
-class MapsHeader(EncodedHeader):
-    """Header of a reply with maps of heads in its buffer. The map of each head is one matrix.
-
-    Attributes
-    ----------
-    pooled : str
-        Always "max", because each cell of a map shows the largest of its weights.
-    largest : list
-        Largest cell of each map: its index in the map in row-major order, and its exact weight,
-        without the error of the encoding. Signed numbers are compared by absolute value. Omitted in
-        an exported page.
-    sampled : list of int
-        Position of the query that each row of cells shows, if only some queries are used. Omitted
-        if all queries are used.
-    """
-
-    pooled: str
-    largest: NotRequired[list[tuple[int, float]]]
-    sampled: NotRequired[list[int]]
+        return encode(weights, "float32", stack.maximum, signed=stack.signed, label=label)
 
 
 @RECORD_REQUESTS.add("maps", MapsHeader)
@@ -228,7 +204,7 @@ class MapsRequest:
     def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        maps, sampled, largest = encode_maps(
+        return encode_maps(
             stack,
             self.layer,
             self.size,
@@ -236,8 +212,6 @@ class MapsRequest:
             rows=range_slice("rows", self.rows or (0, num_queries), num_queries),
             columns=range_slice("columns", self.columns or (0, num_keys), num_keys),
         )
-        header = {**maps.header(), "pooled": "max", "largest": largest}
-        return Reply(header if sampled is None else {**header, "sampled": sampled}, maps.data)
 
 
 @RECORD_REQUESTS.add("strongest", StrongestHeader)
@@ -278,7 +252,7 @@ class StrongestRequest:
 
     def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
-        header, data = encode_strongest(
+        strongest = find_strongest_keys(
             stack,
             layer=self.layer,
             heads=self.heads,
@@ -289,7 +263,7 @@ class StrongestRequest:
             pair=self.pair,
             row_normalizers=server.row_normalizers,
         )
-        return Reply(header, data)
+        return strongest.reply()
 
 
 @RECORD_REQUESTS.add("tile", TileHeader)
@@ -313,7 +287,7 @@ class TileRequest:
     pooled: Pooled
 
     def answer(self, server: RecordServer) -> Reply:
-        cells, interval = encode_tile(
+        return encode_tile(
             server.stack(self.stack),
             server.row_normalizers,
             layer=self.layer,
@@ -321,10 +295,6 @@ class TileRequest:
             level=self.level,
             position=(self.row, self.column),
             pooled=self.pooled,
-        )
-        header = cells.header()
-        return Reply(
-            header if interval is None else {**header, "sampling_interval": interval}, cells.data
         )
 
 
@@ -422,14 +392,13 @@ class VectorsRequest:
 
     def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
-        header, data = encode_vectors(
+        return encode_vectors(
             stack,
             layer=self.layer,
             head=self.head,
             token=self.token,
             keys=range_slice("keys", self.keys, len(stack.key_tokens)),
         )
-        return Reply(header, data)
 
 
 @RECORD_REQUESTS.add("image", ImageHeader)
@@ -446,8 +415,7 @@ class ImageRequest:
         images = server.record.images
         owner = f"the record has {len(images)} images,"
         index = existing_number("index", self.index, range(len(images)), owner)
-        header, data = encode_image(images[index], MAX_REPLY_BYTES)
-        return Reply(header, data)
+        return Reply(*encode_image(images[index], MAX_REPLY_BYTES))
 
 
 class AnswerToken(TypedDict):

@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from attnviz.record.softmax import strongest_keys
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import not_finite_error
-from attnviz.server.protocol import check_heads, check_reply_size
+from attnviz.server.protocol import Reply, check_heads, check_reply_size
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.progress import Pace
 
@@ -76,6 +76,12 @@ class Strongest:
     keys: NDArray[np.int32]
     weights: NDArray[np.float32]
     sums: NDArray[np.float32]
+
+    def reply(self) -> Reply:
+        """Return a reply with a `StrongestHeader` and the three arrays in little endian."""
+        arrays = (self.keys, self.weights, self.sums)
+        data = b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays)
+        return Reply({"shape": self.keys.shape}, data)
 
 
 def find_strongest_keys(
@@ -149,18 +155,6 @@ def find_strongest_keys(
             strongest.weights[matrix, out_rows] = top_weights.cpu().numpy()
             strongest.sums[matrix, out_rows] = sums.cpu().numpy()
     return strongest
-
-
-def encode_strongest(stack: AttentionStack, **arguments: Any) -> tuple[StrongestHeader, bytes]:
-    """Find the strongest keys, and return the header and the buffer of the reply.
-
-    The buffer has the keys, the weights and the sums of `Strongest`, in little endian.
-    """
-    strongest = find_strongest_keys(stack, **arguments)
-    parts = (strongest.keys, strongest.weights, strongest.sums)
-    data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
-    matrices, rows, k = strongest.keys.shape
-    return {"shape": (matrices, rows, k)}, data
 
 
 def _combine_heads(

@@ -19,8 +19,8 @@ from attnviz.record.pooling import join_signs, pool, split_signs
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows, row_groups, tile_rows
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import Encoded, EncodedHeader, encode
-from attnviz.server.protocol import check_heads
+from attnviz.server.codec import EncodedHeader, encode
+from attnviz.server.protocol import Reply, check_heads
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.zeros import kinds_of_pairs, mark_zeros
 from attnviz.utils.arguments import format_numbers
@@ -70,7 +70,7 @@ def encode_tile(
     level: int,
     position: tuple[int, int],
     pooled: Pooled,
-) -> tuple[Encoded, int | None]:
+) -> Reply:
     """Compute one tile of a head's matrix, or of the mean of several heads.
 
     Parameters
@@ -95,12 +95,10 @@ def encode_tile(
 
     Returns
     -------
-    cells : Encoded
-        Cells of the tile, (1, rows of cells, columns of cells). Zeros have the signs that
-        `attnviz.server.zeros` describes.
-    interval : int or None
-        Sampling interval: one of `interval` successive queries is used, with all keys of the tile.
-        None if all queries are used. The interval is the same for all tiles of a level.
+    Reply
+        Reply with a `TileHeader` and the cells of the tile, (1, rows of cells, columns of cells).
+        Zeros have the signs that `attnviz.server.zeros` describes. The sampling interval is the
+        same for all tiles of a level. All keys of the tile are used.
     """
     layer, heads = check_heads(stack, layer, heads)
     if not 0 <= level <= _MAX_LEVEL:
@@ -154,7 +152,9 @@ def encode_tile(
     shown = shown.repeat(row_height // cell, axis=0)[:num_rows]
     if _is_large(stack, layer, heads):
         maximum = float(np.abs(shown).max())
-    return encode(shown[None], "float32", maximum, signed=stack.signed, label=label), interval
+    reply = encode(shown[None], "float32", maximum, signed=stack.signed, label=label)
+    sampling = {} if interval is None else {"sampling_interval": interval}
+    return Reply({**reply.header, **sampling}, reply.data)
 
 
 def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
-from attnviz.server.protocol import check_reply_size
+from attnviz.server.protocol import Reply, check_reply_size
 
 #: Maximum number of strongest keys in the header of a reply. They are the keys with the largest
 #: weights among all keys of the row.
@@ -125,7 +125,7 @@ def require_vectors(stack: AttentionStack, layer: int) -> QueryKeyAttention:
 
 def encode_vectors(
     stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice
-) -> tuple[VectorsHeader, bytes]:
+) -> Reply:
     """Return the header and the buffer of a reply about one query and the requested keys.
 
     `token` is the position of the query. The arrays of the buffer are float32 in little endian.
@@ -190,4 +190,5 @@ def encode_vectors(
     if num_left_out := int(left_out.sum()):
         lost = attention.lost_weight([head], row)
         header |= {"num_left_out": num_left_out, "lost": float(lost[0, 0])}
-    return header, b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
+    data = b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
+    return Reply(header, data)

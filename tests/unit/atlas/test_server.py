@@ -66,7 +66,7 @@ def test_a_table_of_many_heads_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -
         weights = generator.dirichlet(np.ones(3), size=(24, 24, 3)).astype(np.float32)
         statistics.add(AttentionRecord.from_weights(list(weights), ["a", "b", "c"]))
     server = AtlasServer(statistics)
-    monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 6_000)
+    monkeypatch.setattr("attnviz.server.base.MAX_REPLY_BYTES", 6_000)
     assert server.reply("statistics", {"stack": "self"}).header["parts"] > 1
     table = inflated(joined_reply(server, "statistics", {"stack": "self"}).data)
     assert [len(layer) for layer in table["means"][0]] == [24] * 24

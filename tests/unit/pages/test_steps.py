@@ -169,13 +169,13 @@ def test_a_cancelled_page_computes_nothing_more(logit_blocks: list[int]) -> None
 
 @pytest.mark.usefixtures("one_step")
 def test_a_page_cancelled_during_transfer_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100_000)
+    monkeypatch.setattr("attnviz.server.base.MAX_REPLY_BYTES", 100_000)
     shown_record = record()
     server = RecordServer(shown_record, page=HeadView(shown_record)._page_of)
     kernel = Kernel(server)
     while "pending" in kernel.ask("first part"):
         pass
     assert kernel.ask("second part", part=1)["parts"] > 2
-    assert len(server.pages) == 1
+    assert len(server.stored_answers) == 1
     kernel.channel.receive({"attnviz": "cancel", "id": "second part"})
-    assert len(server.pages) == 0
+    assert len(server.stored_answers) == 0

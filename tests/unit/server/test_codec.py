@@ -40,17 +40,17 @@ def test_numbers_have_at_most_the_reported_error_and_keep_their_sign(
 ) -> None:
     scaled = data.draw(blocks(-1 if signed else 0)) * np.float32(maximum)
     encoded = encode(scaled, "uint8", maximum, signed=signed)
-    codes = np.frombuffer(encoded.data, np.int8 if signed else np.uint8).reshape(scaled.shape)
+    codes = np.frombuffer(encoded.data or b"", np.int8 if signed else np.uint8).reshape(
+        scaled.shape
+    )
     # Codes are rounded to the nearest integer, up to the rounding of float32.
     top = 127 if signed else 255
     exact = np.sign(scaled) * top * np.sqrt(np.abs(scaled) / maximum)
     assert np.abs(codes - exact).max() <= 0.501
     values = decode(encoded).astype(np.float64)
-    assert_allclose(
-        values, values_of(encoded.encoding, encoded.data, maximum).reshape(values.shape), rtol=1e-6
-    )
-    assert np.abs(values - scaled).max() <= encoded.error * (1 + 1e-5)
-    assert encoded.error == pytest.approx(error * maximum, rel=1e-3)
+    assert_allclose(values, values_of(encoded, maximum), rtol=1e-6)
+    assert np.abs(values - scaled).max() <= encoded.header["error"] * (1 + 1e-5)
+    assert encoded.header["error"] == pytest.approx(error * maximum, rel=1e-3)
     assert (values * scaled >= 0).all()
     if signed:
         # Both signs are rounded in the same way.
@@ -78,9 +78,9 @@ def test_exact_numbers_with_many_zeros_are_compressed_without_loss(
     encoded = encode(numbers, "float32", signed=True)
     # Noise and short data are not compressed, because they would not become smaller.
     deflated = causal and tokens > 8
-    assert encoded.encoding == ("float32-deflated" if deflated else "float32")
-    assert (len(encoded.data) < 0.6 * numbers.nbytes) == deflated
-    assert encoded.error == 0.0
+    assert encoded.header["encoding"] == ("float32-deflated" if deflated else "float32")
+    assert (len(encoded.data or b"") < 0.6 * numbers.nbytes) == deflated
+    assert encoded.header["error"] == 0.0
     assert_array_equal(decode(encoded), numbers)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attnviz as av
-from attnviz.server.codec import Encoded, decode
+from attnviz.server.codec import decode
 from attnviz.server.server import RecordServer
 from unit.long_records import long_record
 
@@ -33,8 +33,7 @@ def test_the_file_of_a_record_may_be_deleted_or_replaced(tmp_path: Path, replace
     else:
         path.unlink()
     reply = RecordServer(record).reply("block", BLOCK)
-    encoded = Encoded(reply.header["shape"], reply.header["encoding"], 1.0, 0.0, reply.data or b"")
-    np.testing.assert_allclose(decode(encoded)[0], weights, atol=1e-6)
+    np.testing.assert_allclose(decode(reply)[0], weights, atol=1e-6)
 
 
 def loaded(path: Path, kind: str) -> av.AttentionRecord:

@@ -40,11 +40,11 @@ def test_maps_show_the_largest_number_of_each_cell(
     rows = data.draw(ranges(len(stack.query_tokens)))
     columns = data.draw(ranges(len(stack.key_tokens)))
     maps = encode_maps(stack, LAYER, size, heads=heads, rows=rows, columns=columns)
-    assert maps.sampled is None
+    header = maps.header
+    assert "sampled" not in header
     numbers = numbers_of(stack)
-    header = maps.encoded.header()
     error = header["error"] + error_of(stack.attention(LAYER))
-    for head, cells, (cell, largest) in zip(heads, decode(maps.encoded), maps.largest, strict=True):
+    for head, cells, (cell, largest) in zip(heads, decode(maps), header["largest"], strict=True):
         expected = equal_cells(numbers[head, rows, columns], size)
         assert_allclose(np.abs(cells), np.abs(expected), atol=error, rtol=2e-3)
         # A cell shows the number with the largest absolute value. If a positive and a negative
@@ -75,12 +75,12 @@ def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share(
     tokens, size = 600, 8
     monkeypatch.setattr(sampled, "_MAX_ENTRIES", tokens * tokens - 1)
     record = long_record(tokens, heads=4)
-    maps, queries, _ = encode_maps(record.stack(), 0, size, heads=[1, 3])
-    assert queries is not None
+    maps = encode_maps(record.stack(), 0, size, heads=[1, 3])
+    queries = maps.header["sampled"]
     assert [query // (tokens // size) for query in queries] == [*range(size)]
     weights = weights_of(record.stack().attention(0))[[1, 3]][:, queries]
     expected = weights.reshape(2, size, size, -1).max(axis=3)
-    assert_allclose(decode(maps), expected, atol=maps.error + 1e-6)
+    assert_allclose(decode(maps), expected, atol=maps.header["error"] + 1e-6)
     # The reply lists the sampled queries. If all pairs of the range are computed, it has no list.
     request = {"stack": "self", "layer": 0, "size": size}
     assert RecordServer(record).reply("maps", request).header["sampled"] == queries
@@ -95,7 +95,7 @@ def test_maps_are_pooled_on_the_device() -> None:
     assert isinstance(layer, QueryKeyAttention)
     on_device = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
     stack = AttentionStack("self", {0: on_device}, record.stack().query_tokens)
-    maps, sampled, _ = encode_maps(stack, 0, 32, heads=[1])
-    assert sampled is None
+    maps = encode_maps(stack, 0, 32, heads=[1])
+    assert "sampled" not in maps.header
     weights = record.stack().weights(layer=0, head=1)
-    assert_allclose(decode(maps)[0], pool_max(weights[None], 32)[0], atol=maps.header()["error"])
+    assert_allclose(decode(maps)[0], pool_max(weights[None], 32)[0], atol=maps.header["error"])

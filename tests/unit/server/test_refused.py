@@ -68,8 +68,8 @@ VALID: dict[str, dict[str, Any]] = {
         ("vectors", {"layer": 1, "head": 2, "token": 3}, ValueError, r"head 2, query 3.*NaN"),
         ("scores", {"pattern": "sideways"}, ValueError, "'sideways' does not exist. Pass one of"),
         ("image", {"index": 0}, IndexError, "index=0: the record has 0 images"),
-        ("page", {"part": 1}, ValueError, "part=1 of a page must be from 0 to 0"),
-        ("page", {"part": -1}, ValueError, "part=-1 of a page must not be negative"),
+        ("page", {"part": 1}, ValueError, "part=1 of a PageRequest must be from 0 to 0"),
+        ("page", {"part": -1}, ValueError, "part=-1 of a PageRequest must not be negative"),
     ],
 )
 def test_missing_parts_are_refused(

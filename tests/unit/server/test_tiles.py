@@ -22,7 +22,8 @@ from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWe
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import Encoded, decode
+from attnviz.server.codec import decode
+from attnviz.server.protocol import Reply
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import _sampling_interval, encode_tile
 from unit.formulas import Floats, pool, square_cells, weights_of
@@ -34,7 +35,7 @@ TILE = 4
 
 def encoded_tile(
     stack: AttentionStack, normalizers: RowNormalizers | None = None, **request: Any
-) -> tuple[Encoded, int | None]:
+) -> Reply:
     position = request.pop("row", 0), request.pop("column", 0)
     usual: dict[str, Any] = {"layer": LAYER, "heads": [0], "level": 0, "pooled": "mean"}
     return encode_tile(
@@ -43,7 +44,7 @@ def encoded_tile(
 
 
 def tile(stack: AttentionStack, **request: Any) -> NDArray[np.float32]:
-    cells: NDArray[np.float32] = decode(encoded_tile(stack, **request)[0])[0]
+    cells: NDArray[np.float32] = decode(encoded_tile(stack, **request))[0]
     return cells
 
 
@@ -56,12 +57,12 @@ def all_tiles(
     for row in range(-(-len(stack.query_tokens) // span)):
         lines.append([])
         for column in range(-(-len(stack.key_tokens) // span)):
-            encoded, interval = encoded_tile(
+            encoded = encoded_tile(
                 stack, normalizers, level=level, row=row, column=column, **request
             )
-            assert max(encoded.shape) <= TILE
+            assert max(encoded.header["shape"]) <= TILE
             lines[-1].append(decode(encoded)[0])
-            intervals.add(interval)
+            intervals.add(encoded.header.get("sampling_interval"))
     (interval,) = intervals
     return np.block(lines), interval
 

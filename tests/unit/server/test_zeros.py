@@ -17,7 +17,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, ChosenMask, PackedMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import Encoded, decode
+from attnviz.server.codec import decode
 from attnviz.server.server import RecordServer
 from attnviz.server.zeros import SCORED_ZERO
 from rounding import weights_error
@@ -55,9 +55,7 @@ def kinds_in(numbers: NDArray[np.float32]) -> list[list[str]]:
 
 def reply(stack: AttentionStack, request: str, **arguments: Any) -> NDArray[np.float32]:
     server = RecordServer(AttentionRecord({"self": stack}))
-    answer = server.reply(request, {"stack": "self", "layer": LAYER, **arguments})
-    assert answer.data is not None
-    return decode(Encoded(**answer.header, data=answer.data))
+    return decode(server.reply(request, {"stack": "self", "layer": LAYER, **arguments}))
 
 
 @pytest.mark.parametrize("per_head", [False, True])

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import attnviz as av
-from attnviz.server.codec import Encoded, decode
+from attnviz.server.codec import decode
+from attnviz.server.protocol import Reply
 from unit.formulas import weights_of
 from unit.records import vectors, words
 
@@ -49,7 +50,7 @@ class ViewWithBrowser:
                 identifier, "block", stack="self", layer=layer, heads=[head], **pairs
             )
             header, [data] = message["header"], self.received[identifier][1]
-            actual = decode(Encoded(header["shape"], header["encoding"], 1.0, 0.0, data))[0]
+            actual = decode(Reply(header, data))[0]
             expected = weights_of(self.view.record.stack().attention(layer))[head]
             assert np.abs(actual - expected).max() < 1e-5
 

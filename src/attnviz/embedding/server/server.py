@@ -7,9 +7,9 @@ or a key of one token. A large reply is divided into parts, which the browser re
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
@@ -25,26 +25,13 @@ from attnviz.embedding.server.plots import (
 )
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
 from attnviz.record.storage.mapped import MappedFile
-from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
-from attnviz.server.cache import ByteCache
+from attnviz.server.base import Answer, BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.codec import compressed_json
 from attnviz.server.description import Description
-from attnviz.server.protocol import (
-    PartHeader,
-    Reply,
-    Requests,
-    check_heads,
-    get_part,
-)
+from attnviz.server.protocol import PartHeader, Reply, Requests, check_heads
 
 #: Maximum number of bins of query positions, and of key positions, in a reply with mean weights.
 MAX_BINS = 256
-# Maximum size in bytes of cached replies that are sent in several parts. A browser loads one or two
-# such replies at a time.
-_PARTS_CACHED = 16_000_000
-
-Answer = tuple[Mapping[str, Any], bytes]
-
 
 CORPUS_REQUESTS: Requests[CorpusServer] = Requests("It does not exist for a corpus.")
 CORPUS_REQUESTS.add("page", PageHeader)(PageRequest)
@@ -79,8 +66,6 @@ class CorpusServer(BaseServer):
         super().__init__(page)
         self.corpus = corpus
         self.answers = EmbeddingAnswers(corpus)
-        self.points: dict[str, bytes] = {}
-        self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
 
     @property
     def mapped_files(self) -> Collection[MappedFile]:
@@ -110,31 +95,9 @@ class PointsRequest:
     part: int = 0
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Describe the points at the first request for a stack, and send a part."""
-        if self.stack not in server.points:
-            server.points[self.stack] = compressed_json(describe_points(server.corpus, self.stack))
-        piece, parts = get_part(server.points[self.stack], self.part, "a corpus")
-        return Reply({"parts": parts}, piece)
-
-
-def _in_parts(
-    server: CorpusServer,
-    request: OverviewRequest | PlotRequest | NormsRequest,
-    make: Callable[[], Answer],
-) -> Reply:
-    """Return one part of an answer.
-
-    `make` computes the answer for part 0. Later parts come from the cached answer, so that all
-    parts belong together even if the plot changes between their requests. If the cache has dropped
-    the answer, it is computed again.
-    """
-    key = replace(request, part=0)
-    answer = server.parts.get(key) if request.part else None
-    header, data = make() if answer is None else answer
-    piece, parts = get_part(data, request.part, f"the answer to {type(request).__name__}")
-    if parts > 1:
-        server.parts[key] = header, data
-    return Reply({**header, "parts": parts}, piece)
+        """Describe the points."""
+        corpus = server.corpus
+        return server.part(self, lambda: ({}, compressed_json(describe_points(corpus, self.stack))))
 
 
 @CORPUS_REQUESTS.add("overview", OverviewHeader, PartHeader)
@@ -155,9 +118,8 @@ class OverviewRequest:
 
     def answer(self, server: CorpusServer) -> Reply:
         """Send the plots."""
-        return _in_parts(
-            server, self, lambda: server.answers.overview(self.stack, self.layers, self.placing)
-        )
+        answers = server.answers
+        return server.part(self, lambda: answers.overview(self.stack, self.layers, self.placing))
 
 
 @CORPUS_REQUESTS.add("plot", PlotHeader, PartHeader)
@@ -193,7 +155,7 @@ class PlotRequest(HeadPlot):
             header, data = plot.reply()
             return header, data.tobytes()
 
-        return _in_parts(server, replace(self, action="show"), make)
+        return server.part(replace(self, action="show"), make)
 
 
 class TrustHeader(TypedDict):
@@ -240,7 +202,7 @@ class NormsRequest:
             header, codes = server.answers.norms(self.stack, self.layer, self.head)
             return header, codes.tobytes()
 
-        return _in_parts(server, self, make)
+        return server.part(self, make)
 
 
 @CORPUS_REQUESTS.add("aggregate", AggregateHeader)

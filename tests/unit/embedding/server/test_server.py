@@ -245,7 +245,7 @@ def test_a_cancelled_projection_restarts_only_on_request() -> None:
 def test_replies_and_their_parts_depend_on_the_placing(
     change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100)
+    monkeypatch.setattr("attnviz.server.base.MAX_REPLY_BYTES", 100)
     example = corpus([40, 30])
     server = CorpusServer(example)
     for name, arguments in (
