@@ -20,6 +20,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -322,12 +323,11 @@ def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
 
     Return for each run whether its tokens are special, and the slice of their positions.
     """
-    runs: list[tuple[bool, slice]] = []
-    start = 0
-    for end in range(1, len(tokens) + 1):
-        if end == len(tokens) or tokens.special[end] != tokens.special[start]:
-            runs.append((tokens.special[start], slice(start, end)))
-            start = end
+    runs, start = [], 0
+    for special, run in groupby(tokens.special):
+        stop = start + len(list(run))
+        runs.append((special, slice(start, stop)))
+        start = stop
     return runs
 
 
@@ -361,29 +361,19 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
         common = np.intersect1d(common, other)
     # Each entry has the ends of one unit: in `a`, then in each other text.
     units: list[tuple[int, ...]] = []
-    before = 0
     for position in (0, *common.tolist()):
-        inserted = []
+        # For each text `b`, the end of the unit that ends at `position` in `a`, then the ends of
+        # the units with tokens of only `b`. No unit of `a` ends at 0.
+        ends_in_texts = []
         for alignment in alignments:
-            # Find the units of this alignment that end at `position` in `a`: at most one unit with
-            # tokens of `a`, and after it the units with tokens of only `b`.
             start, stop = np.searchsorted(alignment.a_ends, [position, position + 1])
             own = start + int(position > 0 and start < stop and alignment.a_lengths[start] > 0)
-            inserted.append((alignment.b_ends[own - 1] if own else 0, alignment.b_ends[own:stop]))
-        if position:
-            units.append((position, *(int(end) for end, _ in inserted)))
-        before = position
-        longest = max(len(more) for _, more in inserted)
-        units.extend(
-            (
-                before,
-                *(
-                    int(more[min(step, len(more) - 1)]) if len(more) else int(end)
-                    for end, more in inserted
-                ),
-            )
-            for step in range(longest)
-        )
+            end = alignment.b_ends[own - 1] if own else 0
+            ends_in_texts.append([end, *alignment.b_ends[own:stop]])
+        units += [
+            (position, *(ends[min(step, len(ends) - 1)] for ends in ends_in_texts))
+            for step in range(0 if position else 1, max(map(len, ends_in_texts)))
+        ]
     ends_by_text = np.array(units, np.int64)
     return [
         Alignment(

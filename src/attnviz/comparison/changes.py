@@ -10,11 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.comparison.common import common_heads
+from attnviz.comparison.common import compared_heads
 from attnviz.comparison.distance import rows_at_once
 from attnviz.record.softmax import as_rows
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.progress import report
 
 #: One query-key pair: layer, head, query, key, weight in the first stack, weight in the second
 #: stack, and the second weight minus the first.
@@ -31,29 +30,24 @@ def largest_changes(
     `top_k` pairs. Pairs with equal differences are in the order of layer, head, query and key.
     """
     best: list[Change] = []
-    heads = {layer: common_heads(a, b, layer) for layer in a.layers}
-    done, total = 0, sum(map(len, heads.values()))
-    for layer in a.layers:
-        for head in heads[layer]:
-            for queries in rows_at_once(rows, len(a.key_tokens)):
-                one, two = (
-                    stack.attention(layer).block([head], as_rows(queries))[0].cpu().numpy()
-                    for stack in (a, b)
-                )
-                # Select pairs by differences in float32, which takes less time. Rounding errors can
-                # only confuse pairs whose differences are nearly equal. The returned differences
-                # are computed in float64.
-                is_full = len(best) == top_k
-                least = np.float32(abs(best[-1][-1])) if is_full else np.finfo(np.float32).tiny
-                for row, key in _largest(np.abs(two - one), top_k, least):
-                    weights = float(one[row, key]), float(two[row, key])
-                    position = layer, head, int(queries[row]), key
-                    best.append((*position, *weights, weights[1] - weights[0]))
-                # The sort is stable, so pairs with equal differences keep their order.
-                best.sort(key=lambda change: -abs(change[-1]))
-                del best[top_k:]
-            done += 1
-            report("differences", done, total, "head")
+    for layer, head in compared_heads(a, b):
+        for queries in rows_at_once(rows, len(a.key_tokens)):
+            one, two = (
+                stack.attention(layer).block([head], as_rows(queries))[0].cpu().numpy()
+                for stack in (a, b)
+            )
+            # Select pairs by differences in float32, which takes less time. Rounding errors can
+            # only confuse pairs whose differences are nearly equal. The returned differences
+            # are computed in float64.
+            is_full = len(best) == top_k
+            least = np.float32(abs(best[-1][-1])) if is_full else np.finfo(np.float32).tiny
+            for row, key in _largest(np.abs(two - one), top_k, least):
+                weights = float(one[row, key]), float(two[row, key])
+                position = layer, head, int(queries[row]), key
+                best.append((*position, *weights, weights[1] - weights[0]))
+            # The sort is stable, so pairs with equal differences keep their order.
+            best.sort(key=lambda change: -abs(change[-1]))
+            del best[top_k:]
     return best
 
 

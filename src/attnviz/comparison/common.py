@@ -10,7 +10,7 @@ heads that not all records have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,6 +23,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quote
 from attnviz.record.units import in_units
 from attnviz.utils.arguments import format_named, format_numbers
+from attnviz.utils.progress import report
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,14 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
 def common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> range:
     """Return the numbers of the heads that a layer has in both stacks `a` and `b`."""
     return range(min(a.num_heads(layer), b.num_heads(layer)))
+
+
+def compared_heads(a: AttentionStack, b: AttentionStack) -> Iterator[tuple[int, int]]:
+    """Yield layer and number of each head that both stacks have, and report the progress."""
+    heads = [(layer, head) for layer in a.layers for head in common_heads(a, b, layer)]
+    for done, (layer, head) in enumerate(heads, 1):
+        yield layer, head
+        report("differences", done, len(heads), "head")
 
 
 def _common_layers(name: str, stacks: Sequence[AttentionStack], names: Sequence[str]) -> list[int]:

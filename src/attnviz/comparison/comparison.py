@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.comparison.alignment import Alignment
 from attnviz.comparison.changes import largest_changes
-from attnviz.comparison.common import Common, Sides, common_heads
+from attnviz.comparison.common import Common, Sides, common_heads, compared_heads
 from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distances
 from attnviz.record.difference import difference_stack
 from attnviz.record.record import AttentionRecord
@@ -529,16 +529,8 @@ def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
 def _distances(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], measure: Measure
 ) -> list[Distances]:
-    distances = []
-    heads = {layer: common_heads(a, b, layer) for layer in a.layers}
-    done, total = 0, sum(map(len, heads.values()))
-    for layer in a.layers:
-        values = np.full(a.attention(layer).num_heads, np.nan)
-        for head in heads[layer]:
-            values[head] = head_distance(
-                a.attention(layer), b.attention(layer), head, rows, measure
-            )
-            done += 1
-            report("differences", done, total, "head")
-        distances.append(values)
+    distances = [np.full(num_heads, np.nan) for num_heads in a.heads_per_layer]
+    for layer, head in compared_heads(a, b):
+        one, two = a.attention(layer), b.attention(layer)
+        distances[a.layers.index(layer)][head] = head_distance(one, two, head, rows, measure)
     return distances

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import as_path, whole_number
 
 PagePrecision = Literal["auto", "exact"]
+FileKind = Literal["html", "svg", "png", "pdf"]
 
 #: Maximum size in bytes of a page that contains all weights. It applies if the user passes neither
 #: `max_mb` nor `precision="exact"`. A page of this size opens at once and can be sent by email.
@@ -92,21 +93,15 @@ def check_top_keys(top_keys: Any) -> int:
     return whole_number("top_keys", top_keys, 0, MAX_KEYS, hint=hint)
 
 
-def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png", "pdf"]:
+def check_file_kind(path: str | os.PathLike[str]) -> FileKind:
     """Return the file type for the suffix of a path. A path without a suffix is an HTML page.
 
     Raise ValueError for other suffixes.
     """
-    match as_path("path", path, "file").suffix.lower():
-        case ".html" | "":
-            return "html"
-        case ".svg":
-            return "svg"
-        case ".png":
-            return "png"
-        case ".pdf":
-            return "pdf"
-    raise ValueError(f"path={str(path)!r} must end in .html, .svg, .png or .pdf")
+    kind = as_path("path", path, "file").suffix.lower().removeprefix(".") or "html"
+    if kind not in get_args(FileKind):
+        raise ValueError(f"path={str(path)!r} must end in .html, .svg, .png or .pdf")
+    return cast("FileKind", kind)
 
 
 def count_rows(stack: AttentionStack) -> int:

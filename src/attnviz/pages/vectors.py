@@ -89,7 +89,7 @@ def encode_vectors(record: AttentionRecord, *, exact: bool = False) -> dict[str,
         )
     rounded = [_round(attention, unrounded) for *_, attention in layers]
     header, arrays = record_to_arrays(_record_for_page(record, layers, rounded))
-    saved = {"header": packed(compact_json(header).encode()), "arrays": _encode_arrays(arrays)}
+    saved = _encode_saved(header, arrays)
     sampled = limits.count_weights(record) > limits.MAX_MEASURED
     errors = []
     for index, ((stack, layer, attention), other) in enumerate(zip(layers, rounded, strict=True)):
@@ -110,13 +110,7 @@ def encode_chosen(record: AttentionRecord) -> dict[str, Any]:
         of the layers remain. In addition, ``arrays`` has the lost weight of each head and query of
         a layer, float16, (heads, queries), as ``"self/3/lost"`` for layer 3 of the stack "self".
     """
-    layers = [
-        (stack, number, vectors)
-        for stack in record.stacks.values()
-        if stack.chooses_keys
-        for number in stack.layers
-        if (vectors := stack.attention(number).vectors) is not None
-    ]
+    layers = [entry for entry in _layers(record) if entry[0].chooses_keys]
     if not layers:
         return {}
     masks = [
@@ -129,8 +123,7 @@ def encode_chosen(record: AttentionRecord) -> dict[str, Any]:
     for stack, layer, vectors in layers:
         everything = range(vectors.num_heads), slice(0, vectors.num_queries)
         arrays[f"{stack.name}/{layer}/lost"] = vectors.lost_weight(*everything).half()
-    packed_header = packed(compact_json(header).encode())
-    return {"chosen": {"header": packed_header, "arrays": _encode_arrays(arrays)}}
+    return {"chosen": _encode_saved(header, arrays)}
 
 
 def encode_without_weights(record: AttentionRecord) -> dict[str, Any]:
@@ -150,7 +143,7 @@ def encode_without_weights(record: AttentionRecord) -> dict[str, Any]:
         stacks[name] = _with_layers(stack, zeros)
     header, arrays = record_to_arrays(_without_images(record, stacks))
     gates = {name: array for name, array in arrays.items() if name.endswith("/gates")}
-    return {"header": packed(compact_json(header).encode()), "arrays": _encode_arrays(gates)}
+    return _encode_saved(header, gates)
 
 
 def size_of_vectors(record: AttentionRecord, *, exact: bool = False) -> int:
@@ -167,7 +160,6 @@ def _layers(record: AttentionRecord) -> list[_Layer]:
     return [
         (stack, number, vectors)
         for stack in record.stacks.values()
-        if stack.has_vectors
         for number in stack.layers
         if (vectors := stack.attention(number).vectors) is not None
     ]
@@ -281,8 +273,8 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
     return stack.derive(layers, queries, None if one_text else keys, keep_gates=True)
 
 
-def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
-    """Compress arrays and encode them in base64."""
+def _encode_saved(header: Any, arrays: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Compress the header and arrays of a saved record, and encode them in base64."""
     encoded = {}
     for done, (name, array) in enumerate(arrays.items()):
         values = array.detach().cpu().contiguous()
@@ -294,7 +286,7 @@ def _encode_arrays(arrays: Mapping[str, torch.Tensor]) -> dict[str, dict[str, An
             "shape": list(values.shape),
             "data": text,
         }
-    return encoded
+    return {"header": packed(compact_json(header).encode()), "arrays": encoded}
 
 
 def _measure_errors(
