@@ -352,6 +352,43 @@ def test_changes_of_linear_layers() -> None:
     assert "torch_chunk_gated_delta_rule" in space
 
 
+def test_uniform_weights_are_equal_for_all_earlier_tokens() -> None:
+    model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
+    even = np.tri(COUNT, dtype=np.float32) / np.arange(1, COUNT + 1)[:, None]
+    effects = [
+        av.intervene(model, IDS, av.SetWeights(0, 1, weights, stack="linear"), answer=5).effect
+        for weights in ("uniform", even)
+    ]
+    assert effects[0].after == pytest.approx(effects[1].after, abs=1e-5)
+    assert effects[0].change != 0
+
+
+def test_a_convolution_may_pass_on_a_token_whose_value_is_hidden() -> None:
+    model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
+    record = av.intervene(model, IDS, av.HideTokens(5, stack="linear"), answer=5)
+    assert any("no other token reads the value of" in note for note in record.notes)
+
+
+@pytest.mark.parametrize("method", ["rollout", "relevance"])
+def test_products_of_softmax_layers_say_that_linear_layers_are_not_in_them(method: Any) -> None:
+    model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
+    notes = av.attribute(model, IDS, method=method).notes
+    assert any("not in the product" in note for note in notes)
+
+
+def test_layers_without_a_softmax_are_not_attributed() -> None:
+    model = tiny_model("mamba2", "Mamba2ForCausalLM", OVERRIDES["mamba2"]["config"])
+    with pytest.raises(NotImplementedError, match="no softmax"):
+        av.attribute(model, IDS)
+
+
+def test_outputs_of_linear_heads_have_no_measure() -> None:
+    stack = av.extract(model_of("qwen3_next"), IDS, outputs=True).stacks["linear"]
+    for measure in ("output norm", "gate", "lost weight"):
+        with pytest.raises(ValueError, match="not defined for the linear layers"):
+            av.analysis.head_scores(stack, measure)
+
+
 def test_linear_layers_cannot_be_changed_during_a_generation() -> None:
     model = tiny_model("qwen3_next", "Qwen3NextForCausalLM", {})
     with pytest.raises(NotImplementedError, match=r"'linear' cannot be changed while"):

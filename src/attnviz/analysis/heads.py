@@ -533,6 +533,11 @@ def _fitting(stack: AttentionStack, name: str) -> Measure:
             "names of all possible measures."
         )
     if measure.kind == "heads" and not has_head_arrays(measure, stack):
+        if stack.linear:
+            raise ValueError(
+                f"measure={name!r} is not defined for the linear layers of stack {stack.name!r}. "
+                "Pass a stack of softmax layers."
+            )
         if measure.reads == "lost weight":
             raise ValueError(
                 f"measure={name!r} needs keys that a model has left out, which stack "

@@ -236,7 +236,7 @@ def attribute(
         if answer is not None or position is not None:
             raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
         if method == "rollout":
-            return _mixed(runner.record, method)
+            return _mixed(runner, runner.record, method)
 
         def attributed(layer: LayerAttention, norms: ValueNorms, at: Positions) -> LayerAttention:
             return NormAttribution(layer, norms.select(at.queries, at.keys))
@@ -294,10 +294,10 @@ def _by_gradients(runner: Runner, method: Method, steps: int) -> AttentionRecord
         return GradientAttribution(layer, values, outputs, gradients, by)
 
     record = _record(runner, vectors, attributed, method, notes)
-    return _mixed(record, method) if method == "relevance" else record
+    return _mixed(runner, record, method) if method == "relevance" else record
 
 
-def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
+def _mixed(runner: Runner, record: AttentionRecord, method: Method) -> AttentionRecord:
     """Return the record of the method ``"relevance"`` or ``"rollout"``.
 
     Its attributions are products of one matrix per layer (see `MixedLayers`). For "rollout",
@@ -336,6 +336,11 @@ def _mixed(record: AttentionRecord, method: Method) -> AttentionRecord:
     if not stacks:
         raise NotImplementedError(
             f"method={method!r} needs self-attention, which the model does not have"
+        )
+    if any(stack.linear for stack in runner.record.stacks.values()):
+        notes.append(
+            "Linear layers mix tokens, too, but are not in the product, so that a token of a layer "
+            "may contain other tokens of the input."
         )
     return derive_record(record, stacks, notes=[*record.notes, *notes])
 
@@ -538,8 +543,9 @@ def _record(
         )
     if not stacks:
         raise NotImplementedError(
-            f"model: {' and '.join(left)} cannot be attributed. The attention does not use the "
-            "dispatcher of transformers, attends in windows, or has no known output projection."
+            f"model: {' and '.join(left)} cannot be attributed. The attention has no softmax, does "
+            "not use the dispatcher of transformers, attends in windows, or has no known output "
+            "projection. Use head_effects."
         )
     if left:
         notes = [*notes, f"Not attributed: {', '.join(left)}."]

@@ -391,8 +391,11 @@ class HideTokens(Change):
 
     def _describe(self, stack: AttentionStack) -> str:
         hidden = _named(_flags("tokens", self.tokens, stack.key_tokens), stack.key_tokens)
-        how = "Hidden" if stack.signed else "Hidden before the softmax"
-        return f"{how}: no other token reads {hidden} in {self._where(stack)}"
+        where = self._where(stack)
+        if stack.signed:
+            # A convolution before a linear layer may have mixed the token with the next ones.
+            return f"Hidden: no other token reads the value of {hidden} in {where}"
+        return f"Hidden before the softmax: no other token reads {hidden} in {where}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -507,8 +510,12 @@ class SetWeights(Change):
             stored = _checked_weights(self.weights, heads, size, signed=stack.signed)
             return {head: (stored, index % stored.num_heads) for index, head in enumerate(heads)}
         if self.weights == "uniform":
-            if not _has_known_mask(attention):
-                raise ValueError("weights='uniform' needs a layer with a known mask")
+            # Linear layers, whose weights are signed, are causal.
+            if not stack.signed and attention.original.vectors is None:
+                raise ValueError(
+                    f"weights='uniform' needs to know to which keys a query of layer {layer} may "
+                    "attend. Pass an array."
+                )
             return {head: (UniformWeights(attention), head) for head in heads}
         if stack.key_tokens is not stack.query_tokens:
             raise ValueError(
@@ -529,10 +536,6 @@ class SetWeights(Change):
                 f"to {'the same value for every key' if is_uniform else '1 for the previous token'}"
             )
         return f"Weights are set {what} in {self._where(stack)}"
-
-
-def _has_known_mask(attention: LayerAttention) -> bool:
-    return attention.original.vectors is not None
 
 
 def _checked_weights(

@@ -315,7 +315,10 @@ def left_out(
         for layer, attention in cut.items():
             value = values.get(runs[stack.name, layer])
             if value is None or value.shape[1] != size or attention.num_heads % len(value):
-                raise NotImplementedError(f"layer {layer} of stack {stack.name!r} has no values")
+                raise NotImplementedError(
+                    f"model: left_out needs values of the attention, but those of layer {layer} of "
+                    f"stack {stack.name!r} cannot be read"
+                )
             lost[layer], change[layer] = _losses(attention, value, first, pace)
     shown = {layer: _with_joined_choices(attention) for layer, attention in cut.items()}
     stacks = {**record.stacks, stack.name: stack.derive(shown, keep_gates=True)}

@@ -331,7 +331,8 @@ class AttentionStack(HeadNumbers):
         -------
         ndarray
             bool, (rows, columns). True for pairs that were left out. False for pairs that the mask
-            forbids in any case, such as later keys, and for chosen ones.
+            forbids in any case, such as later keys, and for chosen ones. Layers that store weights
+            in place of queries and keys do not know the choice: all pairs are False.
 
         Raises
         ------
