@@ -21,7 +21,7 @@ from attnviz.utils.arguments import short_repr
 from attnviz.utils.filenames import file_stem
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import HeadsView
-from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
+from attnviz.views.trait_types import Choice, Index, Numbers, as_trait_errors, with_controls
 
 # Heights in pixels to estimate the height of the view: of everything except the grid, of one row of
 # the grid, and the maximum of the whole view.
@@ -297,13 +297,8 @@ class AtlasView(HeadsView):
         return self._statistics.stack_names[0]
 
     def _stack_named(self, name: str) -> StackStatistics:
-        names = self._statistics.stack_names
-        if name not in names:
-            raise traitlets.TraitError(
-                f"stack={short_repr(name)}: the statistics have the stacks "
-                f"{', '.join(map(repr, names))}"
-            )
-        return self._statistics.stack(name)
+        with as_trait_errors():
+            return self._statistics.stack(name)
 
     @traitlets.validate("color", "order")
     def _validate_statistic(self, proposal: Mapping[str, Any]) -> str:

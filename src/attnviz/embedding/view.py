@@ -31,7 +31,7 @@ from attnviz.utils.bars import Bar
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
-from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
+from attnviz.views.trait_types import Choice, Index, Numbers, as_trait_errors, with_controls
 
 _NO_FIGURES = dict.fromkeys(field.name for field in fields(HeadTrust))
 
@@ -502,10 +502,8 @@ class EmbeddingView(HeadRoles):
         return []
 
     def _stack_named(self, name: str) -> AttentionStack:
-        try:
+        with as_trait_errors():
             self._corpus.stack(name)
-        except KeyError as error:
-            raise traitlets.TraitError(error.args[0]) from None
         return self.record.stack(name)
 
     def __repr__(self) -> str:

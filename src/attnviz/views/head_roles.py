@@ -18,6 +18,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import check_stacks
 from attnviz.views.position import PositionedView
+from attnviz.views.trait_types import as_trait_errors
 
 _HINT = (
     "pass attnviz.HeadStatistics, the result of its stack(name).roles(), or names by layer and "
@@ -131,11 +132,10 @@ def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterat
                 f"roles[{short_repr(key)}]={short_repr(name)} must be a name of at most "
                 f"{_MAX_NAME_LENGTH} characters"
             )
-        try:
+        with as_trait_errors(f"roles[{short_repr(key)}]: "):
             layer = stack.layer_number(key[0])
-            yield layer, stack.head_number(layer, key[1]), name, name, 0.0
-        except (IndexError, TypeError) as error:
-            raise traitlets.TraitError(f"roles[{short_repr(key)}]: {error}") from None
+            head = stack.head_number(layer, key[1])
+        yield layer, head, name, name, 0.0
 
 
 def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:

@@ -13,7 +13,7 @@ from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.token_windows import TokenWindows
-from attnviz.views.trait_types import Choice
+from attnviz.views.trait_types import Choice, as_trait_errors
 from attnviz.views.what_if import WhatIf
 
 
@@ -34,10 +34,8 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
         """
         if value is None or (isinstance(value, str) and value == "all"):
             return None
-        try:
+        with as_trait_errors():
             return _check_include_heads(value, obj.record)
-        except (IndexError, TypeError, ValueError) as error:
-            raise traitlets.TraitError(str(error)) from None
 
 
 class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):

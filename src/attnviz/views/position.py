@@ -20,10 +20,10 @@ import traitlets
 from attnviz.analysis.heads import closed_heads
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, sibling_stacks
-from attnviz.utils.arguments import as_list, resolve_negative, short_repr
+from attnviz.utils.arguments import as_list, existing_number, resolve_negative, short_repr
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
-from attnviz.views.trait_types import Heads, ResolvedIndex
+from attnviz.views.trait_types import Heads, ResolvedIndex, as_trait_errors
 
 if TYPE_CHECKING:
     from attnviz.corpus.statistics import StackStatistics
@@ -172,10 +172,8 @@ class HeadsView(View):
             finally:
                 self._sought_layer = None
             return layer
-        try:
+        with as_trait_errors():
             return self._stack_named(self.stack).layer_number(layer)
-        except IndexError as error:
-            raise traitlets.TraitError(str(error)) from None
 
     def _siblings(self) -> list[list[str]]:
         """Return groups of stacks that are different kinds of layers of one model, by name."""
@@ -286,10 +284,8 @@ class PositionedView(HeadsView):
         tokens = stack.query_tokens if name == "token" else stack.key_tokens
         if not isinstance(value, str):
             return resolve_negative(value, range(len(tokens)))
-        try:
+        with as_trait_errors():
             return tokens.position(value, name)
-        except ValueError as error:
-            raise traitlets.TraitError(str(error)) from None
 
     def resolve_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
         """Convert keys to positions, except "special" and "first".
@@ -304,12 +300,10 @@ class PositionedView(HeadsView):
         for value in values:
             if isinstance(value, str) and value not in _KINDS_OF_KEYS:
                 positions = tokens.positions(value)
-                try:
+                with as_trait_errors(
+                    after='. Pass "special" or "first" for special tokens or the first token'
+                ):
                     keys += positions or [tokens.position(value, name)]
-                except ValueError as error:
-                    raise traitlets.TraitError(
-                        f'{error}. Pass "special" or "first" for special tokens or the first token'
-                    ) from None
             else:
                 keys.append(resolve_negative(value, range(len(tokens))))
         return keys
@@ -319,13 +313,13 @@ class PositionedView(HeadsView):
         position: int | None = proposal["value"]
         name: str = proposal["trait"].name
         stack = self._stack_named(self.stack)
-        tokens = stack.query_tokens if name == "token" else stack.key_tokens
-        if position is not None and not 0 <= position < len(tokens):
-            raise traitlets.TraitError(
-                f"{name}={position!r}: stack {self.stack!r} has "
-                f"{'queries' if name == 'token' else 'keys'} 0 to {len(tokens) - 1}"
-            )
-        return position
+        sides = {"token": ("queries", stack.query_tokens), "key": ("keys", stack.key_tokens)}
+        side, tokens = sides[name]
+        if position is None:
+            return None
+        with as_trait_errors():
+            positions = range(len(tokens))
+            return existing_number(name, position, positions, f"stack {self.stack!r} has {side}")
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
@@ -378,10 +372,8 @@ class PositionedView(HeadsView):
         return self.trait_defaults(name)
 
     def _stack_named(self, name: str) -> AttentionStack:
-        try:
+        with as_trait_errors():
             return self.record.stack(name)
-        except KeyError as error:
-            raise traitlets.TraitError(error.args[0]) from None
 
 
 def same_tokens(first: AttentionRecord, second: AttentionRecord) -> bool:

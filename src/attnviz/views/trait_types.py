@@ -9,13 +9,27 @@ such as ``token="it"`` or ``layer=-1``. The view converts these values to non-ne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import traitlets
 
 from attnviz.utils.arguments import short_repr
+
+
+@contextmanager
+def as_trait_errors(before: str = "", after: str = "") -> Iterator[None]:
+    """Raise a TraitError instead of an error about an invalid value.
+
+    `before` and `after` are added to the message.
+    """
+    try:
+        yield
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        message = str(error.args[0]) if error.args else type(error).__name__
+        raise traitlets.TraitError(f"{before}{message}{after}") from None
 
 
 def _plain(number: Any) -> Any:
@@ -97,10 +111,8 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert the value to one of the strings in `FORMS`."""
         del obj
-        try:
+        with as_trait_errors():
             return self.read(value)
-        except ValueError as error:
-            raise traitlets.TraitError(str(error)) from None
 
 
 def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict[str, Any]:  # noqa: FBT001 - what a user gives

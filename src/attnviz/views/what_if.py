@@ -20,7 +20,7 @@ from attnviz.utils.arguments import function_name, short_repr
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
 from attnviz.views.record_view import RecordView
-from attnviz.views.trait_types import Choice
+from attnviz.views.trait_types import Choice, as_trait_errors
 
 if TYPE_CHECKING:
     from attnviz.interventions.changes import Change
@@ -231,10 +231,8 @@ class WhatIf(RecordView):
         # Do not check the default answer (None). Some models have no default answer, but their
         # views must be usable without an answer.
         if measured and measured != self._measured:
-            try:
+            with as_trait_errors():
                 self._runs.runner_for(measured)
-            except (TypeError, ValueError) as error:
-                raise traitlets.TraitError(str(error)) from None
         return list(value) if pair else value
 
     @traitlets.observe("answer")
@@ -260,11 +258,8 @@ class WhatIf(RecordView):
         return [self._checked_change(index, change) for index, change in enumerate(changes)]
 
     def _checked_change(self, index: int, value: Any) -> Change:
-        try:
+        with as_trait_errors(f"changes[{index}]: "):
             return _read_change(value, lambda name: self._stack_named(name or self.stack))
-        except (TypeError, ValueError, IndexError, KeyError) as error:
-            words = str(error.args[0]) if error.args else type(error).__name__
-            raise traitlets.TraitError(f"changes[{index}]: {words}") from None
 
 
 def no_model_message(argument: str, view: str) -> str:

@@ -37,7 +37,7 @@ def test_every_state_can_be_set_at_once() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("stack", "cross", "stack='cross': the statistics have the stacks 'self'"),
+        ("stack", "cross", "stack='cross': these statistics have the stacks 'self'"),
         ("layer", 2, "layer=2: stack 'self' has layers 0, 1"),
         ("heads", [3], r"heads=\[3\]: layer 0 of stack 'self' has heads 0 to 2"),
         ("color", "roles", "color='roles' must be one of 'role', 'previous token'"),
