@@ -19,9 +19,8 @@ from attnviz.atlas.answers import (
     texts_of,
 )
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
-from attnviz.pages.html import FORMAT, document
-from attnviz.pages.limits import code_too_large_message, format_megabytes
-from attnviz.pages.picture import add_title
+from attnviz.pages.html import check_size_without_data, document
+from attnviz.pages.limits import format_megabytes
 from attnviz.pages.recorded import recorded_json, recorded_weights
 from attnviz.utils.numbers import format_with_error
 from attnviz.utils.progress import report, show_progress
@@ -60,25 +59,20 @@ def make_atlas_page(
     ValueError
         If a page without edges is larger than `max_bytes`.
     """
-    bytes_without_data = len(document(statistics.model, "atlas", state, {}).encode())
-    if max_bytes is not None and bytes_without_data > max_bytes:
-        raise ValueError(code_too_large_message(max_bytes, bytes_without_data))
+    check_size_without_data(statistics.model, "atlas", state, max_bytes)
     # Without JavaScript, the page shows a table of roles. It has more information than a picture,
     # in which each head would have one score.
-    still = add_title(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
+    figure = atlas_figure(statistics, state["stack"])
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
     of_heads = [reply for stack in stacks.values() for reply in _head_replies(stack)]
 
     def page_of(page_stacks: Mapping[str, StackStatistics]) -> str:
         of_edges = [reply for stack in page_stacks.values() for reply in _edge_replies(stack)]
         data = {
-            "format": FORMAT,
-            "view": "atlas",
-            "state": dict(state),
             "description": describe_atlas(statistics, page_stacks),
             "replies": of_heads + of_edges,
         }
-        return document(statistics.model, "atlas", state, data, still)
+        return document(statistics.model, "atlas", state, data, figure)
 
     page = page_of(stacks)
     if max_bytes is None or len(page.encode()) <= max_bytes:
@@ -155,17 +149,8 @@ def roles_table(statistics: HeadStatistics, stack: str) -> str:
     The row of a head shows its main role. Heads without a role are omitted. At most `_MAX_ROWS`
     heads are shown: those whose scores exceed the baselines of their main roles most.
     """
-    stack_statistics = statistics.stack(stack)
-    roles = stack_statistics.roles()
-    rows = sorted(
-        (
-            (layer, head, head_roles[0])
-            for layer in stack_statistics.layers
-            for head in range(stack_statistics.num_heads(layer))
-            if (head_roles := roles.of(layer, head))
-        ),
-        key=lambda row: -row[2].difference,
-    )[:_MAX_ROWS]
+    named = statistics.stack(stack).roles().main_roles()
+    rows = sorted(named, key=lambda row: -row[2].difference)[:_MAX_ROWS]
     cells = [
         (
             f"{layer}.{head}",

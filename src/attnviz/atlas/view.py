@@ -136,20 +136,10 @@ class AtlasView(HeadsView):
         name = traits.get("stack", self._first_stack())
         if {"layer", "heads"} & set(traits) or name not in self._statistics.stack_names:
             return {}
-        stack = self._statistics.stack(name)
-        roles = stack.roles()
-        named = [
-            (roles.of(layer, head)[0], layer, head)
-            for layer, names in zip(stack.layers, roles.names, strict=True)
-            for head, role in enumerate(names)
-            if role is not None
-        ]
+        named = self._statistics.stack(name).roles().main_roles()
         if not named:
             return {}
-        _, layer, head = max(
-            named,
-            key=lambda candidate: (not is_sink(candidate[0].name), candidate[0].difference),
-        )
+        layer, head, _ = max(named, key=lambda row: (not is_sink(row[2].name), row[2].difference))
         return {"layer": layer, "heads": [head]}
 
     @property

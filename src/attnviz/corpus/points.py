@@ -95,6 +95,13 @@ class Points:
         """
         return _slice_of(self.key_text, text)
 
+    def location(self, point: int) -> tuple[int, int]:
+        """Return the index of the text of a point, and its position in the text."""
+        key = point - self.num_queries
+        if key < 0:
+            return int(self.query_text[point]), int(self.query_position[point])
+        return int(self.key_text[key]), int(self.key_position[key])
+
 
 @dataclass
 class ChosenTexts:
@@ -237,7 +244,4 @@ def _sample_positions(count: int, size: int, random: np.random.Generator) -> Pos
 
 
 def _slice_of(texts: Positions, text: int) -> slice:
-    return slice(
-        int(np.searchsorted(texts, text, side="left")),
-        int(np.searchsorted(texts, text, side="right")),
-    )
+    return slice(*np.searchsorted(texts, [text, text + 1]).tolist())

@@ -230,6 +230,21 @@ class Roles:
         """
         return [role for role, _ in self._tests_of_head(layer, head)]
 
+    def main_roles(self) -> list[tuple[int, int, Role]]:
+        """Return the main role of each head that has a role.
+
+        Returns
+        -------
+        list of tuple
+            Layer, head and `Role`, sorted by layer and head. `names` describes main roles.
+        """
+        return [
+            (layer, head, roles[0])
+            for layer, num_heads in zip(self.layers, self.heads_per_layer, strict=True)
+            for head in range(num_heads)
+            if (roles := self.of(layer, head))
+        ]
+
     def label(self, layer: int, head: int) -> str:
         """Return the main role of a head with its score, such as ``induction 0.98 ± 0.01``.
 

@@ -24,9 +24,9 @@ from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, describe_points
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
-from attnviz.pages.html import FORMAT, document
-from attnviz.pages.limits import check_top_keys, code_too_large_message, format_megabytes
-from attnviz.pages.picture import SIDES, Cells, add_title, draw_grid
+from attnviz.pages.html import check_size_without_data, document
+from attnviz.pages.limits import check_top_keys, format_megabytes
+from attnviz.pages.picture import SIDES, Cells, draw_grid
 from attnviz.pages.recorded import recorded, recorded_json, recorded_weights
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.utils.arguments import format_named
@@ -85,10 +85,8 @@ def make_embedding_page(
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus
     check_mapped({file for record in corpus.records for file in record.mapped_files})
+    bare = check_size_without_data(corpus.model, "embedding", state, max_bytes)
     if max_bytes is not None:
-        bare = len(document(corpus.model, "embedding", state, {}).encode())
-        if bare > max_bytes:
-            raise ValueError(code_too_large_message(max_bytes, bare))
         least = bare + round(_MIN_SHARE * _uncompressed(corpus, top_keys))
         if least > max_bytes:
             raise ValueError(_too_large(corpus, max_bytes, least, "at least "))
@@ -106,16 +104,13 @@ def make_embedding_page(
             with part_of(f"layers of {name}", done, len(layers)):
                 replies += _layer_replies(answers, name, layer, placing, top_keys)
     data = {
-        "format": FORMAT,
-        "view": "embedding",
-        "state": state,
         "description": describe_corpus(corpus),
         "replies": replies,
         "top_keys": top_keys,
     }
     layers = corpus.stack(state["stack"]).layers
-    still = add_title(corpus.model, "embedding", embedding_figure(answers, state, layers))
-    page = document(corpus.model, "embedding", state, data, still)
+    figure = embedding_figure(answers, state, layers)
+    page = document(corpus.model, "embedding", state, data, figure)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
         raise ValueError(_too_large(corpus, max_bytes, size))

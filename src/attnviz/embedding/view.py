@@ -513,13 +513,9 @@ class EmbeddingView(HeadRoles):
 def _described(corpus: Corpus, stack: str, point: int) -> dict[str, Any]:
     """Return the entry of `EmbeddingView.selection` for one point."""
     points = corpus.points(stack)
-    is_query = point < points.num_queries
-    number = point if is_query else point - points.num_queries
-    texts = points.query_text if is_query else points.key_text
-    positions = points.query_position if is_query else points.key_position
-    text, position = int(texts[number]), int(positions[number])
+    text, position = points.location(point)
     own = corpus.records[text].stack(stack)
-    tokens = own.query_tokens if is_query else own.key_tokens
-    kind = "query" if is_query else "key"
+    is_query = point < points.num_queries
+    kind, tokens = ("query", own.query_tokens) if is_query else ("key", own.key_tokens)
     described = {"point": point, "kind": kind, "text": text, "position": position}
     return described | {"token": tokens[position]}

@@ -20,6 +20,7 @@ from attnviz.pages.limits import (
     PagePrecision,
     check_options,
     count_weights,
+    format_megabytes,
     too_large_message,
 )
 from attnviz.pages.packing import ELEMENT, packed
@@ -165,7 +166,6 @@ def make_page(
     if "weights" in embeds:
         check_record(record, precision)
     figure = "\n".join(map(draw_all_heads, displayed_kinds(record, state)))
-    still = add_title(record.model, view, figure)
     # Encode the vectors first. If they are too large for the page, the error is raised before the
     # scores are computed, which can take minutes.
     vectors: dict[str, Any] = {}
@@ -179,9 +179,6 @@ def make_page(
         # whose scores it contains.
         entry["patterns"] = [name for name in entry["patterns"] if (entry["name"], name) in scored]
     data = {
-        "format": FORMAT,
-        "view": view,
-        "state": dict(state),
         "description": description,
         "blocks": [],
         "maps": [],
@@ -193,10 +190,10 @@ def make_page(
         data |= _embed_images(record)
 
         def size_of(weights: dict[str, Any]) -> int:
-            return len(document(record.model, view, state, data | weights, still).encode())
+            return len(document(record.model, view, state, data | weights, figure).encode())
 
         data |= embed_weights(record, precision=precision, max_bytes=max_bytes, size_of=size_of)
-    page = document(record.model, view, state, data, still)
+    page = document(record.model, view, state, data, figure)
     if max_bytes is not None and (size := len(page.encode())) > max_bytes:
         raise ValueError(too_large_message(max_bytes, size))
     return page
@@ -233,12 +230,12 @@ def document(
     view: str,
     state: Mapping[str, Any],
     data: Mapping[str, Any],
-    still: str = "",
+    figure: str = "",
 ) -> str:
     """Return the HTML document of a page.
 
-    `state` has the traits of the view, and `data` has all values that the code of the page reads.
-    `still` is HTML, such as a picture, that users see if this code cannot run.
+    `state` has the traits of the view, and `data` has the other values that the code of the page
+    reads. `figure` is HTML, such as a picture, that users see if this code cannot run.
     """
     scripts = {
         name: _without_comments(path.read_text(encoding="utf-8")) for name, path in _SCRIPTS.items()
@@ -252,7 +249,8 @@ def document(
     title = f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
-    embedded, first, rest = _extract_texts(data, state)
+    content = {"format": FORMAT, "view": view, "state": dict(state), **data}
+    embedded, first, rest = _extract_texts(content, state)
     # Escape "<", because a string with a closing script tag would end the element that contains the
     # JSON. A JSON parser decodes the escape.
     text = compact_json(embedded, allow_nan=False).replace("<", "\\u003c")
@@ -261,7 +259,7 @@ def document(
         title=html.escape(title),
         light=ground,
         light_ground=_LIGHT,
-        still=still,
+        still=add_title(model, view, figure),
         ink=_INK[ground],
         scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
         follow=_FOLLOW if theme == "auto" else "",
@@ -272,6 +270,19 @@ def document(
         bundle=_pack(code),
         **scripts,
     )
+
+
+def check_size_without_data(
+    model: str, view: str, state: Mapping[str, Any], max_bytes: int | None
+) -> int:
+    """Return the size in bytes of a page without data. Raise ValueError if it exceeds the limit."""
+    size = len(document(model, view, state, {}).encode())
+    if max_bytes is not None and size > max_bytes:
+        raise ValueError(
+            f"max_mb={max_bytes / 1e6:.10g} is too small for any page: the code of the view takes "
+            f"{format_megabytes(size)} MB. Pass a larger max_mb."
+        )
+    return size
 
 
 def _extract_texts(

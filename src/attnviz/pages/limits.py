@@ -155,14 +155,3 @@ def too_large_message(limit: int, needed: int, contents: str = "") -> str:
         f"{' '.join([format_megabytes(needed), 'MB', contents]).strip()}. Pass a larger max_mb. "
         f"{SMALLER}"
     )
-
-
-def code_too_large_message(limit: int, bare: int) -> str:
-    """Return the error message for a size limit that is too small for any page of a view.
-
-    `limit` is the size limit, and `bare` is the size of a page without any data, in bytes.
-    """
-    return (
-        f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "
-        f"{format_megabytes(bare)} MB. Pass a larger max_mb."
-    )

@@ -113,12 +113,8 @@ _Named = tuple[int, int, str, str, float]
 
 
 def _entries_of_roles(roles: Any) -> Iterator[_Named]:
-    for layer, num_heads in zip(roles.layers, roles.heads_per_layer, strict=True):
-        for head in range(num_heads):
-            head_roles = roles.of(layer, head)
-            if head_roles:
-                role = head_roles[0]
-                yield layer, head, role.name, roles.label(layer, head), role.score
+    for layer, head, role in roles.main_roles():
+        yield layer, head, role.name, roles.label(layer, head), role.score
 
 
 def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Named]:

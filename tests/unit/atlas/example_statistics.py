@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from attnviz.corpus.edges import EdgeColumns, NearTokens
-from attnviz.corpus.roles import Role
+from attnviz.corpus.roles import Role, Roles
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.head_numbers import HeadNumbers
 from attnviz.record.record import AttentionRecord
@@ -28,11 +28,12 @@ def fixture() -> dict[str, Any]:
     return data
 
 
-class FixtureRoles:
+class FixtureRoles(Roles):
     """The roles in ``atlas.json``, with the attributes of `Roles` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._stack = data["description"]["stacks"][0]
+        self.layers, self.heads_per_layer = self._stack["layers"], self._stack["heads_per_layer"]
         self._roles = data["values"]["table"]["roles"]
         self.definitions = {entry["name"]: entry["definition"] for entry in self._stack["roles"]}
         self.margin, self.level = self._stack["margin"], self._stack["level"]

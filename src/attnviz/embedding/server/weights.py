@@ -138,34 +138,30 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
     points = corpus.points(stack)
     if not 0 <= point < len(points):
         raise IndexError(f"point={point}: stack {stack!r} has points 0 to {len(points) - 1}")
+    text, position = points.location(point)
+    own = corpus.records[text].stack(stack)
+    one = slice(position, position + 1)
     if point < points.num_queries:
-        text, position = int(points.query_text[point]), int(points.query_position[point])
         own_points = points.keys_of(text)
-        row = slice(position, position + 1)
-        own = corpus.records[text].stack(stack)
-        weights = own.weights(layer=layer, head=head, rows=row)[0]
+        weights = own.weights(layer=layer, head=head, rows=one)[0]
         _check(weights, layer, head)
         total = float(weights.sum(dtype=np.float64))
         numbers = points.num_queries + np.arange(own_points.start, own_points.stop)
         point_weights = weights[points.key_position[own_points]]
-        allowed = own.allowed(layer=layer, head=head, rows=row)[0]
+        allowed = own.allowed(layer=layer, head=head, rows=one)[0]
         allowed = allowed[points.key_position[own_points]]
     else:
-        key = point - points.num_queries
-        text, position = int(points.key_text[key]), int(points.key_position[key])
         own_points = points.queries_of(text)
-        own = corpus.records[text].stack(stack)
         max_queries = max(_MIN_QUERIES, _MAX_WEIGHTS // len(own.key_tokens))
         count = own_points.stop - own_points.start
         numbers = own_points.start + sample_queries(count, max_queries) if count else np.arange(0)
         rows = points.query_position[numbers].astype(np.int64)
-        column = slice(position, position + 1)
-        attention = own.attention(layer)
-        block = attention.block([own.head_number(layer, head)], torch.from_numpy(rows), column)
+        heads = [own.head_number(layer, head)]
+        block = own.attention(layer).block(heads, torch.from_numpy(rows), one)
         point_weights = block[0, :, 0].cpu().numpy()
         _check(point_weights, layer, head)
         total = float(point_weights.sum(dtype=np.float64))
-        allowed = own.allowed(layer=layer, head=head, columns=column)[:, 0]
+        allowed = own.allowed(layer=layer, head=head, columns=one)[:, 0]
         allowed = allowed[points.query_position[own_points]]
     strongest = np.argsort(-point_weights, kind="stable")[:MAX_LINES]
     strongest = strongest[point_weights[strongest] > 0]
