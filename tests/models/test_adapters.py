@@ -127,6 +127,22 @@ def test_an_adapter_that_is_switched_off_changes_nothing() -> None:
         assert np.array_equal(weights, expected.stacks["self"].weights(layer=number))
 
 
+def test_the_output_projection_has_the_adapter() -> None:
+    """The adapter is merged into the weights of a second model."""
+    config = peft.LoraConfig(target_modules=["o_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(make_model("llama"), config).eval()
+    merged = copy.deepcopy(model).merge_and_unload()
+    numbers: list[list[Any]] = []
+    for one in (model, merged):
+        norms = av.attribute(one, IDS, method="value norm").stack()
+        direct = av.attribute(one, IDS, method="direct", answer=(7, 9)).stack()
+        outputs = av.extract(one, IDS, outputs=True)
+        scores = av.analysis.head_scores(outputs, "output norm")
+        numbers.append([norms.weights(layer=1), direct.weights(layer=1), scores[1]])
+    for adapted, expected in zip(*numbers, strict=True):
+        assert np.abs(adapted - expected).max() < 1e-5 * np.abs(expected).max()
+
+
 def test_other_adapters_are_refused_by_name() -> None:
     task: dict[str, Any] = {"task_type": "CAUSAL_LM"}
     lora = {"r": 2, "target_modules": ["q_proj"], "alora_invocation_tokens": [17, 42]}

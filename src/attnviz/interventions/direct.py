@@ -59,7 +59,9 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     norm, after_norm = _last_norm(runner, leaves)
     # Gradients must pass only through the output projections and through the modules after the last
     # norm, which compute the logits. The outputs of all other modules in `leaves` are detached.
-    kept = {id(module) for module in (*after_norm, *projections.values())}
+    # A projection with an adapter of PEFT has submodules.
+    parts = [part for projection in projections.values() for part in projection.modules()]
+    kept = {id(module) for module in (*after_norm, *parts)}
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}
     by_module = {id(module): module_run for module_run, module in projections.items()}
@@ -88,8 +90,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
         return None if id(module) in kept else _detached(output)
 
     with Cleanup() as undo, undo:
-        for leaf in leaves:
-            hook(undo, leaf.register_forward_hook, after)
+        for module in dict.fromkeys([*leaves, *projections.values()]):
+            hook(undo, module.register_forward_hook, after)
         outputs = runner.run([Copy()], take)
     module_runs = [module_run for module_run in calls if module_run in added]
     tensors = [calls[module_run].output for module_run in module_runs] + [

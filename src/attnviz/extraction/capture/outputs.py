@@ -29,6 +29,10 @@ from attnviz.utils.cleanup import Cleanup
 # larger for dtypes that round more coarsely.
 _LINEAR = 1e-3
 
+# Attribute of modules of PEFT that add an adapter, such as LoRA, to a projection: the projection
+# without the adapter.
+_ADAPTED = "base_layer"
+
 # Models whose heads have no gates, as an earlier forward has shown.
 _ungated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -75,7 +79,8 @@ class FollowedOutputs(Generic[_Kept]):
         projections_and_norms = [
             module
             for module in self._model.modules()
-            if not any(module.children()) and (_dimensions(module) in (1, 2) or _is_norm(module))
+            if (not any(module.children()) or hasattr(module, _ADAPTED))
+            and (_dimensions(module) in (1, 2) or _is_norm(module))
         ]
         self._is_watching = True
         undo.add(self._stop)
