@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from attnviz.record.rows import SAMPLED_QUERIES, can_compute_maps, sample_querie
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import existing_name, existing_number, whole_number
+from attnviz.utils.numbers import finite_lists
 from attnviz.utils.progress import report, show_progress
 
 if TYPE_CHECKING:
@@ -441,9 +441,9 @@ class Comparison:
                 "differences": [None, *(self._difference_name(name, index) for index in others)],
                 "distances": [
                     None,
-                    *(_listed(pair.distance(name, max_queries=max_queries)) for pair in pairs),
+                    *(finite_lists(pair.distance(name, max_queries=max_queries)) for pair in pairs),
                 ],
-                "rounding": [None, *(_listed(pair.rounding(name)) for pair in pairs)],
+                "rounding": [None, *(finite_lists(pair.rounding(name)) for pair in pairs)],
                 "sampled": max_queries,
             }
         return {"names": list(self.names), "stacks": stacks}
@@ -519,11 +519,6 @@ def _own_tokens(tokens: Tokens, units: Alignment, of: int, first_image: int) -> 
     own = zip(units.own_text(of), tokens.text, strict=True)
     grids = tuple(replace(grid, image=grid.image + first_image) for grid in tokens.grids)
     return replace(tokens, text=tuple(text or label for text, label in own), grids=grids)
-
-
-def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
-    """Convert arrays to lists that can be written as JSON. NaN and infinity become None."""
-    return [[float(value) if math.isfinite(value) else None for value in layer] for layer in values]
 
 
 def _distances(

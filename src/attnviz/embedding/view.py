@@ -395,22 +395,14 @@ class EmbeddingView(HeadRoles):
             self._by_reader = False
 
     def _server(self) -> BaseServer:
-        self._corpus_server = CorpusServer(self._corpus, page=weakly(self._page_of))
-        return self._corpus_server
-
-    def close(self) -> None:
-        """Remove the view from the screen, and stop a running t-SNE or UMAP."""
-        # The attribute is missing if `__init__` raised an error because of the corpus.
-        if hasattr(self, "_corpus_server"):
-            self._answers().running.close()
-        super().close()
+        return CorpusServer(self._corpus, page=weakly(self._page_of))
 
     def _still(self) -> str:
         figure = embedding_figure(self._answers(), self.state, [self.layer])
         return make_saved_still(self._corpus.model, self.name, figure)
 
     def _answers(self) -> EmbeddingAnswers:
-        return self._corpus_server.answers
+        return cast("CorpusServer", self._served).answers
 
     def _page_for_browser(self, state: Mapping[str, Any]) -> str:
         # Do not wait for a projection.

@@ -33,7 +33,7 @@ from attnviz.record.storage.safetensors_file import compact_json
 from attnviz.server.description import describe
 from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
-from attnviz.server.server import finite_scores
+from attnviz.utils.numbers import finite_lists
 from attnviz.utils.progress import part_of, show_progress
 
 Embedded = Literal["weights", "vectors", "scores"]
@@ -382,7 +382,7 @@ def _embed_scores(record: AttentionRecord, order: str) -> list[dict[str, Any]]:
         ]
         for pattern, scores in all_head_scores(stack, measures, max_queries=queries).items():
             # Rounding makes the page smaller.
-            written = finite_scores([layer.round(_SCORE_DIGITS) for layer in scores])
+            written = finite_lists([layer.round(_SCORE_DIGITS) for layer in scores])
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
     return embedded
 

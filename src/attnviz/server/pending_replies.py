@@ -126,17 +126,15 @@ class PendingReplies:
 
     def cancel(self, request: object) -> None:
         """If the reply to `request` is pending, stop its computation and free its memory."""
-        with self._lock:
-            cancelled = [pending for pending in self._replies if _same(pending.request, request)]
-            self._replies = [pending for pending in self._replies if pending not in cancelled]
-        for pending in cancelled:
-            pending.job.cancel()
+        for pending in list(self._replies):
+            if _same(pending.request, request):
+                self._drop(pending)
+                pending.job.cancel()
 
     def close(self) -> None:
         """Stop the computation of all pending replies and free their memory."""
-        with self._lock:
-            cancelled, self._replies = self._replies, []
-        for pending in cancelled:
+        for pending in list(self._replies):
+            self._drop(pending)
             pending.job.cancel()
 
     def _find_or_begin(self, request: object, answer: Callable[[], Reply]) -> _PendingReply | None:

@@ -15,12 +15,9 @@ of the model is the number that is measured in this run, for example the logit o
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict
-
-import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.analysis.heads import head_scores
 from attnviz.record.record import AttentionRecord
@@ -54,6 +51,7 @@ from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
 from attnviz.server.zeros import kinds_of_pairs, mark_zeros
 from attnviz.utils.arguments import existing_number, format_numbers
+from attnviz.utils.numbers import finite_lists
 
 RECORD_REQUESTS: Requests[RecordServer] = Requests(
     "The attnviz of the kernel may be older than the view."
@@ -368,7 +366,7 @@ class ScoresRequest:
         )
         queries = num_scored_queries(stack)
         scores = head_scores(stack, self.pattern, max_queries=queries)
-        return Reply({"scores": finite_scores(scores)})
+        return Reply({"scores": finite_lists(scores)})
 
 
 @RECORD_REQUESTS.add("vectors", VectorsHeader)
@@ -623,10 +621,3 @@ class EdgeRequest:
         stack.query_tokens.position(self.query, "query")
         stack.key_tokens.position(self.key, "key")
         return Reply(server.interventions.edge(self))
-
-
-def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
-    """Convert the scores of each layer to lists. Replace NaN and infinite scores by None."""
-    return [
-        [score if math.isfinite(score) else None for score in layer.tolist()] for layer in scores
-    ]

@@ -1,6 +1,13 @@
-"""Formatting of numbers in sentences that readers see, with the typographic minus sign (U+2212)."""
+"""Numbers in sentences that readers see, with the typographic minus sign (U+2212), and in JSON."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def format_signed(number: float, spec: str) -> str:
@@ -41,3 +48,10 @@ def format_change(before: float, after: float) -> str:
     differ = (each for each in range(1, 4) if f"{before:.{each}f}" != f"{after:.{each}f}")
     spec = f".{next(differ, 4)}f"
     return f"{format_signed(before, spec)} to {format_signed(after, spec)}"
+
+
+def finite_lists(arrays: Iterable[NDArray[Any]]) -> list[list[float | None]]:
+    """Convert one-dimensional arrays to lists for JSON. NaN and infinite numbers become None."""
+    return [
+        [number if math.isfinite(number) else None for number in array.tolist()] for array in arrays
+    ]

@@ -71,6 +71,11 @@ class CorpusServer(BaseServer):
     def mapped_files(self) -> Collection[MappedFile]:
         return {file for record in self.corpus.records for file in record.mapped_files}
 
+    def close(self) -> None:
+        """Stop a running t-SNE or UMAP, and all unfinished replies."""
+        self.answers.running.close()
+        super().close()
+
 
 @CORPUS_REQUESTS.add("describe", Description)
 @dataclass(frozen=True)
