@@ -139,8 +139,9 @@ def check_heads(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tupl
     layer_number = stack.layer_number(layer)
     if not heads:
         raise ValueError("heads is empty. Pass at least one head.")
-    head_numbers = [stack.head_number(layer_number, head) for head in heads]
-    if len(set(head_numbers)) < len(head_numbers):
+    # Each head is looked up once, because a request may repeat a head a million times.
+    head_numbers = [stack.head_number(layer_number, head) for head in dict.fromkeys(heads)]
+    if len(set(head_numbers)) < len(heads):
         raise ValueError(f"heads={reprlib.repr(list(heads))} must not contain duplicates")
     return layer_number, head_numbers
 

@@ -11,6 +11,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.server.protocol import check_heads
 from attnviz.server.server import RecordServer
 from unit.records import vectors, words
 
@@ -78,6 +79,22 @@ def test_missing_parts_are_refused(
     server = RecordServer(record(), page=lambda _: ("x.html", "é"))
     with pytest.raises(kind, match=message):
         server.reply(name, {"stack": "self"} | VALID.get(name, {}) | changes)
+
+
+def test_a_head_that_is_repeated_a_million_times_is_looked_up_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_up: list[int] = []
+    original = AttentionStack.head_number
+
+    def head_number(self: AttentionStack, layer: int, head: int) -> int:
+        looked_up.append(head)
+        return original(self, layer, head)
+
+    monkeypatch.setattr(AttentionStack, "head_number", head_number)
+    with pytest.raises(ValueError, match="must not contain duplicates"):
+        check_heads(record().stack(), 0, [1] * 10**6)
+    assert looked_up == [1]
 
 
 def test_a_head_of_nan_is_named_and_others_are_sent() -> None:
