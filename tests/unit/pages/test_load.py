@@ -58,8 +58,10 @@ def assert_same_gates(actual: av.AttentionStack, expected: av.AttentionStack, la
 
 def test_a_neuron_view_has_the_record_with_every_bit(tmp_path: Path) -> None:
     record = captured_record()
-    restored = loaded(av.NeuronView(record).to_html(), tmp_path)
-    assert (restored.model, restored.notes) == (record.model, record.notes)
+    view = av.NeuronView(record)
+    restored = loaded(view.to_html(), tmp_path)
+    assert (restored.model, restored.notes) == (record.model, view.record.notes)
+    assert any("Not in this view: stack “cross”" in note for note in restored.notes)
     for name, stack in record.stacks.items():
         if not stack.has_vectors:
             continue
