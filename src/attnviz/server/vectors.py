@@ -13,7 +13,6 @@ from typing import NotRequired, TypedDict
 import numpy as np
 import torch
 
-from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import Reply, check_reply_size
 
@@ -112,27 +111,21 @@ class VectorsHeader(RowHeader):
     weight_in_range: float
 
 
-def require_vectors(stack: AttentionStack, layer: int) -> QueryKeyAttention:
-    """Return the queries and keys of a layer. Raise ValueError if the layer has only weights."""
+def encode_vectors(
+    stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice
+) -> Reply:
+    """Return a reply with a `VectorsHeader` about one query and the requested keys.
+
+    `token` is the position of the query. The arrays of the buffer are float32 in little endian.
+    Raise ValueError if the layer has only weights, if the buffer does not fit into a reply, or if
+    the query vector or a weight of the query has NaN or infinite numbers.
+    """
     attention = stack.attention(layer).vectors
     if attention is None:
         raise ValueError(
             f"stack {stack.name!r}, layer {layer}, has no queries and keys: the record was created "
             "from weights, its tokens are merged into words, or it is a difference"
         )
-    return attention
-
-
-def encode_vectors(
-    stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice
-) -> Reply:
-    """Return the header and the buffer of a reply about one query and the requested keys.
-
-    `token` is the position of the query. The arrays of the buffer are float32 in little endian.
-    Raise ValueError if the buffer does not fit into a reply, or if the query vector or a weight of
-    the query has NaN or infinite numbers.
-    """
-    attention = require_vectors(stack, layer)
     head = stack.head_number(layer, head)
     token = stack.query_tokens.position(token)
     count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
