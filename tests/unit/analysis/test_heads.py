@@ -138,17 +138,6 @@ def test_a_sample_of_queries_is_measured_without_other_queries() -> None:
     assert_allclose(head_scores(stack, "entropy", max_queries=num_queries)[0], entropy, atol=1e-5)
 
 
-@given(st.integers(0, 99), st.integers(1, 40))
-def test_entropy_equals_its_formula(seed: int, entries: int) -> None:
-    record = given_record(num_tokens=seed % 7 + 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heads, "_MAX_ENTRIES", entries)
-        actual = head_scores(record.stack(), "entropy")
-    for scores, weights in zip(actual, record.to_numpy(), strict=True):
-        expected = -(weights * np.log(weights)).sum(-1).mean(-1)
-        assert_allclose(scores, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "measure",
     [
