@@ -320,18 +320,21 @@ def test_a_text_shorter_than_a_block_has_the_largest_rank(model_type: str) -> No
 def test_a_choice_of_all_keys_loses_nothing(model_type: str, every: dict[str, int]) -> None:
     model = tiny_model(model_type, None, MODELS.get(model_type, {}) | every)
     stacks = av.extract(model, IDS).stacks
-    stack = stacks["cross" if model_type == "deepseek_v4" else "self"]
+    stack = stacks["self" if model_type in BLOCKS else EVERY_4]
     assert not stack.chooses_keys
     for layer in stack.layers:
         assert_array_equal(stack.lost_weight(layer), 0)
-    assert ("indexer" in stacks) == (model_type in BLOCKS)
+    assert "indexer" in stacks
+
+
+EVERY_4 = "self with summaries every 4 tokens"
 
 
 def test_summaries_that_a_layer_does_not_choose_are_left_out() -> None:
     model: Any = tiny_model("deepseek_v4", None, {"index_topk": 2})
     with torch.no_grad():
         own = model(IDS, output_attentions=True, use_cache=False).attentions
-    stack = av.extract(model, IDS).stacks["cross"]
+    stack = av.extract(model, IDS).stacks[EVERY_4]
     assert stack.layers == (2, 3)
     query, key = np.indices((COUNT, COUNT))
     in_window = (key <= query) & (key > query - model.config.sliding_window)
@@ -353,6 +356,95 @@ def test_summaries_that_a_layer_does_not_choose_are_left_out() -> None:
     assert lost is not None
     assert_allclose(lost, np.where(left_out, dense, 0).sum(axis=-1), atol=1e-5)
     assert lost.max() > 0.1
+
+
+def padded_inputs(left: int) -> dict[str, torch.Tensor]:
+    """Return two texts: the first has `left` positions of padding before it, the second 3 after."""
+    mask = torch.ones(2, COUNT, dtype=torch.int64)
+    mask[0, :left] = mask[1, COUNT - 3 :] = 0
+    return {"input_ids": IDS.repeat(2, 1), "attention_mask": mask}
+
+
+@pytest.mark.parametrize("left", [0, 6])
+def test_ranks_of_summaries_are_those_of_the_scores_of_the_indexer(left: int) -> None:
+    model: Any = tiny_model("deepseek_v4", None, {"index_topk": 2})
+    inputs = padded_inputs(left)
+    with torch.no_grad(), noted_scores(model) as scores:
+        own = model(**inputs, output_attentions=True, use_cache=False).attentions
+    records = av.extract(model, inputs)
+    positions = [range(left, COUNT), range(COUNT - 3)]
+    assert records[0].stacks["indexer"].layers == (2, 3)
+    for [of_layer], layer in zip(scores, (2, 3), strict=True):
+        for index, (record, tokens) in enumerate(zip(records, positions, strict=True)):
+            expected = np.zeros((len(tokens), COUNT // 4))
+            for query, row in enumerate(of_layer[index, tokens.start : tokens.stop].tolist()):
+                allowed = [score for score in row if score > -np.inf]
+                for key, score in enumerate(row[: len(allowed)]):
+                    smaller = sum(other < score for other in allowed)
+                    expected[query, key] = (smaller + 1) / len(allowed)
+            ranks = record.stacks["indexer"]
+            assert_allclose(ranks.weights(layer=layer, head=0), expected, rtol=1e-6)
+            assert_array_equal(ranks.allowed(layer=layer, head=0), expected > 0)
+            assert ranks.key_tokens.text == record.stacks[EVERY_4].key_tokens.text[len(tokens) :]
+            # Keys are the tokens without padding, and all summaries.
+            weights = own[layer][index, :, tokens.start : tokens.stop]
+            keys = [*tokens, *range(COUNT, COUNT + COUNT // 4)]
+            stack = record.stacks[EVERY_4]
+            assert stack.key_tokens.text[: len(tokens)] == stack.query_tokens.text
+            assert_allclose(stack.weights(layer=layer), weights[..., keys], atol=1e-5)
+
+
+@pytest.mark.parametrize("left", [0, 6])
+@pytest.mark.parametrize("size", [4, 6])
+def test_names_of_summaries_are_those_of_the_tokens_that_change_them(left: int, size: int) -> None:
+    rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 6}
+    model: Any = tiny_model("deepseek_v4", None, {"compress_rates": rates})
+    layer = {4: 2, 6: 0}[size]
+    inputs = padded_inputs(left)
+    record = av.extract(model, inputs)[0]
+    compressor = model.layers[layer].self_attn.compressor
+    states: list[torch.Tensor] = []
+    compressor.register_forward_pre_hook(
+        lambda _module, args: states.append(args[0].detach().requires_grad_())
+    )
+    with torch.no_grad():
+        model(**inputs, use_cache=False)
+    # Change the inputs of the compressor one token after another.
+    residual = torch.zeros(2, COUNT, model.config.q_lora_rank)
+    arguments = (residual, torch.arange(COUNT)[None], None, layer)
+    hidden = states[0].detach()
+    before = compressor(hidden, *arguments)[0][0, 0]
+    changed = np.zeros((len(before), COUNT), np.bool_)
+    for token in range(COUNT):
+        other = hidden.clone()
+        other[0, token] += torch.linspace(-1, 1, hidden.shape[-1])
+        changed[:, token] = (compressor(other, *arguments)[0][0, 0] != before).any(dim=-1)
+    keys = record.stacks[f"self with summaries every {size} tokens"].key_tokens
+    names = keys.text[COUNT - left :]
+    assert len(names) == len(changed)
+    for name, flags in zip(names, changed[:, left:], strict=True):
+        tokens = np.flatnonzero(flags)
+        assert name == (f"tokens {tokens[0]}–{tokens[-1]}" if len(tokens) else "padding")
+
+
+def test_a_short_text_has_the_same_stacks_without_summaries() -> None:
+    model = tiny_model("deepseek_v4", None, {})
+    stack = av.extract(model, IDS[:, :3]).stacks[EVERY_4]
+    assert stack.key_tokens.text == stack.query_tokens.text
+    texts = [IDS[0, :count].tolist() for count in (3, 20, 9, 31)]
+    assert EVERY_4 in av.head_statistics(model, texts, progress=False).stack_names
+
+
+def test_summaries_are_saved_with_the_record(tmp_path: Path) -> None:
+    record = av.extract(tiny_model("deepseek_v4", None, {"index_topk": 2}), IDS)
+    record.save(tmp_path / "record.safetensors")
+    loaded = av.load(tmp_path / "record.safetensors")
+    for name, stack in record.stacks.items():
+        other = loaded.stacks[name]
+        assert other.key_tokens == stack.key_tokens
+        assert_array_equal(
+            other.weights(layer=other.layers[0]), stack.weights(layer=other.layers[0])
+        )
 
 
 def test_layers_that_share_a_choice_have_one_indexer() -> None:

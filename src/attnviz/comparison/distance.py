@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import CausalAttention, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import ComputedAttention, LayerAttention, QueryKeyAttention
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
 
@@ -107,7 +107,7 @@ def head_distance(
     is NaN if no query remains. Rows are computed in groups to limit the memory. For linear
     layers and indexers, `relative_difference` compares the rows, whatever the measure.
     """
-    is_softmax = not isinstance(a.original, CausalAttention)
+    is_softmax = not isinstance(a.original, ComputedAttention)
     distance_of = MEASURES[measure] if is_softmax else relative_difference
     total, count = 0.0, 0
     for rows in rows_at_once(queries, a.num_keys):

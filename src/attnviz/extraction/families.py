@@ -368,6 +368,43 @@ def summary_indexer(module: Any) -> Any:
     return getattr(getattr(module, "compressor", None), INDEXER, None)
 
 
+@dataclass(frozen=True)
+class Summaries:
+    """Summaries of consecutive tokens, to which a layer attends in addition to the tokens.
+
+    The tokens are divided into windows. The first window begins at the first position of the batch,
+    even if it is padding. Each complete window has a summary.
+
+    Attributes
+    ----------
+    size : int
+        Number of positions of a window.
+    overlap : bool
+        Whether a summary also combines the tokens of the window before its own.
+    """
+
+    size: int
+    overlap: bool
+
+    def tokens(self, positions: torch.Tensor, count: int) -> list[range]:
+        """Return the indices of the tokens that each of the first `count` summaries combines.
+
+        `positions` has the position of each token in the batch. A range is empty if a summary
+        combines only padding.
+        """
+        ends = torch.arange(1, count + 1) * self.size
+        starts = (ends - self.size * (2 if self.overlap else 1)).clamp(min=0)
+        pairs = torch.searchsorted(positions, torch.stack([starts, ends], dim=1).flatten())
+        return [range(start, stop) for start, stop in pairs.view(count, 2).tolist()]
+
+
+def summaries_of(module: Any) -> Summaries | None:
+    """Return the summaries to which an attention module attends, or None (DeepSeek-V4)."""
+    compressor = getattr(module, "compressor", None)
+    size = getattr(compressor, "compress_rate", None)
+    return None if size is None else Summaries(size, overlap=hasattr(compressor, INDEXER))
+
+
 def indexer_size(module: Any) -> int | None:
     """Return how many numbers per token a record keeps of the indexer of an attention module.
 
@@ -397,12 +434,15 @@ class IndexerBlocks:
     takes_tail : bool
         Whether a query attends to its own block even if this block has no score, because it is not
         complete.
+    as_summaries : bool
+        Whether the layer attends to a summary of each block, and not to the keys of the block.
     """
 
     size: int
     num_heads: int = 1
     count_padding: bool = False
     takes_tail: bool = True
+    as_summaries: bool = False
 
 
 def indexer_blocks(indexer: Any) -> IndexerBlocks | None:
@@ -414,6 +454,8 @@ def indexer_blocks(indexer: Any) -> IndexerBlocks | None:
         return IndexerBlocks(indexer.index_kpool, takes_tail=tail)
     if hasattr(indexer, "compress_ratio"):  # Qwen4.
         return IndexerBlocks(indexer.compress_ratio)
+    if hasattr(indexer, "compress_rate"):  # DeepSeek-V4.
+        return IndexerBlocks(indexer.compress_rate, count_padding=True, as_summaries=True)
     return None
 
 

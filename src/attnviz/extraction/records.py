@@ -119,6 +119,8 @@ def records_of_forward(
             "Each head has a learned sink, which takes a share of every row: weights sum to less "
             "than 1."
         )
+    if any(layers.runs[0].summaries is not None for layers in stacks.values()):
+        notes.append("Keys with names such as “tokens 4–11” are summaries of these tokens.")
     for name, layers in stacks.items():
         notes += _linear_notes(loaded.model, name, layers)
         notes += _choice_notes(name, layers)
@@ -177,10 +179,11 @@ def _choice_notes(name: str, layers: StackLayers) -> list[str]:
             "of their ranks. A block that is always chosen counts as one with the largest score."
         ]
     if layers.stack == "indexer":
+        keys = "keys" if layers.runs[0].summaries is None else "summaries"
         return [
-            f"Numbers of stack {quote(name)} are ranks of keys by their scores, from 1/n for the "
-            "worst of n keys to 1 for the best. Keys with equal scores have the lowest of their "
-            "ranks."
+            f"Numbers of stack {quote(name)} are ranks of {keys} by their scores, from 1/n for the "
+            f"worst of n {keys} to 1 for the best. {keys.capitalize()} with equal scores have the "
+            "lowest of their ranks."
         ]
     if not any(
         isinstance(layer, QueryKeyAttention) and isinstance(layer.mask, ChosenMask)

@@ -683,20 +683,11 @@ class StoredWeights(StoredAttention):
 
 
 @dataclass(frozen=True)
-class CausalAttention(StoredAttention):
-    """Attention of each token to itself and earlier tokens, computed from the stored tensors."""
+class ComputedAttention(StoredAttention):
+    """Attention without a softmax, computed from the stored tensors. All heads have one mask."""
 
     #: Name of the class in saved files.
     kind: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def num_keys(self) -> int:
-        """Number of tokens, which are the rows and the columns."""
-
-    @property
-    def num_queries(self) -> int:
-        return self.num_keys
 
     @property
     def settings(self) -> dict[str, bool]:
@@ -710,11 +701,31 @@ class CausalAttention(StoredAttention):
         return False
 
     @property
-    def causal(self) -> bool:
+    def shares_mask(self) -> bool:
         return True
 
+    def permute(self, order: torch.Tensor) -> ComputedAttention:
+        """Raise NotImplementedError, because the attention depends on the order of the tokens."""
+        del order
+        raise NotImplementedError(
+            "the tokens of a linear layer or an indexer cannot be sorted in another order"
+        )
+
+
+class CausalAttention(ComputedAttention):
+    """Attention of each token to itself and earlier tokens."""
+
     @property
-    def shares_mask(self) -> bool:
+    @abstractmethod
+    def num_keys(self) -> int:
+        """Number of tokens, which are the rows and the columns."""
+
+    @property
+    def num_queries(self) -> int:
+        return self.num_keys
+
+    @property
+    def causal(self) -> bool:
         return True
 
     def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
@@ -727,13 +738,6 @@ class CausalAttention(StoredAttention):
     def has_allowed_key(self, heads: Heads, rows: Rows) -> torch.Tensor:
         del heads
         return torch.ones(1, count_rows(rows), dtype=torch.bool)
-
-    def permute(self, order: torch.Tensor) -> CausalAttention:
-        """Raise NotImplementedError, because the attention depends on the order of the tokens."""
-        del order
-        raise NotImplementedError(
-            "the tokens of a linear layer or an indexer cannot be sorted in another order"
-        )
 
 
 def _of_heads(values: torch.Tensor, heads: Heads, rows: Rows) -> torch.Tensor:

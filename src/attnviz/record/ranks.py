@@ -7,7 +7,8 @@ the weights w of the heads,
 
     score[t, s] = sum over h of w[h, t] max(0, q[h, t] . k[s])
 
-Some indexers divide the keys into blocks of a few tokens, and score and choose whole blocks.
+Some indexers divide the keys into blocks of a few tokens, and score and choose whole blocks, or
+summaries of several tokens.
 
 Only the order of the scores of a query determines which keys are chosen. Therefore this module
 computes ranks in place of weights.
@@ -20,7 +21,13 @@ from dataclasses import dataclass
 
 import torch
 
-from attnviz.record.attention import CausalAttention, Columns, Heads, Normalizers
+from attnviz.record.attention import (
+    CausalAttention,
+    Columns,
+    ComputedAttention,
+    Heads,
+    Normalizers,
+)
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import count_rows, row_groups
 
@@ -28,7 +35,7 @@ from attnviz.record.softmax import count_rows, row_groups
 _MAX_SCORES = 1 << 24
 
 
-class Ranks(CausalAttention):
+class Ranks(ComputedAttention):
     """Ranks of the keys of each query by the scores of an indexer.
 
     Let n be the number of scores of a query: one for each key, or for each block of keys, to which
@@ -75,7 +82,7 @@ class Ranks(CausalAttention):
 
 
 @dataclass(frozen=True)
-class IndexerRanks(Ranks):
+class IndexerRanks(Ranks, CausalAttention):
     """Ranks of single keys, as attention with one head.
 
     Attributes
@@ -139,7 +146,7 @@ class IndexerRanks(Ranks):
 
 
 @dataclass(frozen=True)
-class BlockRanks(Ranks):
+class BlockRanks(Ranks, CausalAttention):
     """Ranks of blocks of keys. All keys of a block have the number of the block.
 
     Attributes
@@ -191,3 +198,57 @@ class BlockRanks(Ranks):
 
     def scores_of(self, columns: slice) -> torch.Tensor:
         return self.blocks[columns]
+
+
+@dataclass(frozen=True)
+class SummaryRanks(Ranks):
+    """Ranks of summaries of several tokens. The keys are the summaries.
+
+    Attributes
+    ----------
+    summary_scores : Tensor
+        (heads, tokens, summaries): score of each summary for each query. Minus infinity if the
+        query may not attend to the summary.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([[-torch.inf, -torch.inf], [3.0, -torch.inf], [3.0, 5.0]])
+    >>> SummaryRanks(scores[None]).block([0], slice(0, 3))
+    tensor([[[0.0000, 0.0000],
+             [1.0000, 0.0000],
+             [0.5000, 1.0000]]])
+    """
+
+    kind = "summary ranks"
+
+    summary_scores: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if self.summary_scores.dim() != 3:
+            raise ValueError(
+                "summary_scores must be (heads, tokens, summaries); got "
+                f"{tuple(self.summary_scores.shape)}"
+            )
+
+    @property
+    def num_heads(self) -> int:
+        return self.summary_scores.shape[0]
+
+    @property
+    def num_queries(self) -> int:
+        return self.summary_scores.shape[1]
+
+    @property
+    def num_keys(self) -> int:
+        return self.summary_scores.shape[2]
+
+    def allowed(self, heads: Heads, rows: Rows, columns: Columns = None) -> torch.Tensor:
+        del heads
+        flags: torch.Tensor = ~self.summary_scores[:1, rows, columns or slice(None)].isneginf()
+        return flags.cpu()
+
+    def scores(self, heads: Heads, rows: Rows) -> torch.Tensor:
+        return self.summary_scores[:, rows][list(heads)].float()
+
+    def scores_of(self, columns: slice) -> slice:
+        return columns

@@ -20,7 +20,7 @@ from attnviz.extraction.capture.linear import RuleCall, read_linear
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
 from attnviz.extraction.capture.sparse import SparseCall
 from attnviz.record.attention import (
-    CausalAttention,
+    ComputedAttention,
     QueryKeyAttention,
     StoredAttention,
     StoredWeights,
@@ -173,7 +173,7 @@ def _are_finite(attentions: Sequence[StoredAttention], call: AttentionCall) -> b
     # Test the tensors of all examples first, which is fast. They may have other numbers in padding.
     # `read_linear` has tested linear layers.
     batch = (call.query, call.key)
-    tested: tuple[type[StoredAttention], ...] = (CausalAttention,)
+    tested: tuple[type[StoredAttention], ...] = (ComputedAttention,)
     if len(attentions) > 1 and all(tensor is not None and _is_finite(tensor) for tensor in batch):
         tested += (QueryKeyAttention,)
     return all(

@@ -41,7 +41,9 @@ from attnviz.extraction.families import (
     INDEXER,
     LANGUAGE_MODEL,
     SOUNDS,
+    Summaries,
     indexer_of,
+    summaries_of,
     summary_indexer,
 )
 from attnviz.extraction.inputs.batch import Batch, TokenSequence
@@ -122,6 +124,8 @@ class Run:
         queries, keys). This mask also allows keys that are then not chosen. If the module chooses
         summaries of tokens, columns for the summaries are appended. None if the module got no such
         mask, and for other modules.
+    summaries : Summaries or None
+        Summaries to which the module attends, or None. A short text may have no summary.
     """
 
     name: str
@@ -139,6 +143,7 @@ class Run:
     rule: str | None = None
     positions: Sequence[Positions] | None = None
     mask: torch.Tensor | None = None
+    summaries: Summaries | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -235,14 +240,14 @@ class Collector:
         )
         self._linear = {entry.name: entry.module for entry in self._modules if entry.linear}
         self._indexers = {
-            indexer: f"{entry.name}.{INDEXER}"
+            indexer: entry
             for entry in self._modules
             if (indexer := indexer_of(entry.module)) is not None
         }
         #: Paths of the indexers whose scores could not be read.
         self.unread_indexers: list[str] = []
         self._running = RunningModules(self.scan, trace_all=trace_all, skipped=skipped)
-        self._unpadded: dict[tuple[str, int, int], list[Positions]] = {}
+        self._unpadded: dict[tuple[str, int, int, int], list[Positions]] = {}
         self._masks = MaskReader()
         self.check = SelfCheck()
         self._previous: AttentionCall | None = None
@@ -336,7 +341,12 @@ class Collector:
                     "is unclear which windows belong to which example. Pass one example."
                 )
         if windows == 1:
-            unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
+            run.summaries = summaries_of(call.module)
+            # Summaries follow the tokens.
+            num_summaries = 0 if run.summaries is None else call.num_keys - call.num_queries
+            unpadded = self._positions(
+                run.stack, call.num_queries, call.num_keys, num_summaries=num_summaries
+            )
         else:
             unpadded = [Positions(None, None)] * num_examples
         # Differential attention calls the attention function several times with the same queries
@@ -368,17 +378,19 @@ class Collector:
     def _receive_ranks(self, indexer: torch.nn.Module, indexer_run: IndexerRun) -> None:
         """Capture the ranks of the scores of an indexer, as a run of the stack "indexer".
 
-        For an indexer of summaries, only complete the mask of its attention module.
+        For an indexer of summaries, also complete the mask of its attention module.
         """
-        name = self._indexers[indexer]
+        entry = self._indexers[indexer]
+        name, summaries = f"{entry.name}.{INDEXER}", None
+        if summary_indexer(entry.module) is indexer:
+            name, summaries = f"{entry.name}.compressor.{INDEXER}", summaries_of(entry.module)
         if self._running.innermost is not None:
-            entry, module_run = self._running.innermost
-            run = self._by_module_run[module_run]
-            indexer_run.mask = run.mask
-            if summary_indexer(entry.module) is indexer:
-                run.mask = mask_with_summaries(indexer_run)
-                return
-        if not self.is_requested(name.removesuffix(f".{INDEXER}")):
+            attention_run = self._by_module_run[self._running.innermost[1]]
+            indexer_run.mask = attention_run.mask
+            if summaries is not None:
+                attention_run.mask = mask_with_summaries(indexer_run)
+        # A short text has no summaries.
+        if not self.is_requested(entry.name) or not indexer_run.chosen.shape[-1]:
             return
         num_tokens = indexer_run.chosen.shape[-2]
         unpadded = self._positions("self", num_tokens, num_tokens)
@@ -389,6 +401,7 @@ class Collector:
             return
         written = ((index, name) for index in range(len(ranks)))
         run = Run(name, "indexer", num_calls=1, is_copied=True, num_heads=ranks[0].num_heads)
+        run.positions, run.summaries = unpadded, summaries
         run.calls = [list(map(self._copier.copy, ranks, written))]
         run.total_shape = run.shape
         self.runs.append(run)
@@ -543,18 +556,25 @@ class Collector:
             for entry in self.missing
         )
 
-    def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Positions]:
+    def _positions(
+        self, stack: str, num_queries: int, num_keys: int, *, num_summaries: int = 0
+    ) -> list[Positions]:
         """Return, for each example of a call, the queries and keys that are not padding.
 
-        `stack` is the stack of the module that made the call. Equal arguments give the same list
+        `stack` is the stack of the module that made the call. The last `num_summaries` keys are
+        summaries of tokens, none of which counts as padding. Equal arguments give the same list
         object, because `MaskReader` finds its earlier results by the id of this list.
         """
-        key = (stack, num_queries, num_keys)
+        key = (stack, num_queries, num_keys, num_summaries)
         if key not in self._unpadded:
             query_side = "decoder" if stack in ("decoder", "cross") else "input"
             key_side = "decoder" if stack == "decoder" else "input"
             queries = self._unpadded_of(stack, num_queries, query_side)
-            keys = self._unpadded_of(stack, num_keys, key_side, f"{key_side} keys")
+            num_tokens = num_keys - num_summaries
+            keys = self._unpadded_of(stack, num_tokens, key_side, f"{key_side} keys")
+            if num_summaries:
+                added = torch.arange(num_tokens, num_keys)
+                keys = [None if tokens is None else torch.cat([tokens, added]) for tokens in keys]
             self._unpadded[key] = [Positions(*pair) for pair in zip(queries, keys, strict=True)]
         return self._unpadded[key]
 

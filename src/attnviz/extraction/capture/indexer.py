@@ -20,7 +20,7 @@ from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.extraction.capture.trace import FunctionMode
 from attnviz.extraction.families import IndexerBlocks, indexer_blocks
 from attnviz.extraction.models import hook
-from attnviz.record.ranks import BlockRanks, IndexerRanks, Ranks
+from attnviz.record.ranks import BlockRanks, IndexerRanks, Ranks, SummaryRanks
 from attnviz.utils.cleanup import Cleanup
 
 # Maximum number of queries whose ranks are compared with the choice of the indexer.
@@ -117,10 +117,14 @@ def read_ranks(
     with the largest scores.
     """
     blocks = indexer_blocks(indexer)
+    ranks: Sequence[Ranks]
     try:
-        ranks: Sequence[Ranks] = (
-            _key_ranks(run, unpadded) if blocks is None else _block_ranks(run, unpadded, blocks)
-        )
+        if blocks is None:
+            ranks = _key_ranks(run, unpadded)
+        elif blocks.as_summaries:
+            ranks = _summary_ranks(run, unpadded)
+        else:
+            ranks = _block_ranks(run, unpadded, blocks)
     except ValueError as error:
         raise NotImplementedError("the scores of the indexer are unknown") from error
     for index, positions in enumerate(unpadded):
@@ -183,6 +187,14 @@ def _block_ranks(
     return ranks
 
 
+def _summary_ranks(run: IndexerRun, unpadded: Sequence[Positions]) -> list[SummaryRanks]:
+    [scores] = run.scores
+    return [
+        SummaryRanks(without_padding(scores[:, None], index, positions.queries))
+        for index, positions in enumerate(unpadded)
+    ]
+
+
 def _joined_scores(run: IndexerRun, size: int) -> torch.Tensor:
     """Join scores of single queries, (blocks,), to one tensor, (batch, queries, blocks).
 
@@ -210,17 +222,19 @@ def _check_choice(
 ) -> None:
     """Raise NotImplementedError if a key that was not chosen has a larger score than a chosen key.
 
-    Keys are those of the example `index`. Differences of the scores of single keys up to
-    `_ROUNDING` are ignored, because `ranks` computes these scores again. At most `_ROWS` queries
-    are checked.
+    Keys are those of the example `index`, or its summaries. Differences of the scores of single
+    keys up to `_ROUNDING` are ignored, because `ranks` computes these scores again. At most `_ROWS`
+    queries are checked.
     """
-    num_tokens = ranks.num_keys
+    num_tokens, num_keys = ranks.num_queries, ranks.num_keys
     rows = torch.linspace(0, num_tokens - 1, min(num_tokens, _ROWS)).long()
     heads = range(ranks.num_heads)
-    scores = ranks.scores(heads, rows)[..., ranks.scores_of(slice(0, num_tokens))]
+    scores = ranks.scores(heads, rows)[..., ranks.scores_of(slice(0, num_keys))]
     scores = scores.masked_fill(~ranks.allowed(heads, rows).to(scores.device), -torch.inf)
     queries = rows if positions.queries is None else positions.queries[rows]
-    keys = torch.arange(num_tokens) if positions.keys is None else positions.keys
+    keys = positions.keys
+    if keys is None or (blocks is not None and blocks.as_summaries):
+        keys = torch.arange(num_keys)
     is_chosen = _is_chosen(chosen[index], queries, keys, blocks).to(scores.device)
     smallest = scores.masked_fill(~is_chosen | scores.isneginf(), torch.inf).amin(dim=-1)
     largest = scores.masked_fill(is_chosen, -torch.inf).amax(dim=-1)

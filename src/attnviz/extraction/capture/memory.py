@@ -30,10 +30,10 @@ from torch import nn
 from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.families import (
-    INDEXER,
     attention_size,
     bytes_per_pair,
     indexer_blocks,
+    indexer_of,
     indexer_size,
     linear_size,
     sparse_kind,
@@ -200,7 +200,7 @@ def layer_sizes(collector: Collector) -> list[LayerSize]:
                 sizes.append(LayerSize(0, 0, 0, lengths, dtype, device, per_token=numbers))
             if entry.linear:
                 continue
-            blocks = indexer_blocks(getattr(entry.module, INDEXER, None))
+            blocks = indexer_blocks(indexer_of(entry.module))
             if blocks is not None:
                 pairs = tuple((queries, -(-keys // blocks.size)) for queries, keys in lengths)
                 scores = torch.float32.itemsize

@@ -127,6 +127,9 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
         # resampler), so the layer is cross-attention. Keys that an adapter adds do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
+        if kind == "self" and run.summaries is not None:
+            # Use the same name for a short text, which has no summaries.
+            stack = f"self with summaries every {run.summaries.size} tokens"
         name = f"{stack} {part}".strip()
         by_name.setdefault(name, {}).setdefault(shape, []).append((run, examples))
     stacks = {}

@@ -41,6 +41,7 @@ from attnviz.extraction.tokens.patches import (
     with_image_runs,
 )
 from attnviz.record.tokens import Tokens
+from attnviz.record.words import find_words
 
 # Kinds of stacks whose queries may be patches of images or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
@@ -112,7 +113,9 @@ class RecordTokens:
         for name, layers in self._stacks.items():
             num_queries, num_keys = layers.shape(index)
             keys = queries[name]
-            if layers.stack == "cross" or num_keys != num_queries:
+            # Statistics of many texts need the same form for short texts, which have no summaries.
+            has_summaries = layers.runs[0].summaries is not None
+            if layers.stack == "cross" or num_keys != num_queries or has_summaries:
                 keys = self._keys(name, index, queries)
             stack_tokens[name] = (queries[name], keys)
         return stack_tokens
@@ -169,6 +172,8 @@ class RecordTokens:
 
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
+        if layers.runs[0].summaries is not None:
+            return _with_summaries(layers, index, named[name])
         if layers.stack == "cross" and any(layers.windows):
             # With windows, it is not known to which picture a key belongs, so name keys by their
             # index.
@@ -308,6 +313,30 @@ class RecordTokens:
         parts = [self._patches(layers, count, [number]) for number, count in enumerate(windows)]
         pictures = [part for part in parts if part is not None]
         return joined_images(pictures) if len(pictures) == len(parts) else None
+
+
+def _with_summaries(layers: StackLayers, index: int, tokens: Tokens) -> Tokens:
+    """Return the keys of a stack with summaries of `tokens`, the tokens of its queries.
+
+    The keys are the tokens and then the summaries or, in the stack of an indexer, only summaries.
+    """
+    run, num_keys = layers.runs[0], layers.shape(index)[1]
+    positions = run.positions[index].queries if run.positions else None
+    if positions is None:
+        positions = torch.arange(len(tokens))
+    only = layers.stack == "indexer"
+    count = num_keys if only else num_keys - len(tokens)
+    groups = run.summaries.tokens(positions, count) if run.summaries else []
+    names = [f"tokens {group[0]}–{group[-1]}" if group else "padding" for group in groups]
+    # Replace the texts, in which `Tokens.of` makes spaces visible. Each summary is a separate word.
+    summaries = replace(Tokens.of(names, words=range(count)), text=tuple(names))
+    if only:
+        return summaries
+    if tokens.words is None:
+        # Otherwise, the texts of the summaries would also be searched for words.
+        words = find_words(tokens.text, tokens.special, tokens.sequence)
+        tokens = replace(tokens, words=words)
+    return joined_tokens(tokens, summaries)
 
 
 def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import (
-    CausalAttention,
+    ComputedAttention,
     LayerAttention,
     QueryKeyAttention,
     StoredAttention,
@@ -32,7 +32,7 @@ from attnviz.record.attention import (
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.linear import LinearAttention, SelectiveAttention
 from attnviz.record.masks import Bias, Mask, from_parts
-from attnviz.record.ranks import BlockRanks, IndexerRanks
+from attnviz.record.ranks import BlockRanks, IndexerRanks, SummaryRanks
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Tokens, make_visible
@@ -41,8 +41,9 @@ from attnviz.record.units import UnitAttention, in_units
 #: Version of the file format. Files with another version cannot be loaded.
 FORMAT = 3
 
-_CAUSAL_KINDS: dict[str, type[CausalAttention]] = {
-    cls.kind: cls for cls in (LinearAttention, SelectiveAttention, IndexerRanks, BlockRanks)
+_COMPUTED_KINDS: dict[str, type[ComputedAttention]] = {
+    cls.kind: cls
+    for cls in (LinearAttention, SelectiveAttention, IndexerRanks, BlockRanks, SummaryRanks)
 }
 
 # Maximum number of weights of a record that are computed for its file. They take half a gigabyte.
@@ -54,7 +55,9 @@ _PART = re.compile(
     # Numbers that `display_texts` adds to the tokens of a split character, as in ``é 1/2``.
     r"( [1-4]/[1-4](?: (?=\S))?"
     # Parts of the texts of `ProjectedKeys`, as in ``the … sat (0–2)`` and ``projection 0``.
-    r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$))"
+    r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$)"
+    # Part of the names of summaries, as in ``tokens 4–11``.
+    r"|(?<=^tokens) (?=\d+–\d+$))"
 )
 
 _Arrays = dict[str, torch.Tensor]
@@ -194,7 +197,7 @@ class _Writer:
                     "mask": self._part_name(attention.mask),
                     "bias": self._part_name(attention.bias),
                 }
-            case CausalAttention():
+            case ComputedAttention():
                 return {"kind": attention.kind, **attention.settings}
         return {"kind": "weights"}
 
@@ -284,8 +287,8 @@ class _Reader:
                 return StoredWeights(self._three_axes(f"{prefix}/weights"))
             case "queries and keys":
                 return self._queries_and_keys(prefix, fields)
-            case "linear" | "selective" | "ranks" | "block ranks":
-                cls = _CAUSAL_KINDS[fields["kind"]]
+            case kind if kind in _COMPUTED_KINDS:
+                cls = _COMPUTED_KINDS[kind]
                 names = [field.name for field in dataclasses.fields(cls) if field.name in fields]
                 settings = {name: fields[name] for name in names}
                 return cls(**settings, **self._parts(prefix))
