@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from numpy.testing import assert_allclose, assert_array_equal
 from torch.overrides import TorchFunctionMode
 
@@ -433,6 +434,23 @@ def test_a_short_text_has_the_same_stacks_without_summaries() -> None:
     assert stack.key_tokens.text == stack.query_tokens.text
     texts = [IDS[0, :count].tolist() for count in (3, 20, 9, 31)]
     assert EVERY_4 in av.head_statistics(model, texts, progress=False).stack_names
+
+
+def test_a_generation_ablates_heads_with_summaries_but_hides_no_tokens() -> None:
+    config = tiny_model("deepseek_v4", None, {"index_topk": 2}).config
+    torch.manual_seed(0)
+    model: Any = transformers.DeepseekV4ForCausalLM(config).eval()
+    stack = "self with summaries every 128 tokens"
+    with pytest.raises(NotImplementedError, match=r"only Ablate is possible while"):
+        av.intervene(model, IDS, av.HideTokens([2], stack=stack), generate=2)
+    changed = av.intervene(model, IDS, av.Ablate(heads=[0, 1, 2, 3], stack=stack), generate=4)
+    # Without the outputs of its heads, a layer adds 0 to the residual stream.
+    for layer in model.model.layers[:2]:
+        torch.nn.init.zeros_(layer.self_attn.o_b_proj.weight)
+    with torch.no_grad():
+        own = model.generate(IDS, max_new_tokens=4, do_sample=False)[0, COUNT:].tolist()
+    predictions = changed.stacks[stack].query_tokens.predictions
+    assert [prediction.token.id for prediction in predictions] == own
 
 
 def test_summaries_are_saved_with_the_record(tmp_path: Path) -> None:

@@ -365,10 +365,16 @@ def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, Step
 
     The numbers of queries and keys can grow with each generated token (step), so a `LayerChange` is
     made for each step. Modules without a change are left out. Raise NotImplementedError for linear
-    layers, whose steps use another rule.
+    layers, whose steps use another rule, and for layers with summaries unless heads are ablated:
+    the keys of a step are not those of the whole text.
     """
     by_stack = changes_by_stack(changes, runner.outline)
-    for name in by_stack:
+    for name, of_stack in by_stack.items():
+        if "with summaries" in name and not all(isinstance(one, Ablate) for one in of_stack):
+            raise NotImplementedError(
+                f"changes: in stack {name!r}, only Ablate is possible while the model generates. "
+                "Omit generate=, or pass Ablate."
+            )
         if runner.outline.stack(name).signed:
             raise NotImplementedError(
                 f"changes: the linear layers of stack {name!r} cannot be changed while the model "
