@@ -52,8 +52,9 @@ _MIN_ENTRIES_PER_HEAD = 1 << 13
 # The pairs of a measure in a block of rows are the same in all layers. The pairs of all measures in
 # a block are stored if they are at most this many. Otherwise they are computed for each layer.
 _MAX_CACHED_PAIRS = 1 << 16
-#: A gate is closed if the absolute value of its mean is below this limit, as in gates.ts. The head
-#: then adds less than a twentieth of its output to the residual stream.
+#: A gate is closed if the absolute value of its mean is below this limit. The head then adds less
+#: than a twentieth of its output to the residual stream. `js/src/ui/head-grid/gates.ts` has the
+#: same limit.
 CLOSED_GATE = 0.05
 
 

@@ -362,8 +362,9 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
     # Each entry has the ends of one unit: in `a`, then in each other text.
     units: list[tuple[int, ...]] = []
     for position in (0, *common.tolist()):
-        # For each text `b`, the end of the unit that ends at `position` in `a`, then the ends of
-        # the units with tokens of only `b`. No unit of `a` ends at 0.
+        # The list of a text `b` begins with the end in `b` of the unit that ends at `position` in
+        # `a` (0 for position 0, where no unit ends). Then it has the ends of the units after it
+        # that have tokens of only `b`.
         ends_in_texts = []
         for alignment in alignments:
             start, stop = np.searchsorted(alignment.a_ends, [position, position + 1])

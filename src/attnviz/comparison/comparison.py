@@ -181,8 +181,8 @@ class Comparison:
             differences, which is the share of the weight that moved to other keys, from 0 to 1. The
             Jensen-Shannon divergence is in bits, from 0 to 1 (Lin 1991, as in Clark et al. 2019,
             arXiv 1906.04341). Linear layers, whose weights are signed, and ranks of indexers are
-            compared by "total variation", in which the sum is relative to the sums of the absolute
-            weights of both rows.
+            compared by "total variation" only. For them, it is the sum of the absolute differences,
+            divided by the sum of the absolute weights of both rows.
         max_queries : int, optional
             Maximum number of queries to compare per head, spread evenly over the text. The result
             is then an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``, for

@@ -96,7 +96,7 @@ class Points:
         return _slice_of(self.key_text, text)
 
     def location(self, point: int) -> tuple[int, int]:
-        """Return the index of the text of a point, and its position in the text."""
+        """Return the index of the text of a point, and the position of the point in this text."""
         key = point - self.num_queries
         if key < 0:
             return int(self.query_text[point]), int(self.query_position[point])

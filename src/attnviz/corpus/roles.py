@@ -236,7 +236,8 @@ class Roles:
         Returns
         -------
         list of tuple
-            Layer, head and `Role`, sorted by layer and head. `names` describes main roles.
+            Layer, head and `Role`, sorted by layer and head. See `names` for the definition of
+            a main role.
         """
         return [
             (layer, head, roles[0])

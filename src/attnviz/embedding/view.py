@@ -405,7 +405,7 @@ class EmbeddingView(HeadRoles):
         return cast("CorpusServer", self._served).answers
 
     def _page_for_browser(self, state: Mapping[str, Any]) -> str:
-        # Do not wait for a projection.
+        # Finishing a projection can take minutes. The page may have intermediate results instead.
         return self._page(state, wait=False)
 
     def _page(
@@ -490,7 +490,7 @@ class EmbeddingView(HeadRoles):
             self.selected = []
 
     def _siblings(self) -> list[list[str]]:
-        # Unlike its records, a corpus has no linear layers.
+        # A corpus leaves out linear layers, so its stacks have no siblings.
         return []
 
     def _stack_named(self, name: str) -> AttentionStack:

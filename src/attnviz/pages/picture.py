@@ -107,9 +107,9 @@ def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> Attent
 
 
 def displayed_kinds(record: AttentionRecord, state: Mapping[str, Any]) -> list[AttentionStack]:
-    """Return the stacks with all layers that a view with this state shows in one grid.
+    """Return the stacks whose heads a view with this state shows in one grid.
 
-    They are the displayed stack and its siblings (see `sibling_stacks`), if it has any.
+    They are the displayed stack and its siblings (see `sibling_stacks`), in the record's order.
     """
     stack = displayed_stack(record, state)
     groups = sibling_stacks(record.stacks.values())

@@ -87,9 +87,10 @@ class BaseServer:
     def part(self, request: RequestForPart, make: Callable[[], Answer]) -> Reply:
         """Return the requested part of a large answer.
 
-        `make` returns the header and the buffer of the answer. It is called for part 0. Later parts
-        come from the stored answer, so that all parts belong together even if the answer changes
-        between their requests. The answer is dropped after its last part.
+        `make` returns the header and the buffer of the answer. It is called for part 0, and the
+        answer is stored until its last part is requested. Later parts come from the stored answer,
+        so they belong together even if `make` would now return another one. If the stored answer
+        was dropped because browsers requested too many others, `make` is called again.
         """
         name, part = type(request).__name__, request.part
         if part < 0:

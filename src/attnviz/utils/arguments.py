@@ -295,7 +295,7 @@ def as_path(argument: str, value: Any, kind: str) -> Path:
 
     `argument` is the name of the argument, and `kind` is ``"folder"`` or ``"file"``. Both are used
     in messages only. Raise TypeError if `value` is not a path, or ValueError if it is empty, has a
-    null character, or cannot be encoded.
+    null character, or cannot be encoded for the file system.
 
     >>> as_path("spool", "long/0", "folder").as_posix()
     'long/0'

@@ -1,4 +1,7 @@
-"""Numbers in sentences that readers see, with the typographic minus sign (U+2212), and in JSON."""
+"""Formatting of numbers for readers, and conversion of numbers to JSON.
+
+Readers see the typographic minus sign (U+2212).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def format_small(number: float) -> str:
 
 
 def format_with_error(number: float, error: float) -> str:
-    """Format a number and its standard error with two decimals.
+    """Format a number and its standard error with two decimals, or "<0.01" for a smaller error.
 
     >>> format_with_error(0.9812, 0.0123), format_with_error(0.9812, 0.0004)
     ('0.98 ± 0.01', '0.98 ± <0.01')

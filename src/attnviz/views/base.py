@@ -344,8 +344,8 @@ class View(anywidget.AnyWidget):
     def check_values(self, values: Mapping[str, Any], skipped: Container[str]) -> None:
         """Raise an error for values that the traits of a view cannot have.
 
-        `values` are by the name of the trait. The traits in `skipped` are not checked. The view may
-        have been created without `__init__`.
+        The keys of `values` are names of traits. The traits in `skipped` are not checked. This
+        method also works if `__init__` of the view was not called.
         """
         class_traits = self.class_traits()
         for name, value in values.items():
@@ -379,7 +379,7 @@ class View(anywidget.AnyWidget):
         self,
         path: str | os.PathLike[str],
         figure: FigureArguments,
-        controls: str | bool | None = None,  # noqa: FBT001 - what a user gives
+        controls: str | bool | None = None,  # noqa: FBT001 - the value that a user passes
         **options: Any,
     ) -> Path:
         """Check the arguments, then write a page or a picture of the current state to a file.
@@ -406,7 +406,7 @@ class View(anywidget.AnyWidget):
         self,
         kind: PictureKind,
         figure: FigureArguments,
-        controls: str | bool | None = None,  # noqa: FBT001 - what a user gives
+        controls: str | bool | None = None,  # noqa: FBT001 - the value that a user passes
         **options: Any,
     ) -> bytes:
         """Return a picture of the current state as the content of a file."""

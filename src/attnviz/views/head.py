@@ -18,9 +18,9 @@ from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice, Finite, Keys
 from attnviz.views.what_if import WhatIf
 
-# If a layer has at most this many heads, all of them whose gate is open are chosen by default.
-# Otherwise the view draws the mean of all heads by default, because more colours are hard to
-# distinguish.
+# If a layer has at most this many heads, the default is to choose all of them except those with a
+# closed gate. If every gate is closed, all heads are chosen. For a layer with more heads, the
+# default is to draw the mean of all heads, because more colours are hard to distinguish.
 _MAX_DEFAULT_HEADS = 4
 # If a text has at most this many tokens, all lines are drawn by default. With more tokens, lines
 # would overlap too much.
@@ -31,7 +31,8 @@ def default_top_k(stack: AttentionStack) -> int | None:
     """Return the default number of strongest keys per query that a view draws, or None for all.
 
     It is 1 for the ranks of an indexer: half of the keys of a query have a rank above 0.5, so lines
-    to several keys would overlap too much. `js/src/views/head/state.ts` has the same rule.
+    to several keys would overlap too much. For other numbers, it is None for short texts, and 3 for
+    longer ones. `js/src/views/head/state.ts` has the same rule.
     """
     if stack.ranks:
         return 1

@@ -87,7 +87,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         if len(stacks) == len(record.stacks):
             return record
         omitted = [f"stack {quote(name)}" for name in record.stacks if name not in stacks]
-        # Omit notes about these stacks, which explain numbers that the view does not have.
+        # Notes that name an omitted stack explain numbers that this view does not show.
         notes = [note for note in record.notes if not any(name in note for name in omitted)]
         notes.append(
             f"Not in this view: {', '.join(omitted)}, without queries and keys of a softmax."

@@ -54,9 +54,9 @@ class HeadsView(View):
     """Base class of views that show heads of a layer in a stack.
 
     Setting a stack, layer or head that does not exist raises an error. If a new stack does not have
-    the current layer, the view shows the layer with the nearest number. If a hybrid model has a new
-    layer in another stack, for example among its linear layers, the view shows that stack. Chosen
-    heads that do not exist in a new layer are removed from `heads`.
+    the current layer, the view shows the layer with the nearest number. If you set a layer that
+    only another stack of a hybrid model has, such as the stack of its linear layers, the view shows
+    this stack. Chosen heads that do not exist in a new layer are removed from `heads`.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class HeadsView(View):
     # `heads` now has another value, a user has chosen these heads, and the view keeps them.
     _default_heads: list[int] | None = None
 
-    # Layer for which the view changes the stack, or None.
+    # While a new value of `layer` changes the stack, this is the new value. Otherwise it is None.
     _sought_layer: int | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
@@ -164,8 +164,8 @@ class HeadsView(View):
         layer: int = proposal["value"]
         other = self._stack_with(layer, self.stack)
         if other is not None:
-            # `_fit_to_stack` sets the layer that `_nearest_layer` returns, so a linked view does
-            # not receive another layer in between.
+            # A change of the stack also sets `layer` (see `_fit_to_stack`). It must set the new
+            # layer at once, because linked views would receive any layer that is set before it.
             self._sought_layer = layer
             try:
                 self.stack = other
@@ -176,13 +176,13 @@ class HeadsView(View):
             return self._stack_named(self.stack).layer_number(layer)
 
     def _siblings(self) -> list[list[str]]:
-        """Return groups of stacks that are different kinds of layers of one model, by name."""
+        """Return groups of names of stacks that are different kinds of layers of one model."""
         return []
 
     def _stack_with(self, layer: Any, name: str) -> str | None:
-        """Return the sibling of the stack `name` that has a layer, or None if no other has it.
+        """Return the name of the first sibling of the stack `name` that has the layer `layer`.
 
-        Return None, too, if the stack itself has the layer.
+        Return None if the stack itself has this layer, or if no sibling has it.
         """
         group = next((group for group in self._siblings() if name in group), [])
         having = [other for other in group if layer in self._stack_named(other).layers]

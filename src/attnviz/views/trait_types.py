@@ -21,7 +21,7 @@ from attnviz.utils.arguments import short_repr
 
 @contextmanager
 def as_trait_errors(before: str = "", after: str = "") -> Iterator[None]:
-    """Raise a TraitError instead of an error about an invalid value.
+    """Convert an IndexError, KeyError, TypeError or ValueError in the `with` block to a TraitError.
 
     `before` and `after` are added to the message.
     """
@@ -115,7 +115,7 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
             return self.read(value)
 
 
-def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict[str, Any]:  # noqa: FBT001 - what a user gives
+def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict[str, Any]:  # noqa: FBT001 - the value that a user passes
     """Return a copy of a view's state with other controls. None keeps the controls."""
     return {**state} if controls is None else {**state, "controls": Controls.read(controls)}
 

@@ -116,8 +116,9 @@ export function topKeys(
 }
 
 /**
- * Return the included keys of a row of ranks whose rank is at least the k-th largest. Keys of the
- * same block, which an indexer scores together, have the same rank.
+ * Return the keys with the k largest ranks of a row, among those that `isIncluded` accepts. If other
+ * keys have the same rank as the last of them, they are returned, too. An indexer may give all keys
+ * of a block the same rank.
  */
 export function topRanks(
   row: Float32Array,

@@ -4,8 +4,8 @@ import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { Scaling } from "./color-scales";
 
 /**
- * Return a function of the name of a plot and of a signal with a number of this plot. It returns a
- * signal with the largest of these numbers among all plots that have called it.
+ * Return a function that each plot calls with its name and a signal with its own number. The
+ * function returns a signal with the largest number of all plots that have called it.
  */
 function largestOfAll() {
   const all = signal<Record<string, ReadonlySignal<number>>>({});

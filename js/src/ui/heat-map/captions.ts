@@ -241,7 +241,10 @@ function findingOf({ layout, grid, pins, lines }: Captioned): string {
     : `${inSight}: ${strongInWords(viewport, best)}.`;
 }
 
-/** Return the keys of the largest cells of each row that has one. Cells must be single weights. */
+/**
+ * Return a list for each row: the positions of the keys with the largest number. Rows with only zeros
+ * are omitted. Each cell must show a single weight.
+ */
 function bestKeys({ axes }: Viewport, { values, rows, columns }: Grid): number[][] {
   const best = Array.from({ length: rows }, (_, row) =>
     topRanks(values.subarray(row * columns, (row + 1) * columns), 1, () => true),
@@ -432,7 +435,7 @@ export function coverage(heatMap: Captioned, live: boolean): string {
       parts.push(`${look}: keys that were not chosen, so the softmax did not score them.`);
     if (grid.values.some((weight) => Object.is(weight, -0))) parts.push("Blank: masked.");
   } else if (grid.values.some((weight) => weight === 0)) {
-    // The smallest rank of n keys is 1 / n.
+    // Among n keys, the smallest rank is 1 / n, which is too large to be rounded to 0.
     const isExact = grid.error === 0 || quantity.name === "rank";
     const threshold = isExact ? "" : ` or ${nothingInWords(grid, stack)}`;
     const ahead = stack.causal ? "; no query attends to later keys" : "";

@@ -237,11 +237,11 @@ export function strongestInWords(
 }
 
 /**
- * Return a sentence about the keys that have the largest rank of most queries. The rank itself says
- * nothing, because each query has a key whose rank is about 1.
+ * Return a sentence that names the key which is the best key, the one with the largest rank, of more
+ * queries than any other. The sentence does not state the rank, which is about 1 for any best key.
  *
  * @param texts texts of the keys.
- * @param best indices of the keys with the largest rank, for each query.
+ * @param best for each query, the indices of its best keys, which have equal ranks.
  * @param isWhole whether all keys are in sight.
  */
 export function bestKeyInWords(

@@ -91,7 +91,7 @@ export function atLayer(
   { stack, layer }: Pick<ModelLayer, "stack" | "layer">,
 ): { stack?: string; layer: number; heads?: number[] } {
   const moved = { stack: baseName(stack), layer };
-  // The state may name a sibling of the selected stack (see `selectionOf`).
+  // Set the stack, too, because the state may name a sibling of it (see `selectionOf`).
   if (stack === selection.stack) return selection.siblings.length > 1 ? moved : { layer };
   if (selection.chosen.length < selection.allHeads.length) return moved;
   const heads = headsOf(stack, layer);

@@ -82,7 +82,7 @@ export function definitionInWords(definition: string): string {
  * difference, the p-value and the number of texts.
  */
 export function evidenceInWords({ baseline, difference, low, high, p, texts }: AtlasRole): string {
-  // The standard error is about a quarter of the interval.
+  // The width of a 95% interval is about four standard errors.
   const decimals = decimalsOf(difference, (high - low) / 4);
   const interval = [low, high].map((end) => signed(end, decimals)).join(" to ");
   return (

@@ -131,7 +131,10 @@ function weightsInWords(plot: LinePlot, query: number, key: number): string {
     : `${from} to ${to}: ${name} ${values}.`;
 }
 
-/** Return the keys of the strongest lines of each query that has a line. */
+/**
+ * Return a list for each query with a drawn line: the key of its strongest line, or several keys if
+ * their lines have the same weight.
+ */
 function bestKeys({ drawn }: Lines): number[][] {
   const best = new Map<number, Line[]>();
   for (const line of drawn) {
@@ -143,9 +146,9 @@ function bestKeys({ drawn }: Lines): number[][] {
 }
 
 /**
- * Describe the strongest drawn line. For ranks, name the best keys of one head instead. If both of its tokens are resting tokens, describe the
- * strongest line without a resting token instead, if such a line exists. Signed numbers always have
- * the strongest line.
+ * Describe the strongest drawn line. If its query and its key are resting tokens, describe the
+ * strongest line without a resting token instead, if such a line exists. For signed numbers, resting
+ * tokens are not skipped. For ranks, name the best keys instead, or return "" for several heads.
  */
 function strongestLineInWords(plot: LinePlot): string {
   const { plan, lines, quantity } = plot;

@@ -40,7 +40,8 @@ const MAX_TOKENS_WITH_ALL_LINES = 32;
 
 /**
  * Return the default of `top_k`. It is 1 for ranks, because half of the keys of each query have a
- * rank above 0.5. Python has the same rule (`attnviz/views/head.py`).
+ * rank above 0.5. For other numbers, it is null (all keys) for short texts, and 3 for longer ones.
+ * Python has the same rule (`attnviz/views/head.py`).
  */
 function defaultTopK({ measure, query_tokens, key_tokens }: StackDescription): number | null {
   if (measure === "rank") return 1;
@@ -48,7 +49,10 @@ function defaultTopK({ measure, query_tokens, key_tokens }: StackDescription): n
   return longest <= MAX_TOKENS_WITH_ALL_LINES ? null : 3;
 }
 
-/** Return `top_k` after a change of the stack. A value that the reader chose is kept. */
+/**
+ * Return `top_k` after a change of the stack. The default of the old stack is replaced by that of the
+ * new stack. Any other value, which the reader chose, is kept.
+ */
 export function topKAfter(
   topK: number | null,
   { from, to }: { from: StackDescription; to: StackDescription },

@@ -100,7 +100,7 @@ class PointsRequest:
     part: int = 0
 
     def answer(self, server: CorpusServer) -> Reply:
-        """Describe the points."""
+        """Return the requested part of the compressed description."""
         corpus = server.corpus
         return server.part(self, lambda: ({}, compressed_json(describe_points(corpus, self.stack))))
 
