@@ -29,12 +29,14 @@ def prepare() -> None:
     initialize, execute = autotuner.Autotuner.__init__, interpreter.GridExecutor.__call__
 
     def with_one_setting(self: Any, *args: Any, **options: Any) -> None:
-        # To choose between several settings, Triton would measure their time on a GPU.
+        # Keep one setting of a kernel. To choose one of several, Triton would measure their time on
+        # a GPU.
         initialize(self, *args, **options)
         self.configs = self.configs[:1]
 
     def tensors(*bounds: Any) -> Iterator[Any]:
-        # On a GPU, the variable of a loop is a tensor with methods. The interpreter has an int.
+        # Kernels call methods of the variable of a loop. It is a tensor on a GPU, but an int in the
+        # interpreter.
         for number in builtins.range(*map(int, bounds)):
             yield interpreter._implicit_cvt(number)
 
@@ -59,7 +61,7 @@ def _selective_scan(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the outputs, the states and the outputs after the gate, as the compiled kernel does.
 
-    The interface reads only the last state, from every second number of the last axis.
+    The interface reads only the last state: ``states[:, :, -1, 1::2]``. The others are 0 here.
     """
     from mamba_ssm.ops.selective_scan_interface import selective_scan_ref
 

@@ -275,7 +275,7 @@ def test_ranks_of_blocks_are_those_of_the_scores_of_the_indexer(
         own = rows_of_scores(scores[number], size, positions)
         for record, rows, tokens in zip(records, own, positions, strict=True):
             stack, chosen = record.stacks["indexer"], record.stacks["self"]
-            # Only the blocks of MiniMax-M3 begin with padding.
+            # MiniMax-M3 also counts padding: the first block begins at the first position.
             first = tokens.start if "minimax" in model_type else 0
             blocks = [(first + token) // size for token in range(len(tokens))]
             assert stack.num_heads(layer) == len(rows)
@@ -347,7 +347,7 @@ def test_summaries_that_a_layer_does_not_choose_are_left_out() -> None:
             left_out = could_attend & (own[layer][0, head].numpy() == 0)
             assert_array_equal(stack.left_out(layer=layer, head=head), left_out)
             assert left_out.sum() == sum(max(0, (token + 1) // 4 - 2) for token in range(COUNT))
-    # Only the first of these layers has the same inputs if it chooses all summaries.
+    # Let layers 2 and 3 choose all summaries. Then only layer 2 has the same inputs as before.
     for layer in model.layers[2:]:
         layer.self_attn.compressor.indexer.index_topk = COUNT
     with torch.no_grad():

@@ -229,7 +229,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     # Empty inputs.
     ("gpt2", "", {}, ValueError, "inputs: the text is empty"),
     ("gpt2", [], {}, ValueError, "inputs: the list is empty"),
-    # Half of a character.
+    # Texts with a lone surrogate, at several places of the inputs.
     *(
         ("gpt2", inputs, {"target": target}, ValueError, r"text='x\\ud800' has a lone surrogate")
         for inputs, target in (

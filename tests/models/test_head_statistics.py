@@ -174,7 +174,7 @@ def test_a_checkpoint_with_other_settings_is_refused(
     options["resume"] = True
     other = make_model("bert")
     with torch.no_grad():
-        # Even one changed number makes other weights.
+        # The weights of the other model differ in a single number.
         next(iter(other.parameters()))[1, 1] += 1
     with pytest.raises(ValueError, match="weights of the model is "):
         head_statistics(other, SENTENCES, **options)

@@ -139,7 +139,7 @@ def model_of_fla(name: str, **settings: Any) -> Any:
     config = getattr(models, f"{name}Config")(**sizes, **plain, use_cache=False, **settings)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config).eval()
-    # Larger queries, keys, gates and strengths than those of a random model.
+    # Make queries, keys, gates and strengths larger than those of a random model.
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if any(part in path for part in ("q_proj", "k_proj", "f_proj", "a_proj", "b_proj")):
@@ -185,7 +185,7 @@ def test_models_of_fla(
         monkeypatch.setattr(kind, "torch_forward", kind.cuda_kernels_forward)
     model = model_of_fla(name, **settings)
     ids = IDS[:, :count]
-    # With a mask, the layers get the borders of the text.
+    # If layers get a mask, they also pass the two ends of the text to the rule (`cu_seqlens`).
     inputs = ids if name == "Mamba2" else {"input_ids": ids, "attention_mask": ids.ne(-1).long()}
     assert {function.__name__ for function in check_weights(model, inputs)} == {rule}
 

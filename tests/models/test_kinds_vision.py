@@ -30,7 +30,8 @@ _LLAMA_4 = {
     "projector_output_dim": 48,
     "pixel_shuffle_ratio": 0.5,
 }
-# In the third stage, all 16 patches attend to each other, but not in the order of rows.
+# In the third stage, all 16 patches attend to each other, but the model does not sort them row by
+# row.
 _HIERA = {
     "embed_dim": 16,
     "image_size": [64, 64],

@@ -431,7 +431,7 @@ def test_the_lost_weight_of_the_record_counts_keys_that_the_model_did_not_choose
     own = own_attention(model)[0][0]
     for layer in model.layers:
         layer.self_attn.indexer.index_topk = COUNT
-    # Only the first layer has the same inputs in the model that chooses all keys.
+    # Now all layers choose all keys. Only the first layer has the same inputs as before.
     dense = own_attention(model)[0][0]
     lost = np.where((own == 0) | OUTSIDE, dense, 0).sum(axis=-1)
     shown = result.record.stacks["self"].lost_weight(0)

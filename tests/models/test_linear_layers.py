@@ -599,7 +599,7 @@ def test_a_rounded_product_that_is_almost_0_is_not_another_formula(
 
 
 class RuleModule(torch.nn.Module):
-    """A rule in the form that the package kernels gives to a function."""
+    """A rule as a module. The package ``kernels`` turns functions into such modules."""
 
     def __init__(self, rule: Any) -> None:
         super().__init__()
@@ -620,7 +620,7 @@ class RuleModule(torch.nn.Module):
 def test_a_rule_may_be_a_module(
     model_type: str, mixer: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`make kernels` uses the package kernels itself."""
+    """A rule is a module if the package ``kernels`` is used, as in `test_kernels.py`."""
     model = model_of(model_type)
     weights = av.extract(model, IDS).stacks["linear"].weights(layer=0)
     space = globals_of(getattr(model.layers[0], mixer))

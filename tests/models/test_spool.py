@@ -130,8 +130,8 @@ def test_a_second_run_replaces_the_files_of_the_first(
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
     expected = extract(model, arguments)
-    # Without `attend_fully`, the first forward replaces modules of the encoder, so the model runs
-    # twice.
+    # Without `attend_fully`, the first forward replaces modules of the encoder, which are then not
+    # captured. Therefore the model runs a second time.
     assert len(runs) == 2
     record = extract(model, arguments, spool=tmp_path / "x")
     assert_same(expected, record)

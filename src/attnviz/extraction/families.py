@@ -427,7 +427,7 @@ class IndexerBlocks:
     size : int
         Number of keys of a block.
     num_heads : int
-        Number of heads that choose different blocks.
+        Number of heads of the indexer, each of which chooses blocks.
     count_padding : bool
         Whether the first block begins at the first position of the batch, even if it is padding.
         Otherwise, it begins at the first token.

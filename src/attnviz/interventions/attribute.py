@@ -339,8 +339,8 @@ def _mixed(runner: Runner, record: AttentionRecord, method: Method) -> Attention
         )
     if any(stack.linear for stack in runner.record.stacks.values()):
         notes.append(
-            "Linear layers mix tokens, too, but are not in the product, so that a token of a layer "
-            "may contain other tokens of the input."
+            "Linear layers also mix tokens, but the product of the layers leaves them out. So a "
+            "token of a later layer may contain other tokens of the input."
         )
     return derive_record(record, stacks, notes=[*record.notes, *notes])
 

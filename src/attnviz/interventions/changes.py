@@ -393,7 +393,8 @@ class HideTokens(Change):
         hidden = _named(_flags("tokens", self.tokens, stack.key_tokens), stack.key_tokens)
         where = self._where(stack)
         if stack.signed:
-            # A convolution before a linear layer may have mixed the token with the next ones.
+            # Only the value is hidden: a convolution before a linear layer may have mixed the token
+            # with the tokens after it.
             return f"Hidden: no other token reads the value of {hidden} in {where}"
         return f"Hidden before the softmax: no other token reads {hidden} in {where}"
 
@@ -510,7 +511,8 @@ class SetWeights(Change):
             stored = _checked_weights(self.weights, heads, size, signed=stack.signed)
             return {head: (stored, index % stored.num_heads) for index, head in enumerate(heads)}
         if self.weights == "uniform":
-            # Linear layers, whose weights are signed, are causal.
+            # A layer with signed weights is linear. It has no vectors, but its mask is known: it is
+            # causal.
             if not stack.signed and attention.original.vectors is None:
                 raise ValueError(
                     f"weights='uniform' needs to know to which keys a query of layer {layer} may "

@@ -59,7 +59,7 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     norm, after_norm = _last_norm(runner, leaves)
     # Gradients must pass only through the output projections and through the modules after the last
     # norm, which compute the logits. The outputs of all other modules in `leaves` are detached.
-    # A projection with an adapter of PEFT has submodules.
+    # A projection with an adapter of PEFT has submodules, through which gradients pass, too.
     parts = [part for projection in projections.values() for part in projection.modules()]
     kept = {id(module) for module in (*after_norm, *parts)}
     calls: dict[ModuleRun, AttentionCall] = {}

@@ -183,7 +183,8 @@ class Example:
         """Return the record of `forward`, which was run with `options`.
 
         `forward` must be the last run on this example, because each run replaces `batch`. `outputs`
-        observed the gates of heads during this run. If it is None, the record has no gates.
+        observed the gates of heads during this run. If `outputs` is None, the record has no
+        gates.
         """
         [record] = records_of_forward(
             self.encoder, self.batch, forward, options=options, outputs=outputs

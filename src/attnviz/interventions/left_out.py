@@ -90,14 +90,16 @@ class LeftOut:
     ----------
     record : AttentionRecord
         Record with the weights of the cut cache. Views and `AttentionStack.left_out` distinguish
-        its left-out keys from masked ones. Keys that a model did not choose are left out, too.
+        its left-out keys from masked ones. Keys that the model itself did not choose count as left
+        out, too.
     complete : AttentionRecord
         Record of the run with all keys.
     stack : str
         Name of the stack whose layers are cut.
     lost : mapping of int to ndarray of float32
         Lost weight of each layer, (heads, queries): the total weight, from 0 to 1, that the
-        left-out keys have in the run with all keys.
+        keys outside the cut cache have in the run with all keys. Keys that the model itself did not
+        choose have no weight in this run.
     change : mapping of int to ndarray of float32
         Relative change of the output of each head, (heads, queries), in each layer: the norm of the
         difference that the cut makes, divided by the norm of the output with all keys. The output
@@ -473,14 +475,14 @@ def _cut(attention: QueryKeyAttention, chosen: CutMask) -> QueryKeyAttention:
 def _with_joined_choices(cut: QueryKeyAttention) -> QueryKeyAttention:
     """Let the mask of a cut cache also leave out the keys that the model itself did not choose.
 
-    The mask of `cut` counts only those keys as left out that the model chose, because losses are
-    shares of the weight on these keys.
+    In the mask of `cut`, only keys that the model chose are left out, because losses are shares of
+    the weight on chosen keys.
     """
     mask = cut.mask
     if not (isinstance(mask, ChosenMask) and isinstance(mask.base, ChosenMask)):
         return cut
     if not isinstance(mask.chosen, CutMask):
-        raise TypeError("the keys of a cut cache must be a CutMask")
+        raise TypeError("the mask of a cut cache must be a CutMask")
     chosen = replace(mask.chosen, base=mask.base.chosen)
     return replace(cut, mask=ChosenMask(chosen, mask.base.base))
 

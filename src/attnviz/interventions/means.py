@@ -29,8 +29,8 @@ def sums_of(example: Example) -> Sums:
 
     def add(call: AttentionCall, module_run: ModuleRun) -> None:
         # A module may call the attention function several times in one run. Use only the first
-        # call, so that each token is counted once. Calls of the rule of a linear layer have
-        # different heads, as in Zamba.
+        # call, so that each token is counted once. If a linear layer calls its rule several times,
+        # as in Zamba, each call has other heads. Therefore use all of these calls.
         if module_run in sums and not isinstance(call, RuleCall):
             return
         try:

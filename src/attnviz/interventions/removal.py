@@ -145,7 +145,8 @@ def _masking(runner: Runner) -> _Remove:
     mask = torch.ones_like(ids) if own is None else own
     arguments = {**arguments, "attention_mask": mask}
     has_decoder = any(name.startswith("decoder_") for name in arguments)
-    # Reformer counts positions without the mask, and fails if it has to pad explicit ones.
+    # Reformer does not compute positions from the mask. It fails if it has to pad a text with
+    # explicit positions.
     is_reformer = "Reformer" in map(sparse_kind, runner.model.modules())
     takes_positions = _accepts(runner, "position_ids") and not is_reformer
     if takes_positions and "position_ids" not in arguments and not has_decoder:

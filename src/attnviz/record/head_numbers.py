@@ -8,7 +8,7 @@ from attnviz.utils.arguments import existing_number
 
 
 class HeadNumbers:
-    """Base class of objects that have something for each head of the layers of a stack.
+    """Base class of objects with data for each head of a stack, such as weights or statistics.
 
     Attributes
     ----------

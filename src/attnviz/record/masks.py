@@ -344,7 +344,10 @@ class WindowMask(Mask):
 
 
 class _NarrowedMask(Mask):
-    """Mask that allows only pairs that another mask, `base`, allows. None allows all pairs."""
+    """Mask that allows only pairs that another mask, `base`, allows.
+
+    If `base` is None, no pair is excluded for this reason.
+    """
 
     base: Mask | None
 

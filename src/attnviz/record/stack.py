@@ -537,10 +537,10 @@ class AttentionStack(HeadNumbers):
         ndarray or None
             float32, (heads, queries): the mean of the gate over the dimensions of a head. A gate is
             measured as the output of the head after the gate, divided by the output before it.
-            Dimensions in which the output is 0 are left out of the mean. If it is 0 in all
-            dimensions, the gate is NaN. The gate of a word is the mean over its tokens. None if the
-            layer has no gate, or if the record was made with neither `attnviz.extract` nor
-            `attnviz.left_out`.
+            Dimensions in which the output before the gate is 0 are left out of the mean. If all
+            dimensions are left out, the mean is NaN. The gate of a word is the mean over its
+            tokens. None if the layer has no gate, or if the record was made with neither
+            `attnviz.extract` nor `attnviz.left_out`.
 
         Raises
         ------
@@ -641,8 +641,8 @@ class AttentionStack(HeadNumbers):
             Layers of the new stack.
         query_tokens, key_tokens : Tokens, optional
             Tokens of the rows and columns of the new stack. If `query_tokens` is None, the rows and
-            columns keep the tokens of this stack. If only `key_tokens` is None, the columns have
-            the tokens `query_tokens`, like the rows.
+            columns keep the tokens of this stack, and `key_tokens` is ignored. If only `key_tokens`
+            is None, the columns have the tokens `query_tokens`, like the rows.
         keep_gates : bool, default False
             Whether the layers of the new stack have the gates that this stack has for the layers
             with the same numbers.

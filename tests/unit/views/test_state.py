@@ -153,14 +153,15 @@ def test_a_layer_of_another_kind_changes_the_stack() -> None:
         one.observe(lambda change: layers.append(change["new"]), "layer")
     view.layer = 0
     assert [(one.stack, one.layer) for one in (view, linked)] == [("linear", 0)] * 2
-    # Without layer 2 in between, which is the layer of the new stack that is nearest to layer 3.
+    # Each view changes its layer once. It does not first change to layer 2, which is the nearest to
+    # layer 3 in the new stack.
     assert layers == [0, 0]
     assert (view.heads, view.token) == ([1], 2)
     # Both stacks have layer 1.
     view.layer = 1
     assert (linked.stack, linked.layer) == ("linear", 1)
     link.unlink()
-    # Values that a browser sends, alone and with a stack.
+    # A browser sends a layer alone, or a layer and its stack.
     view.set_state({"layer": 3})
     assert (view.stack, view.layer, view.heads) == ("self", 3, [1])
     view.set_state({"layer": 2, "stack": "linear"})
@@ -171,7 +172,7 @@ def test_a_layer_of_another_kind_changes_the_stack() -> None:
     with pytest.raises(TraitError, match="'linear' has layers 0 to 2"):
         view.layer = 9
     assert (view.stack, view.layer) == ("linear", 2)
-    # The stacks of an encoder-decoder have other tokens.
+    # The stacks of an encoder-decoder are not siblings, so a layer does not change the stack.
     with pytest.raises(TraitError, match="layer=2"):
         HeadView(encoder_decoder_record(), stack="encoder", layer=2)
 

@@ -170,8 +170,8 @@ def read_attention(
 
 
 def _are_finite(attentions: Sequence[StoredAttention], call: AttentionCall) -> bool:
-    # Test the tensors of all examples first, which is fast. They may have other numbers in padding.
-    # `read_linear` has tested linear layers.
+    # First test the tensors of the whole batch, which is fast. Test each example only if they have
+    # NaN or infinity, which may be in padding. `read_linear` has already tested linear layers.
     batch = (call.query, call.key)
     tested: tuple[type[StoredAttention], ...] = (ComputedAttention,)
     if len(attentions) > 1 and all(tensor is not None and _is_finite(tensor) for tensor in batch):

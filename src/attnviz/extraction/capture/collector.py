@@ -378,7 +378,8 @@ class Collector:
     def _receive_ranks(self, indexer: torch.nn.Module, indexer_run: IndexerRun) -> None:
         """Capture the ranks of the scores of an indexer, as a run of the stack "indexer".
 
-        For an indexer of summaries, also complete the mask of its attention module.
+        For an indexer of summaries, also add columns for the summaries to the mask of its attention
+        module.
         """
         entry = self._indexers[indexer]
         name, summaries = f"{entry.name}.{INDEXER}", None
@@ -468,7 +469,7 @@ class Collector:
         """
         changes = self._changes_of(run)
         if isinstance(call, RuleCall):
-            # The call has the last heads of the run.
+            # `run.num_heads` counts the heads of all calls so far. The last are those of this call.
             first_head = run.num_heads - call.num_heads
             changes = [one and one.of_heads(first_head, call.num_heads) for one in changes]
         if changes:

@@ -35,11 +35,12 @@ from attnviz.utils.cleanup import Cleanup, SharedChange
 
 # Maximum number of rows of each head whose outputs are compared with the model's own.
 _ROWS = 32
-# Largest accepted error of an output vector o = M v, relative to |o| + (|M| + N) |v|, as a multiple
-# of a rounding error. N is `_typical_products`. The rounding error is the largest of three: that of
-# the output's dtype, that of the values' dtype, because a rule may return sums of rounded products
-# in float32, and that of TF32 (`_TF32`), because kernels on a GPU may multiply in TF32. A wrong
-# formula has a larger error: 0.01 to 0.3 in random models with a delta rule if erasing is ignored.
+# Largest accepted error of an output vector o = M v, with the weights M and the values v, as a
+# multiple of a rounding error. The error is relative to |o| + (|M| + N) |v|. N are the weights of
+# `_typical_products`. The rounding error is the largest of three: that of the output's dtype,
+# that of the values' dtype, because a rule may return sums of rounded products in float32, and that
+# of TF32 (`_TF32`), because kernels on a GPU may multiply in TF32. A wrong formula has a larger
+# error: 0.01 to 0.3 in random models with a delta rule if erasing is ignored.
 _ROUNDINGS = 4.0
 _TF32 = 2.0**-10
 _TINY = torch.finfo(torch.float32).tiny
@@ -158,7 +159,7 @@ def _change_of(namespace: dict[str, Any], name: str) -> SharedChange:
 
 
 def _reporting(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
-    # With the package kernels, a rule is a module, and its ``forward`` has the signature.
+    # If the package ``kernels`` is used, a rule is a module, and its ``forward`` has the signature.
     function = type(rule).forward.__get__(rule) if isinstance(rule, nn.Module) else rule
     signature = inspect.signature(function)
 
@@ -184,7 +185,8 @@ def rule_call(
     }
     borders = arguments.get("cu_seqlens")
     if borders is not None and len(borders) == 2:
-        # fla passes the borders of a single text if it gets an attention mask.
+        # If a layer of fla gets an attention mask, it passes the two ends of the text, which can be
+        # ignored.
         arguments["cu_seqlens"] = None
     match LINEAR_RULES[rule]:
         case "delta rule":
@@ -212,7 +214,7 @@ def read_linear(call: RuleCall, unpadded: Sequence[Positions], name: str) -> lis
 
     `unpadded` has the tokens of each example that are not padding. `name` is the path of the
     module. Raise NotImplementedError if an argument in `_UNKNOWN` is not None, if there is padding
-    between the tokens of an example, or if the check of the module docstring fails.
+    between the tokens of an example, or if the check that the module docstring describes fails.
     """
     for argument in _UNKNOWN:
         if call.arguments.get(argument) is not None:

@@ -61,8 +61,8 @@ from attnviz.extraction.tokens.text import display_tokens
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
-    `truncation` is the argument of `attnviz.extract`. `name` is the title of the model in records,
-    by default its own name.
+    `truncation` is the argument of `attnviz.extract`. `name` is the name of the model in records.
+    If it is None or empty, records have the model's own name.
     """
 
     def __init__(self, loaded: Loaded, *, truncation: Any = False, name: str | None = None) -> None:

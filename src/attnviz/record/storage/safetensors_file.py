@@ -65,7 +65,7 @@ _CHUNK_BYTES = 1 << 22
 
 
 def compact_json(values: Mapping[str, Any], *, allow_nan: bool = True) -> str:
-    """Return JSON without spaces that can be encoded in UTF-8."""
+    """Return `values` as JSON without spaces. The result can be encoded in UTF-8."""
     write = partial(json.dumps, dict(values), allow_nan=allow_nan, separators=(",", ":"))
     text = write(ensure_ascii=False)
     # Lone surrogates cannot be encoded in UTF-8, but JSON can escape them.
