@@ -7,8 +7,8 @@ the weights w of the heads,
 
     score[t, s] = sum over h of w[h, t] max(0, q[h, t] . k[s])
 
-Some indexers divide the keys into blocks of a few tokens, and score and choose whole blocks, or
-summaries of several tokens.
+Some indexers divide the keys into blocks of a few tokens, and score and choose whole blocks. Others
+score and choose summaries, each of which is one key for several tokens.
 
 Only the order of the scores of a query determines which keys are chosen. Therefore this module
 computes ranks in place of weights.
@@ -65,7 +65,7 @@ class Ranks(ComputedAttention):
         del normalizers
         columns = columns or slice(0, self.num_keys)
         width = columns.stop - columns.start
-        # The first axis of the first tensor are the heads of the indexer.
+        # The first axis of the first tensor has one entry for each head of the indexer.
         first = next(iter(self.parts.values()))
         block = torch.zeros(len(heads), count_rows(rows), width, device=first.device)
         max_rows = max(1, _MAX_SCORES // (len(first) * max(1, self.num_keys)))
@@ -73,7 +73,7 @@ class Ranks(ComputedAttention):
             scores = self.scores(heads, group)
             num_masked = torch.isneginf(scores).sum(dim=-1, keepdim=True)
             shown = scores[..., self.scores_of(columns)].contiguous()
-            # Number of masked scores and of smaller scores.
+            # Number of scores that are smaller than each score. Masked scores are among them.
             num_before = torch.searchsorted(scores.sort(dim=-1).values, shown)
             shares = (num_before - num_masked + 1) / (scores.shape[-1] - num_masked)
             allowed = self.allowed(heads, group, columns).to(block.device)
@@ -153,7 +153,8 @@ class BlockRanks(Ranks, CausalAttention):
     ----------
     block_scores : Tensor
         (heads, tokens, blocks): score of each block for each query. Infinity if the indexer always
-        takes the block, and minus infinity or the lowest number if it never does.
+        takes the block for this query. Minus infinity or the lowest number of the dtype if it never
+        does.
     blocks : Tensor
         (tokens,): integers, the block of each token. They ascend from 0 in steps of 0 or 1.
 

@@ -2,8 +2,8 @@
 
 An indexer of single keys (`attnviz.record.ranks`) calls ``torch.matmul`` twice: for the products of
 its queries and keys, and for the sum of these products over heads with the weights of the heads. An
-indexer of blocks passes the scores of the blocks to ``topk``. The arguments of these calls are read
-while the indexer runs.
+indexer of blocks or summaries passes their scores to ``topk``. The arguments of these calls are
+read while the indexer runs.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class IndexerRun:
     products : list of (Tensor, Tensor)
         The two arguments of each matrix product.
     scores : list of Tensor
-        The tensors of which the indexer took the largest entries.
+        Arguments of ``topk``: the tensors of which the indexer took the largest entries.
     chosen : Tensor
-        Output of the indexer: indices of the chosen keys, (batch, queries, chosen), indices of the
-        chosen blocks, (batch, heads, queries, chosen), or flags, (batch, 1, queries, keys). An
-        index of -1 means nothing.
+        Output of the indexer: indices of the chosen keys or summaries, (batch, queries, chosen),
+        indices of the chosen blocks, (batch, heads, queries, chosen), or flags, (batch, 1, queries,
+        keys). An index of -1 stands for no key.
     mask : Tensor or None
-        Mask of the attention module, (batch, 1, queries, keys).
+        Mask of the attention module, (batch, 1, queries, keys). None if it got none.
     """
 
     products: list[tuple[torch.Tensor, torch.Tensor]]
@@ -135,7 +135,8 @@ def read_ranks(
 def mask_with_summaries(run: IndexerRun) -> torch.Tensor | None:
     """Return the mask of `run` with columns for the summaries that an indexer scores.
 
-    A query could attend to a summary unless its score is minus infinity.
+    The columns allow all summaries whose score is not minus infinity. Return the mask without them
+    if it is None, or if the indexer scored no summaries.
     """
     if run.mask is None or not run.scores:
         return run.mask
@@ -198,7 +199,8 @@ def _summary_ranks(run: IndexerRun, unpadded: Sequence[Positions]) -> list[Summa
 def _joined_scores(run: IndexerRun, size: int) -> torch.Tensor:
     """Join scores of single queries, (blocks,), to one tensor, (batch, queries, blocks).
 
-    The queries are those that see at least one complete block of `size` keys, in their order.
+    `run` has scores for each query that sees at least one complete block of `size` keys, in the
+    order of the examples and queries. All other entries are the lowest number of the dtype.
     """
     if run.mask is None:
         raise ValueError("the mask of the layer is unknown")
@@ -249,7 +251,9 @@ def _is_chosen(
 ) -> torch.Tensor:
     """Return whether each query chose each key, (heads, queries, keys).
 
-    `chosen` is the output of the indexer for one example. `queries` and `keys` are positions in it.
+    `chosen` is the output of the indexer for one example. `queries` and `keys` are positions of
+    tokens in this example, where padding counts, too. If the indexer chooses summaries, `keys` are
+    the indices of the summaries.
     """
     has_heads = chosen.dim() == 3
     chosen = (chosen if has_heads else chosen[None])[:, queries.to(chosen.device)]
@@ -258,7 +262,7 @@ def _is_chosen(
         return chosen[..., keys]
     size = blocks.size if has_heads and blocks is not None else 1
     width = int(keys[-1]) // size + 2
-    # Unused indices are moved to an extra column.
+    # -1 and indices after the last key are moved to an extra column.
     chosen = chosen.long().masked_fill((chosen < 0) | (chosen >= width), width - 1)
     flags = torch.zeros(*chosen.shape[:2], width, dtype=torch.bool, device=chosen.device)
     return flags.scatter_(-1, chosen, value=True)[..., keys // size]
