@@ -420,7 +420,7 @@ def indexer_size(module: Any) -> int | None:
 
 @dataclass(frozen=True)
 class IndexerBlocks:
-    """Blocks of keys that an indexer scores.
+    """Blocks of keys that an indexer scores, or whose summaries it scores.
 
     Attributes
     ----------
@@ -446,7 +446,10 @@ class IndexerBlocks:
 
 
 def indexer_blocks(indexer: Any) -> IndexerBlocks | None:
-    """Return the blocks that an indexer scores, or None if it scores single keys."""
+    """Return the blocks that an indexer scores.
+
+    Return None if it scores single keys, or if `indexer` is None.
+    """
     if hasattr(indexer, "block_size"):  # MiniMax-M3.
         return IndexerBlocks(indexer.block_size, indexer.num_heads, count_padding=True)
     if hasattr(indexer, "index_kpool"):  # GLM-5-Next.

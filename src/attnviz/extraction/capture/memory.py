@@ -4,7 +4,7 @@ The check of the captured attention counts the queries and keys of each layer th
 of a text and, if requested, the outputs of its heads. For torch's ``nn.MultiheadAttention``, whose
 queries and keys cannot be captured, the check counts the weights. For a linear layer, it counts the
 inputs of its rule, and for an indexer its queries, keys and weights of heads, or its scores of
-blocks. The check does not count:
+blocks or summaries. The check does not count:
 
 - attention over patches and frames, because only the model knows their number;
 - masks and position biases, because nearly all of them are stored as a few numbers (those of
@@ -130,7 +130,8 @@ class LayerSize:
     num_heads, num_key_heads, head_dim : int
         Number of query heads, number of key heads and size of a query or key.
     lengths : tuple of (int, int)
-        Number of queries and number of keys of each example.
+        Number of queries and number of keys of each example. For the scores of an indexer, number
+        of queries and number of blocks or summaries.
     dtype : dtype
         Dtype of the queries and keys in the model.
     device : device
@@ -142,7 +143,8 @@ class LayerSize:
         `num_heads`, `num_key_heads` and `head_dim` are 0. For other layers, `per_token` is 0.
     per_pair : float
         Number of bytes that the mask and the bias of each head need for each pair of tokens, or
-        that the scores of an indexer need for each pair of a token and a block.
+        that the scores of an indexer need for each pair of a token and a block
+        or summary.
     """
 
     num_heads: int
