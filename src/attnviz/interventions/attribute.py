@@ -339,7 +339,7 @@ def _mixed(runner: Runner, record: AttentionRecord, method: Method) -> Attention
         )
     if any(stack.linear for stack in runner.record.stacks.values()):
         notes.append(
-            "Linear layers also mix tokens, but the product of the layers leaves them out. So a "
+            "Linear layers also mix tokens, but they are not in the product of the layers. So a "
             "token of a later layer may contain other tokens of the input."
         )
     return derive_record(record, stacks, notes=[*record.notes, *notes])
