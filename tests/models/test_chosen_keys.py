@@ -73,6 +73,15 @@ def test_left_out_keys_are_those_without_a_weight_that_the_mask_allows(
             assert left_out.any()
 
 
+def check_lost_weight(stack: av.AttentionStack, layer: int, dense: np.ndarray[Any, Any]) -> None:
+    """Compare lost weights with `dense`, the weights without a choice, (heads, queries, keys)."""
+    lost = stack.lost_weight(layer)
+    assert lost is not None
+    left_out = stack.left_out(layer=layer, head=0)
+    assert_allclose(lost, np.where(left_out, dense, 0).sum(axis=-1), atol=1e-5)
+    assert lost.max() > 0.1
+
+
 @pytest.mark.parametrize("model_type", ["deepseek_v32", "hy_v4"])
 def test_the_lost_weight_is_that_of_the_model_that_chooses_all_keys(model_type: str) -> None:
     model: Any = tiny_model(model_type, None, {"index_topk": 8})
@@ -83,11 +92,7 @@ def test_the_lost_weight_is_that_of_the_model_that_chooses_all_keys(model_type: 
     with torch.no_grad():
         dense = model(IDS, output_attentions=True, use_cache=False).attentions[0][0].numpy()
     # Only the first layer has the same inputs in both forwards.
-    lost = stack.lost_weight(0)
-    left_out = stack.left_out(layer=0, head=0)
-    assert lost is not None
-    assert_allclose(lost, np.where(left_out, dense, 0).sum(axis=-1), atol=1e-5)
-    assert lost.max() > 0.1
+    check_lost_weight(stack, 0, dense)
     # If all keys are chosen, the record is that of a model without a choice, bit for bit.
     complete = av.extract(model, IDS).stacks["self"]
     assert not complete.chooses_keys
@@ -352,11 +357,7 @@ def test_summaries_that_a_layer_does_not_choose_are_left_out() -> None:
         layer.self_attn.compressor.indexer.index_topk = COUNT
     with torch.no_grad():
         dense = model(IDS, output_attentions=True, use_cache=False).attentions[2][0].numpy()
-    lost = stack.lost_weight(2)
-    left_out = stack.left_out(layer=2, head=0)
-    assert lost is not None
-    assert_allclose(lost, np.where(left_out, dense, 0).sum(axis=-1), atol=1e-5)
-    assert lost.max() > 0.1
+    check_lost_weight(stack, 2, dense)
 
 
 def padded_inputs(left: int) -> dict[str, torch.Tensor]:
