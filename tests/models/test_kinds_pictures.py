@@ -229,3 +229,24 @@ def test_images_are_restored_from_patches(name: str, kind: str, block: int) -> N
     assert not notes
     for stored, image in zip(restored, images, strict=True):
         assert np.abs(stored.astype(int) - image).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"do_normalize": False},
+        {"do_rescale": False},
+        {"image_mean": [0.1, 0.2, 0.3]},
+        {"images_kwargs": {"do_normalize": False}},
+    ],
+)
+def test_pictures_have_the_colours_of_the_image_whatever_the_call_sets(
+    options: dict[str, Any],
+) -> None:
+    processor = transformers.ViTImageProcessorPil(do_resize=False)
+    image = picture(32, 32)
+    encoded = processor(images=image, **options.get("images_kwargs", options), return_tensors="pt")
+    [shown], notes = pictures(dict(encoded), SimpleNamespace(), processor, options=options)
+    assert not notes
+    assert np.abs(shown.astype(int) - image).max() <= 1

@@ -78,6 +78,8 @@ class Batch:
         text for any example.
     processor : object or None
         Processor that computed the pixel values of images, or the features of a sound.
+    processor_options : dict
+        Keyword arguments with which the user's own call used the processor.
     example_notes : list of list of str
         For each example, further notes that only its record gets. Empty if no example has any.
     """
@@ -89,6 +91,7 @@ class Batch:
     notes: list[str] = field(default_factory=list)
     produced: list[ProducedText | None] = field(default_factory=list)
     processor: Any = None
+    processor_options: dict[str, Any] = field(default_factory=dict)
     example_notes: list[list[str]] = field(default_factory=list)
 
 

@@ -76,7 +76,11 @@ class RecordTokens:
                 self._layouts[name] = layout
         block = max((layout.block for layout in self._layouts.values()), default=1)
         self._pictures, self.notes = pictures(
-            batch.arguments, self._model.config, self._processor, block=block
+            batch.arguments,
+            self._model.config,
+            self._processor,
+            options=batch.processor_options,
+            block=block,
         )
         # Number of pictures of each example. All examples have the same number.
         self._num_pictures, remainder = divmod(len(self._pictures), batch.size)

@@ -345,7 +345,12 @@ _SCALED_NOTE = (
 
 
 def pictures(
-    arguments: Mapping[str, Any], config: Any, processor: Any, *, block: int = 1
+    arguments: Mapping[str, Any],
+    config: Any,
+    processor: Any,
+    *,
+    options: Mapping[str, Any] | None = None,
+    block: int = 1,
 ) -> tuple[list[NDArray[np.uint8]], list[str]]:
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
@@ -355,7 +360,8 @@ def pictures(
     SigLIP 2 states these numbers in ``spatial_shapes``, and gets patches row by row.
 
     If the image processor in `processor` does not define how colours were converted to pixel
-    values, a note says so. Both lists are empty if the pictures cannot be rebuilt.
+    values, a note says so. `options` are the keyword arguments with which it was called. Both lists
+    are empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -387,26 +393,36 @@ def pictures(
         images = []
     if not images:
         return [], []
-    to_colours = _conversion_to_colours(getattr(processor, "image_processor", processor))
+    processor = getattr(processor, "image_processor", processor)
+    to_colours = _conversion_to_colours(processor, options or {})
     colours = [(to_colours or _scaled)(image) for image in images]
     return list(map(_as_uint8, colours)), [_SCALED_NOTE] if to_colours is None else []
 
 
-def _conversion_to_colours(processor: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+def _conversion_to_colours(
+    processor: Any, options: Mapping[str, Any]
+) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return the conversion of pixel values, (3, height, width), to colours from 0 to 255.
 
     The conversion inverts that of an image processor, which computes
-    ``(colour * factor - offset - mean) / deviation``. Return None without a processor, or if it
-    normalizes without stating mean and deviation.
+    ``(colour * factor - offset - mean) / deviation``. The keyword arguments `options` of its call
+    replace its own settings. Return None without a processor, or if it normalizes without stating
+    mean and deviation.
     """
-    mean, deviation = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
-    if not getattr(processor, "do_normalize", False):
+    # The processor of a text with images takes the arguments for images also in one dictionary.
+    options = {**options, **(options.get("images_kwargs") or {})}
+
+    def setting(name: str) -> Any:
+        return options.get(name, getattr(processor, name, None))
+
+    mean, deviation = setting("image_mean"), setting("image_std")
+    if not setting("do_normalize"):
         mean, deviation = 0.0, 1.0
     if processor is None or mean is None or deviation is None:
         return None
-    rescales = bool(getattr(processor, "do_rescale", False))
-    shifts = any(getattr(processor, name, False) for name in ("offset", "rescale_offset"))
-    factor = float(processor.rescale_factor) if rescales else 1.0
+    rescales = bool(setting("do_rescale"))
+    shifts = setting("offset") or setting("rescale_offset")
+    factor = float(setting("rescale_factor")) if rescales else 1.0
     offset = 1.0 if rescales and shifts else 0.0
     means = torch.as_tensor(mean, dtype=torch.float32).reshape(-1, 1, 1)
     deviations = torch.as_tensor(deviation, dtype=torch.float32).reshape(-1, 1, 1)
