@@ -214,17 +214,18 @@ def extract(
         if settings is not None:
             batches = split_examples(batch)
             for single in batches:
+                of_single = settings.for_batch(single)
                 # Check before the generation, which may take long, whether the queries and keys
                 # will fit into memory or on disk.
                 check_capture(
                     loaded,
                     single,
-                    settings.max_tokens,
+                    of_single.max_tokens,
                     options=options,
                     folder=None if spool is None else Path(spool),
                 )
-                generated = generate_text(loaded.model, single, settings, progress=progress)
-                encoder.add_generated(single, generated, settings.method)
+                generated = generate_text(loaded.model, single, of_single, progress=progress)
+                encoder.add_generated(single, generated, of_single.method)
         return [
             record
             for single in batches

@@ -61,6 +61,7 @@ def extract_live(
     if several or batch.size != 1:
         raise ValueError("inputs has several prompts, and live=True shows one. Pass one prompt.")
     [batch] = split_examples(batch)
+    settings = settings.for_batch(batch)
     check_capture(loaded, batch, settings.max_tokens, options=options)
 
     def record_of(generated: Generated) -> AttentionRecord:

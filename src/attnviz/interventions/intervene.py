@@ -258,12 +258,13 @@ class _Intervention:
         progress: bool,
     ) -> ChangedRecord:
         """Generate a text with changed attention, and return the changed record of this text."""
+        settings = settings.for_batch(example.batch)
         example.check_memory(self._kept, settings)
         model, prompt = example.loaded.model, example
         if example.loaded.is_encoder_decoder:
             # Changes may name tokens of the decoder's first input, which is only known after a
             # generation. Therefore generate one token.
-            first = read_generation_settings(1, model)
+            first = settings.with_options(max_new_tokens=1)
             generated = example.generated(first, progress=False)
             prompt = example.with_generated_text(generated, first.method)
         runner = Runner(prompt)

@@ -82,6 +82,9 @@ class Batch:
         Keyword arguments with which the user's own call used the processor.
     example_notes : list of list of str
         For each example, further notes that only its record gets. Empty if no example has any.
+    generation : dict
+        Keyword arguments of `generate` that the user's own call passes besides the model's inputs,
+        such as those of a pipeline.
     """
 
     arguments: dict[str, Any]
@@ -93,6 +96,7 @@ class Batch:
     processor: Any = None
     processor_options: dict[str, Any] = field(default_factory=dict)
     example_notes: list[list[str]] = field(default_factory=list)
+    generation: dict[str, Any] = field(default_factory=dict)
 
 
 def moved_to_model(model: Any, value: Any) -> Any:

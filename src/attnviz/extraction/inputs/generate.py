@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,35 +43,73 @@ class GenerationSettings:
     ----------
     options : dict
         Arguments of the model's generate method.
-    max_new_tokens : int or None
-        Maximum number of new tokens, or None if only the total length is limited.
-    method : str
-        Description of how tokens are chosen, such as "greedily".
+    defaults : GenerationConfig
+        Generation configuration of the model. It applies to settings that `options` omit.
     quiet : bool
         Whether to suppress warnings about settings. True if `generate` was only a number.
-    max_length : int or None
-        Maximum number of initial and new tokens, or None. `max_new_tokens` overrides it.
-    start_id : int or None
-        Id with which the text of a decoder must start, or None if it is not known.
     """
 
     options: dict[str, Any]
-    max_new_tokens: int | None
-    method: str
+    defaults: GenerationConfig
     quiet: bool
-    max_length: int | None = None
-    start_id: int | None = None
+
+    def for_batch(self, batch: Batch) -> GenerationSettings:
+        """Return the settings for a batch, which may have further arguments of the generate method.
+
+        Settings that the argument `generate` names have priority. Raise ValueError if neither these
+        settings, nor those of the batch, nor the model limit the number of tokens.
+        """
+        config = self.options.get("generation_config")
+        added = {
+            name: value
+            for name, value in batch.generation.items()
+            if getattr(config, name, None) is None
+        }
+        settings = replace(self, options=added | self.options)
+        if settings.max_new_tokens is None and settings._setting("max_length") is None:
+            raise ValueError(f"generate: the number of tokens is missing. {_HOW_TO_GIVE_IT}")
+        return settings
+
+    def with_options(self, **options: Any) -> GenerationSettings:
+        """Return quiet settings with other options."""
+        return replace(self, options=self.options | options, quiet=True)
+
+    def _setting(self, name: str) -> Any:
+        configs = (self.options.get("generation_config"), self.defaults)
+        values = (self.options.get(name), *(getattr(config, name, None) for config in configs))
+        return next((value for value in values if value is not None), None)
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Maximum number of new tokens, or None if only the total length is limited."""
+        limit = self._setting("max_new_tokens")
+        return None if limit is None else int(limit)
+
+    @property
+    def method(self) -> str:
+        """Description of how tokens are chosen, such as "greedily"."""
+        num_beams = self._setting("num_beams") or 1
+        if num_beams > 1:
+            return f"by a beam search with {num_beams} beams"
+        if self._setting("do_sample"):
+            return (
+                "by sampling (probabilities are the model's own, before temperature and other "
+                "settings)"
+            )
+        return "greedily"
 
     def num_initial(self, decoder_ids: torch.Tensor | None) -> int:
         """Return the number of tokens with which the decoder of an encoder-decoder model starts.
 
         `decoder_ids` are the ids of the caller, (1, tokens, ...), or None. If they do not start
-        with `start_id`, transformers puts it before them. A few models, such as Donut, are an
+        with the start id, transformers puts it before them. A few models, such as Donut, are an
         exception. For these, the result may be larger by 1.
         """
         if decoder_ids is None:
             return 1
-        adds_start = self.start_id is not None and bool((decoder_ids[:, 0] != self.start_id).all())
+        start = self._setting("decoder_start_token_id")
+        start = self._setting("bos_token_id") if start is None else start
+        adds_start = isinstance(start, int) and bool((decoder_ids[:, 0] != start).all())
         return decoder_ids.shape[1] + adds_start
 
     def max_tokens(self, before: int) -> int:
@@ -81,7 +119,7 @@ class GenerationSettings:
         """
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
-        return max(before + 1, self.max_length or 0)
+        return max(before + 1, self._setting("max_length") or 0)
 
 
 @dataclass
@@ -104,8 +142,7 @@ def read_generation_settings(generate: Any, model: PreTrainedModel) -> Generatio
     """Convert the argument `generate` into settings.
 
     Raise TypeError if `generate` has an invalid type. Raise ValueError if `generate` is a number
-    less than 1, if neither `generate` nor the model's configuration limits the number of tokens, or
-    if the model cannot generate text.
+    less than 1, or if the model cannot generate text.
     """
     options = _options(generate)
     if not model.can_generate():
@@ -114,31 +151,8 @@ def read_generation_settings(generate: Any, model: PreTrainedModel) -> Generatio
             "its attention is bidirectional. Remove generate, or load the model with its head "
             "(AutoModelForCausalLM, AutoModelForSeq2SeqLM)."
         )
-    configs = (options.get("generation_config"), getattr(model, "generation_config", None))
-
-    def setting(name: str) -> Any:
-        values = (options.get(name), *(getattr(config, name, None) for config in configs))
-        return next((value for value in values if value is not None), None)
-
-    limit = setting("max_new_tokens")
-    if limit is None and setting("max_length") is None:
-        raise ValueError(f"generate: the number of tokens is missing. {_HOW_TO_GIVE_IT}")
-    method = "greedily"
-    if setting("do_sample"):
-        method = (
-            "by sampling (probabilities are the model's own, before temperature and other settings)"
-        )
-    if (setting("num_beams") or 1) > 1:
-        method = f"by a beam search with {setting('num_beams')} beams"
-    start = setting("decoder_start_token_id")
-    start = setting("bos_token_id") if start is None else start
     return GenerationSettings(
-        options,
-        None if limit is None else int(limit),
-        method,
-        quiet=isinstance(generate, int | np.integer),
-        max_length=setting("max_length"),
-        start_id=start if isinstance(start, int) else None,
+        options, model.generation_config, quiet=isinstance(generate, int | np.integer)
     )
 
 
@@ -172,7 +186,7 @@ def generate_text(
     batch : Batch
         Batch of one example.
     settings : GenerationSettings
-        Settings of the generation.
+        Settings of the generation (`GenerationSettings.for_batch` the batch).
     progress : bool
         Whether to show a progress bar if the generation takes longer than a second.
     watch : callable, optional
