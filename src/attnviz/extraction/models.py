@@ -45,11 +45,15 @@ class Loaded:
     tokenizer, processor : object or None
         The tokenizer and processor that the caller passed, or that an object passed by the caller
         (such as a pipeline) contains. None if there is none.
+    wrapper : object or None
+        The object that the caller passed, if `model` is inside of it, such as a pipeline, a
+        SentenceTransformer or a module of the caller. None if the caller passed the model itself.
     """
 
     model: PreTrainedModel
     tokenizer: Any
     processor: Any
+    wrapper: Any = None
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -75,6 +79,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     if transformers cannot load a hub id or folder. Raise NotImplementedError if the model has an
     unsupported adapter, or if its heads, layers or tokens are split across processes.
     """
+    passed = model
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
         for attribute in ("processor", "image_processor", "feature_extractor"):
@@ -107,7 +112,8 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             "tokenizers library with "
             "transformers.PreTrainedTokenizerFast(tokenizer_object=...)."
         )
-    return Loaded(model, tokenizer, processor)
+    is_inside = model is not passed and not isinstance(passed, str | PathLike)
+    return Loaded(model, tokenizer, processor, passed if is_inside else None)
 
 
 def _unwrapped(model: Any) -> Any:
