@@ -1,0 +1,277 @@
+"""Readings: the texts that tokenizers convert into ids, observed while other code calls them.
+
+A pipeline, a processor or another wrapper calls a tokenizer with its own settings. Whoever calls
+it, the texts and ids of the call are known exactly if the call is observed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial, wraps
+from itertools import accumulate
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from attnviz.utils.cleanup import Cleanup, SharedChange
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Text, or pair of texts, that a tokenizer converted into ids.
+
+    A call of a tokenizer for several texts is one reading for each row of the result. A window of a
+    text that is longer than the limit is a reading of the whole text.
+
+    Attributes
+    ----------
+    tokenizer : PreTrainedTokenizerBase
+        The tokenizer.
+    texts : tuple of str
+        The text, or both texts of a pair. If the caller had split a text into words, they are
+        joined with spaces. For a chat, this is the text that the template wrote.
+    ids : tuple of int
+        Ids of the row, including special tokens and padding.
+    encoding : tokenizers.Encoding or None
+        The row as the tokenizers library returned it, with the place of each token in the text.
+        None for a tokenizer written in Python.
+    options : mapping
+        Keyword arguments of the call, such as ``truncation`` and ``max_length``.
+    starts : tuple of (tuple of int, or None)
+        For each text that the caller had split into words, the index of each word's first character
+        in the joined text. The places in `encoding` are counted from these. None for other texts.
+    """
+
+    tokenizer: Any
+    texts: tuple[str, ...]
+    ids: tuple[int, ...]
+    encoding: Any
+    options: Mapping[str, Any]
+    starts: tuple[tuple[int, ...] | None, ...] = field(default=(None, None))
+
+
+class _Observed(threading.local):
+    """State of the observation in one thread."""
+
+    def __init__(self) -> None:
+        #: The lists to which the readings of this thread are added.
+        self.lists: list[list[Reading]] = []
+        #: Keyword arguments of the outermost call of a tokenizer that runs, or None.
+        self.options: Mapping[str, Any] | None = None
+
+
+_observed = _Observed()
+
+# Methods that encode texts. A class may override any of them, and an override need not call the
+# method of its parent class.
+_METHODS = ("__call__", "encode", "_encode_plus")
+# The methods that are replaced now, by class and name: the method and its replacement.
+_replaced: dict[tuple[type, str], tuple[Any, Any]] = {}
+
+
+def watch_tokenizers(undo: Cleanup) -> list[Reading]:
+    """Return a list to which each reading of this thread is added until the block of `undo` ends.
+
+    The readings of all tokenizers of transformers are added, whoever calls them. If a tokenizer
+    reads a text in several nested calls, the reading of the innermost call is added, because it has
+    exactly the text that was split into tokens. Texts that are passed as ids have no reading.
+
+    Examples
+    --------
+    >>> with Cleanup() as undo, undo:
+    ...     readings = watch_tokenizers(undo)
+    >>> readings
+    []
+    """
+    readings: list[Reading] = []
+    undo.add(partial(_forget, readings))
+    _watching.hold(undo)
+    _observed.lists.append(readings)
+    return readings
+
+
+def _forget(readings: list[Reading]) -> None:
+    _observed.lists = [entry for entry in _observed.lists if entry is not readings]
+    if not _observed.lists:
+        _observed.options = None
+
+
+def _apply() -> None:
+    for owner in _classes(PreTrainedTokenizerBase):
+        for name in _METHODS:
+            function = vars(owner).get(name)
+            _, replacement = _replaced.get((owner, name), (None, None))
+            if function is not None and function is not replacement:
+                replacement = _observing(function)
+                _replaced[owner, name] = (function, replacement)
+                setattr(owner, name, replacement)
+
+
+def _revert() -> None:
+    for (owner, name), (function, replacement) in _replaced.items():
+        # Another library may have replaced the method in the meantime. Its function then stays.
+        if vars(owner).get(name) is replacement:
+            setattr(owner, name, function)
+    _replaced.clear()
+
+
+def _classes(owner: type[Any]) -> Iterator[type[Any]]:
+    yield owner
+    for subclass in type.__subclasses__(owner):
+        yield from _classes(subclass)
+
+
+def _observing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls a tokenizer's method, and adds what it read to the lists."""
+
+    @wraps(function)
+    def observing(tokenizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _observed.lists:
+            return function(tokenizer, *args, **kwargs)
+        arguments = _arguments(function, tokenizer, args, kwargs)
+        before = [(readings, len(readings)) for readings in _observed.lists]
+        outermost = _observed.options is None
+        if outermost:
+            _observed.options = {
+                name: value for name, value in arguments.items() if not name.startswith("text")
+            }
+        try:
+            result = function(tokenizer, *args, **kwargs)
+            rows = list(_readings(tokenizer, arguments, result, _observed.options or {}))
+        finally:
+            if outermost:
+                _observed.options = None
+        for readings, count in before:
+            nested = readings[count:]
+            readings += [reading for reading in rows if not _is_known(reading, nested)]
+        return result
+
+    return observing
+
+
+def _is_known(reading: Reading, nested: Sequence[Reading]) -> bool:
+    """Whether a nested call of the same tokenizer has read the same texts, or returned these ids.
+
+    The ids differ if the outer call pads the rows of the nested calls.
+    """
+    return any(
+        entry.tokenizer is reading.tokenizer
+        and (entry.texts == reading.texts or entry.ids == reading.ids)
+        for entry in nested
+    )
+
+
+@lru_cache(maxsize=256)
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _arguments(
+    function: Callable[..., Any], tokenizer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by their names, or none if they do not fit the function."""
+    try:
+        bound = _signature(function).bind(tokenizer, *args, **kwargs).arguments
+    except TypeError:
+        return {}
+    _, *arguments = bound.items()
+    named: dict[str, Any] = bound.get("kwargs", {})
+    return named | {name: value for name, value in arguments if name not in ("args", "kwargs")}
+
+
+def _readings(
+    tokenizer: Any, arguments: Mapping[str, Any], result: Any, options: Mapping[str, Any]
+) -> Iterator[Reading]:
+    """Yield a reading for each row of the result of a call."""
+    text, pair = arguments.get("text"), arguments.get("text_pair")
+    if text is None:
+        text, pair = arguments.get("text_target"), arguments.get("text_pair_target")
+    has_names = isinstance(result, Mapping)
+    rows = _id_rows(result.get("input_ids") if has_names else result)
+    encodings = getattr(result, "encodings", None) or [None] * len(rows)
+    owners = _id_rows(result.get("overflow_to_sample_mapping") if has_names else None)
+    if text is None or not rows or len(encodings) != len(rows):
+        return
+    # Windows of one text are several rows, and `owner` is the number of the text.
+    owner = owners[0] if owners and len(owners[0]) == len(rows) else tuple(range(len(rows)))
+    split = bool(arguments.get("is_split_into_words"))
+    examples = _examples(text, pair, len(set(owner)), split=split)
+    if len(examples) == 1:
+        owner = (0,) * len(rows)
+    for row, encoding, number in zip(rows, encodings, owner, strict=True):
+        example: Any = examples[number] if number < len(examples) else (None,)
+        # A list of two strings is a pair, or one text that the caller had split into two words.
+        if isinstance(example, list) and encoding is not None and encoding.n_sequences == 1:
+            example = (example,)
+        if not all(_is_text(part) for part in example):
+            continue
+        texts = tuple(part if isinstance(part, str) else " ".join(part) for part in example)
+        is_split = any(not isinstance(part, str) for part in example)
+        starts = tuple(
+            _word_starts(text, part) if is_split else None
+            for text, part in zip(texts, example, strict=True)
+        )
+        yield Reading(tokenizer, texts, row, encoding, options, starts)
+
+
+def _examples(text: Any, pair: Any, count: int, *, split: bool) -> list[Any]:
+    """Return the parts of each of `count` examples. A part is a string or a list of words."""
+    if isinstance(text, str) or not isinstance(text, list | tuple) or not text:
+        return [(text, pair) if pair else (text,)]
+    is_words = isinstance(text[0], str) and (split or len(text) != count)
+    if is_words or isinstance(text[0], int):
+        return [(text, pair) if pair else (text,)]
+    pairs = pair if isinstance(pair, list | tuple) and len(pair) == len(text) else None
+    if pairs is not None:
+        return list(zip(text, pairs, strict=True))
+    # A tuple of two texts is a pair, and so is a list, unless it has the words of one text.
+    return [
+        entry
+        if isinstance(entry, list | tuple)
+        and len(entry) == 2
+        and (not split or isinstance(entry, tuple))
+        else (entry,)
+        for entry in text
+    ]
+
+
+def _is_text(part: Any) -> bool:
+    if isinstance(part, list | tuple):
+        return bool(part) and all(isinstance(word, str) for word in part)
+    return isinstance(part, str)
+
+
+def _word_starts(text: str, part: str | Sequence[str]) -> tuple[int, ...]:
+    """Return the index of each word's first character in `text`, the joined words of `part`.
+
+    If the second text of a pair is split into words, and the first one is not (a question about a
+    document in LayoutLM), the tokenizer splits the first text at white space.
+    """
+    if isinstance(part, str):
+        return tuple(match.start() for match in re.finditer(r"\S+", text))
+    return tuple(accumulate((len(word) + 1 for word in part[:-1]), initial=0))
+
+
+def _id_rows(values: Any) -> list[tuple[int, ...]]:
+    """Return rows of ids as tuples. `values` is a tensor, an array, a list, or a list of these."""
+    if isinstance(values, torch.Tensor):
+        values = values.cpu()
+    values = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(values, list | tuple) or not values:
+        return []
+    rows = [values] if isinstance(values[0], int) else list(values)
+    rows = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
+    if not all(
+        isinstance(row, list | tuple) and all(isinstance(number, int) for number in row)
+        for row in rows
+    ):
+        return []
+    return [tuple(row) for row in rows]
+
+
+_watching = SharedChange(_apply, _revert)
