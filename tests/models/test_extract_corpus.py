@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz import Corpus, demos, extract, extract_corpus, head_statistics
-from attnviz.extraction.models import _load_model
+from attnviz.extraction.models import _load_saved
 
 TEXTS = [
     "the cat sat",
@@ -152,11 +152,11 @@ def test_the_patches_of_images_are_points() -> None:
 def test_a_model_is_loaded_once(checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[str] = []
 
-    def counting(source: str) -> Any:
+    def counting(source: str, *arguments: Any, **options: Any) -> Any:
         loads.append(source)
-        return _load_model(source)
+        return _load_saved(source, *arguments, **options)
 
-    monkeypatch.setattr("attnviz.extraction.models._load_model", counting)
+    monkeypatch.setattr("attnviz.extraction.models._load_saved", counting)
     corpus = extract_corpus(checkpoint_folder, TEXTS[:3], progress=False)
     assert len(loads) == 1
     assert corpus.stack().heads_per_layer == (12,) * 6

@@ -116,7 +116,6 @@ def extract_corpus(
     text_columns = TextColumns(columns, all_texts)
     checked_target(target, all_texts)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
-    options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     reading = _Reading(ChosenTexts(max_points))
     bar = tqdm(total=max_points, desc="extract_corpus", unit="point", disable=not progress)
 
@@ -124,7 +123,7 @@ def extract_corpus(
         bar.update(max(0, min(points, max_points) - bar.n))
 
     read_texts = read_records(
-        loaded.model,
+        loaded,
         all_texts,
         order,
         target=target,

@@ -424,11 +424,9 @@ class _Work:
     def with_model(self, loaded: Loaded) -> _Work:
         options: RecordOptions = {
             **self.options,
-            "tokenizer": loaded.tokenizer,
-            "processor": loaded.processor,
             "name": self.options["name"] or name_of(loaded.model),
         }
-        return replace(self, model=loaded.model, options=options)
+        return replace(self, model=loaded, options=options)
 
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
         """Read the texts with the given indices and add them to the statistics.

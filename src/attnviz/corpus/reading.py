@@ -121,7 +121,7 @@ def read_records(
     Parameters
     ----------
     model : object
-        Model, as for `attnviz.extract`. A model that is already in memory is not loaded again.
+        Model, as for `attnviz.extract`, or a result of `attnviz.extraction.models.load`.
     texts : Texts
         All texts of the corpus.
     indices : iterable of int
@@ -275,18 +275,17 @@ class _Reader:
         outputs: bool,
     ) -> None:
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        self._model: Any = loaded.model
+        self._loaded, self._model = loaded, loaded.model
         self._texts, self._target = texts, target
-        self._options: dict[str, Any] = {
-            **options,
-            "tokenizer": loaded.tokenizer,
-            "processor": loaded.processor,
-        }
+        self._options: dict[str, Any] = dict(options)
         capture = read_capture_options(**options)
         self._capture = replace(capture, outputs=outputs)
         self._outputs = HeadOutputs(self._model, vectors=outputs)
         self._encoder = Encoder(
-            loaded, truncation=options.get("truncation"), name=options.get("name")
+            loaded,
+            truncation=options.get("truncation"),
+            part=options.get("part"),
+            name=options.get("name"),
         )
         on_cpu = self._model.device.type in ("cpu", "meta")
         self._max_tokens = _MAX_TOKENS_CPU if on_cpu else _MAX_TOKENS_GPU
@@ -532,7 +531,7 @@ class _Reader:
         if entry.batch is not None and entry.batch.size == 1:
             return self._records(entry.batch)[0]
         record = extract(
-            self._model,
+            self._loaded,
             entry.text,
             target=entry.target,
             progress=False,

@@ -76,6 +76,7 @@ def extract(
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     truncation: bool | int = False,
+    part: int | None = None,
     name: str | None = None,
     layers: Layers = None,
     dtype: str | torch.dtype | None = None,
@@ -95,7 +96,9 @@ def extract(
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline or object
         A transformers model, a hub id, a folder, a pipeline, a model of timm, or an object that
-        contains one transformers model.
+        contains one transformers model. A pipeline and an object of sentence-transformers prepare
+        the inputs themselves, with their own settings: the record has the input that the model
+        gets in ``pipe(inputs)``, ``SentenceTransformer.encode`` or ``CrossEncoder.predict``.
     inputs : object
         A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
         messages, the output of a tokenizer or processor, or ids (a tensor, an array or a list).
@@ -126,6 +129,10 @@ def extract(
         Truncate a text that is too long instead of raising an error. True truncates so that the
         text and the tokens of `target` or `generate` fit the model. An int is the maximum number of
         tokens of the text in `inputs`. A note in the record states the truncation.
+    part : int, optional
+        Number of the call to record, from 0, if `model` is a pipeline that calls its model several
+        times for one input: for windows of a long text, chunks of a sound, or candidate labels. The
+        default is the first call. A note in the record states the number of calls.
     name : str, optional
         Title of the records. The default is derived from the model's hub id or folder, or from the
         name of its class if the model has neither.
@@ -191,7 +198,7 @@ def extract(
     (6, 6)
     """
     loaded = load(model, tokenizer, processor)
-    encoder = Encoder(loaded, truncation=truncation, name=name)
+    encoder = Encoder(loaded, truncation=truncation, part=part, name=name)
     examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
     options = replace(read_capture_options(layers, dtype, device), outputs=bool(outputs))
     if spool is not None and options.device != torch.device("cpu"):

@@ -35,6 +35,7 @@ def extract_live(
     tokenizer: Any = None,
     processor: Any = None,
     truncation: bool | int = False,
+    part: int | None = None,
     name: str | None = None,
     layers: Layers = None,
     dtype: str | torch.dtype | None = None,
@@ -54,7 +55,7 @@ def extract_live(
     """
     loaded = load(model, tokenizer, processor)
     settings = read_generation_settings(generate, loaded.model)
-    encoder = Encoder(loaded, truncation=truncation, name=name)
+    encoder = Encoder(loaded, truncation=truncation, part=part, name=name)
     options = read_capture_options(layers, dtype, device)
     examples, several = examples_of(inputs)
     batch = encoder.encode(examples[0], settings=settings)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import threading
@@ -21,6 +23,7 @@ import transformers
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from attnviz.extraction.adapters import (
     VirtualTokens,
@@ -48,12 +51,19 @@ class Loaded:
     wrapper : object or None
         The object that the caller passed, if `model` is inside of it, such as a pipeline, a
         SentenceTransformer or a module of the caller. None if the caller passed the model itself.
+    prepares : bool
+        Whether `wrapper` prepares inputs for the model. False if the caller passed another
+        tokenizer or processor than that of `wrapper`.
+    notes : tuple of str
+        Notes for all records of the model, such as settings that could not be loaded.
     """
 
     model: PreTrainedModel
     tokenizer: Any
     processor: Any
     wrapper: Any = None
+    prepares: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -69,34 +79,38 @@ class Loaded:
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Load a model, and the tokenizer and processor that the caller passed or `model` contains.
 
-    `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A
-    `tokenizer` or `processor` is an object, a hub id or a folder. The tokenizer and processor that
-    are saved with the model are not loaded here, because they may not be needed (see
-    `attnviz.extraction.preprocessors`).
+    `model` is a model, a hub id, a folder, a pipeline, an object that contains a model, or the
+    result of an earlier call, which is returned as it is. A `tokenizer` or `processor` is an
+    object, a hub id or a folder. The tokenizer and processor that are saved with the model are not
+    loaded here, because they may not be needed (see `attnviz.extraction.preprocessors`).
+
+    If a model of sentence-transformers was saved at the hub id or folder, that model is loaded,
+    because its settings, such as a prompt, change what the model reads. If the library is not
+    installed, or if the caller passed a tokenizer, the transformers model is loaded alone.
 
     Raise TypeError if `model` is none of these or contains several models, or if `tokenizer` is not
     a tokenizer of transformers. The type of `processor` is not checked. Raise OSError or ValueError
     if transformers cannot load a hub id or folder. Raise NotImplementedError if the model has an
     unsupported adapter, or if its heads, layers or tokens are split across processes.
     """
-    passed = model
-    if isinstance(model, transformers.Pipeline):
-        tokenizer = model.tokenizer if tokenizer is None else tokenizer
-        for attribute in ("processor", "image_processor", "feature_extractor"):
-            if processor is None:
-                processor = getattr(model, attribute, None)
-        model = model.model
-    elif isinstance(model, str | PathLike):
+    if isinstance(model, Loaded):
+        return model
+    notes: list[str] = []
+    if isinstance(model, str | PathLike):
         if isinstance(model, str) and " " in model and not Path(model).exists():
             raise TypeError(
                 f"model={short_repr(model)} is a text. Pass a model first and the text second."
             )
-        model = _load_model(model)
-    model = _unwrapped(model)
+        model = _load_saved(model, notes, alone=tokenizer is not None)
+    wrapper, model = model, _unwrapped(model)
+    if isinstance(model, transformers.Pipeline):
+        model = _unwrapped(model.model)
     if not isinstance(base_of(model), PreTrainedModel):
-        wrapper, model = model, _model_inside(model)
-        if tokenizer is None:
-            tokenizer = _tokenizer_inside(wrapper)
+        model = _model_inside(model)
+    own_tokenizer, own_processor = (None, None) if model is wrapper else _readers_inside(wrapper)
+    prepares = tokenizer in (None, own_tokenizer) and processor in (None, own_processor)
+    tokenizer = own_tokenizer if tokenizer is None else tokenizer
+    processor = own_processor if processor is None else processor
     check_parallel(model)
     if isinstance(processor, str | PathLike):
         processor = _load_pretrained(transformers.AutoProcessor.from_pretrained, processor)
@@ -112,8 +126,8 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             "tokenizers library with "
             "transformers.PreTrainedTokenizerFast(tokenizer_object=...)."
         )
-    is_inside = model is not passed and not isinstance(passed, str | PathLike)
-    return Loaded(model, tokenizer, processor, passed if is_inside else None)
+    wrapper = None if wrapper is model else wrapper
+    return Loaded(model, tokenizer, processor, wrapper, prepares, tuple(notes))
 
 
 def _unwrapped(model: Any) -> Any:
@@ -181,12 +195,22 @@ def _models_inside(wrapper: Any) -> Iterator[PreTrainedModel]:
             yield from _models_inside(inner)
 
 
-def _tokenizer_inside(wrapper: Any) -> PreTrainedTokenizerBase | None:
-    for name in ("tokenizer", "processing_class"):
-        tokenizer = getattr(wrapper, name, None)
-        if isinstance(tokenizer, PreTrainedTokenizerBase):
-            return tokenizer
-    return None
+def _readers_inside(wrapper: Any) -> tuple[Any, Any]:
+    """Return the tokenizer and the processor in the attributes of an object. Both may be None."""
+    tokenizer_names = ("tokenizer", "processing_class")
+    processor_names = ("processor", "image_processor", "feature_extractor", "processing_class")
+    tokenizers = [getattr(wrapper, name, None) for name in tokenizer_names]
+    processors = [getattr(wrapper, name, None) for name in processor_names]
+    return (
+        next((one for one in tokenizers if isinstance(one, PreTrainedTokenizerBase)), None),
+        next((one for one in processors if _is_processor(one)), None),
+    )
+
+
+def _is_processor(reader: Any) -> bool:
+    # Both kinds of image processors, and feature extractors, have a method `to_dict`.
+    own = callable(reader) and hasattr(reader, "to_dict")
+    return own and not isinstance(reader, PreTrainedTokenizerBase)
 
 
 def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
@@ -220,15 +244,54 @@ def _load_pretrained(reader: Callable[..., Any], source: str | PathLike[str]) ->
         raise OSError(f"{path!r} cannot be loaded: {error}") from error
 
 
-def _load_model(source: str | PathLike[str]) -> PreTrainedModel:
+def _load_saved(source: str | PathLike[str], notes: list[str], *, alone: bool) -> Any:
+    """Load a model from a hub id or folder.
+
+    If `alone` is False, a model of sentence-transformers is loaded with its settings. If its
+    library is missing, a note is added to `notes`, and only the transformers model is loaded.
+    """
+    kind = None if alone else _sentence_class(source)
+    if kind is not None and importlib.util.find_spec("sentence_transformers"):
+        library = importlib.import_module("sentence_transformers")
+        return getattr(library, kind)(os.fspath(source))
+    if kind is not None:
+        notes.append(
+            f"The model was saved as a {kind} of sentence-transformers, which is not installed. "
+            "Its settings, such as the maximum length of texts and prompts, were not applied."
+        )
     config = _load_pretrained(transformers.AutoConfig.from_pretrained, source)
     architectures = getattr(config, "architectures", None) or []
-    kind = next(
+    auto_class = next(
         (getattr(transformers, name) for name in architectures if hasattr(transformers, name)),
         transformers.AutoModel,
     )
-    model: PreTrainedModel = _load_pretrained(kind.from_pretrained, source)
-    return model
+    return _load_pretrained(auto_class.from_pretrained, source)
+
+
+def _sentence_class(source: str | PathLike[str]) -> str | None:
+    """Return the class of sentence-transformers that was saved at a hub id or folder, or None."""
+
+    def content(name: str) -> Any:
+        path = cached_file(
+            os.path.expanduser(source),  # noqa: PTH111 - as in _load_pretrained
+            name,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+
+    try:
+        if content("modules.json") is not None:
+            return str(
+                (content("config_sentence_transformers.json") or {}).get("model_type")
+                or "SentenceTransformer"
+            )
+        # Earlier versions of CrossEncoder save only the transformers model and an entry in its
+        # configuration.
+        return "CrossEncoder" if "sentence_transformers" in (content("config.json") or {}) else None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 # Folder names that do not identify a model, such as "checkpoint-500".

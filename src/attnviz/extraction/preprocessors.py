@@ -20,7 +20,8 @@ from attnviz.utils.cleanup import fork_safe_lock
 # value is None if no tokenizer or processor was found.
 _readers: WeakKeyDictionary[PreTrainedModel, dict[tuple[str, str], Any]] = WeakKeyDictionary()
 _reading_lock = fork_safe_lock()
-_calling_lock = fork_safe_lock()
+#: Lock that is held while a tokenizer or processor is called (see `call_reader`).
+calling_lock = fork_safe_lock()
 
 
 def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
@@ -59,7 +60,7 @@ def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any
     Raise ValueError if the call fails and a text in `inputs` or `options` has a lone surrogate,
     which most tokenizers cannot read.
     """
-    with _calling_lock:
+    with calling_lock:
         try:
             return reader(*inputs, **options)
         except Exception:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from os import PathLike
 from typing import Any, Unpack, overload
 
 import torch
@@ -205,10 +204,9 @@ def intervene(
     settings = None
     if options.get("generate") is not None:
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        # If the user passed a hub id or a folder, `model` becomes the loaded model, so that it is
-        # not loaded again. A pipeline is not replaced, because it has the tokenizer.
-        model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
+        # Do not load the model of a hub id or folder again.
+        model = loaded
     examples, many = Example.several(
         model, inputs, target, decoder_input_ids, options, settings=settings
     )

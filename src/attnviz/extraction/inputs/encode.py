@@ -6,7 +6,7 @@ batch has the arguments of one forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -41,7 +41,9 @@ from attnviz.extraction.inputs.media import (
     is_image,
     is_media_and_text,
     is_sound,
+    num_samples,
 )
+from attnviz.extraction.inputs.own_call import Observed, entry_point, observe, settings_of
 from attnviz.extraction.inputs.target import (
     append_ids,
     append_target,
@@ -56,17 +58,28 @@ from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
+from attnviz.utils.arguments import whole_number
 
 
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
-    `truncation` is the argument of `attnviz.extract`. `name` is the name of the model in records.
-    If it is None or empty, records have the model's own name.
+    If the caller passed an object around the model, such as a pipeline, this object prepares the
+    inputs (see `own_call`). `truncation` and `part` are the arguments of `attnviz.extract`. `name`
+    is the name of the model in records. If it is None or empty, records have the model's own name.
     """
 
-    def __init__(self, loaded: Loaded, *, truncation: Any = False, name: str | None = None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        truncation: Any = False,
+        name: str | None = None,
+        part: int | None = None,
+    ) -> None:
         self.loaded = loaded
+        self._entry_point = entry_point(loaded)
+        self._part = None if part is None else whole_number("part", part, 0)
         self.title = name or name_of(loaded.model)
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
@@ -111,7 +124,12 @@ class Encoder:
         truncates_target = self._encoder_decoder and target is not None
         if not (truncates_target and self._truncation.limit is True):
             self._check_truncation(example)
-        batch = self._encode(example, expects_answer=expects_answer, num_new_tokens=num_new_tokens)
+        batch, notes = self._prepared(example, num_new_tokens=num_new_tokens)
+        if batch is None:
+            batch = self._encode(
+                example, expects_answer=expects_answer, num_new_tokens=num_new_tokens
+            )
+        batch.notes += [*self.loaded.notes, *notes]
         if self._encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
         elif added is not None:
@@ -131,6 +149,77 @@ class Encoder:
                 "truncation=, or pass the text (a tokenizer cuts by truncation=True, "
                 "max_length=...)."
             )
+
+    def _prepared(self, example: Any, *, num_new_tokens: int) -> tuple[Batch | None, list[str]]:
+        """Return the batch that the caller's object around the model prepares, and notes.
+
+        The batch is None if the caller passed a model, or if the object cannot prepare the example.
+        The notes then say which of its settings were not applied.
+        """
+        if _is_encoded(example, self.accepted):
+            self._check_part(0, "the model, and encoded inputs are one call")
+            return None, []
+        if _kind(example) in ("text", "pair"):
+            _check_not_empty(example)
+        name, reason = type(self.loaded.wrapper).__name__, ""
+        if self._entry_point is not None:
+            observed = observe(self.loaded, partial(self._entry_point, example))
+            count, number = len(observed.calls), self._part or 0
+            if observed.calls:
+                self._check_part(count, name)
+                batch = self._batch_of_call(observed, number, example)
+                if self._fits(batch, num_new_tokens):
+                    return batch, _notes_on_parts(name, number, count)
+                reason = "truncation= was passed"
+            elif observed.error is not None:
+                problem = str(observed.error).strip() or "no message"
+                reason = f"it raised {type(observed.error).__name__}: {problem}"
+            else:
+                reason = "it did not call the model"
+        self._check_part(0, name)
+        settings = ", ".join(settings_of(self.loaded))
+        if reason:
+            without = f", without {settings}" if settings else ""
+            return None, [
+                f"{name} did not prepare this input, because {reason.rstrip('.')}. The record "
+                f"shows the input as the tokenizer or processor encodes it{without}."
+            ]
+        return None, [f"Settings of {name} were not applied: {settings}."] if settings else []
+
+    def _check_part(self, count: int, name: str) -> None:
+        """Raise ValueError if `part` was passed and is not the number of one of `count` calls."""
+        if self._part is None or self._part < count:
+            return
+        if count == 0:
+            raise ValueError(
+                f"part={self._part} selects a call of an object around a model, such as a "
+                "pipeline, and this input is not prepared by such an object. Remove part=."
+            )
+        raise ValueError(
+            f"part={self._part}: {name} calls the model {count:,} times for this input. Pass a "
+            f"number from 0 to {count - 1}."
+        )
+
+    def _batch_of_call(self, observed: Observed, number: int, example: Any) -> Batch:
+        call = observed.calls[number]
+        batch = self._encode_mapping(call.arguments)
+        batch.generation = call.generation or {}
+        batch.processor_options = observed.image_options
+        if is_sound(example) and len(observed.calls) == 1:
+            processor = self.loaded.processor
+            batch.notes += length_notes(
+                num_samples(example, processor), batch.arguments, self._model.config, processor
+            )
+        return batch
+
+    def _fits(self, batch: Batch, num_new_tokens: int) -> bool:
+        """Whether a batch of the caller's object satisfies the argument `truncation`."""
+        if not self._truncation or "input" not in batch.sequences:
+            return True
+        limit: int | None = self._truncation.limit
+        if limit is True:
+            limit = self._num_positions(decoder=False)
+        return limit is None or batch.sequences["input"].length + num_new_tokens <= limit
 
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
         """Encode an example according to its type, without the text that the model will produce.
@@ -198,9 +287,6 @@ class Encoder:
 
     def _encode_text(self, text: str | tuple[str, str], *, num_new_tokens: int) -> Batch:
         parts = (text,) if isinstance(text, str) else text
-        for part, label in zip(parts, ("the text", "the second text"), strict=False):
-            if not part:
-                raise ValueError(f"inputs: {label} is empty. Pass at least one word.")
         capabilities = capabilities_of(self._model)
         if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
             raise capabilities.refuse("a text")
@@ -257,26 +343,27 @@ class Encoder:
         return batch
 
     def _encode_mapping(self, mapping: Mapping[str, Any]) -> Batch:
-        arguments = {
-            name: tensor_of(name, value)
+        arguments: dict[str, Any] = {
+            # Settings such as `interpolate_pos_encoding` stay as they are.
+            name: value if isinstance(value, bool | str) else tensor_of(name, value)
             for name, value in mapping.items()
             if not _is_unused_cache(name, value)
         }
         labels = arguments.get("labels")
         for name in TOKENIZER_EXTRAS & arguments.keys():
             del arguments[name]
-        main = next(
+        main: Any = next(
             (arguments[name] for name in self._main_names() if name in arguments),
             next(iter(arguments.values()), None),
         )
-        if main is None or main.dim() == 0:
+        if not isinstance(main, torch.Tensor) or main.dim() == 0:
             raise ValueError(
                 f"inputs: none of the names {list(mapping)} is a model input. Pass the output of a "
                 "tokenizer or processor."
             )
-        if main is arguments.get("input_ids") and main.dim() == 1:
+        if main is arguments.get("input_ids", ()) and main.dim() == 1:
             arguments = {
-                name: value[None] if value.dim() == 1 else value
+                name: value[None] if isinstance(value, torch.Tensor) and value.dim() == 1 else value
                 for name, value in arguments.items()
             }
             main = arguments["input_ids"]
@@ -286,7 +373,7 @@ class Encoder:
         # the numbers of patches of each image in another argument.
         in_a_row = grid_of(arguments) is not None
         # Features of a sound have no axis of examples if they have only two axes.
-        joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
+        joint = in_a_row or (main is arguments.get("input_features", ()) and main.dim() == 2)
         batch = Batch(
             arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
         )
@@ -427,6 +514,32 @@ class Encoder:
         self._add_sequence(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
         )
+
+
+def _is_encoded(example: Any, accepted: Collection[str]) -> bool:
+    """Whether an example has arguments of the model, such as the output of a tokenizer or ids."""
+    if isinstance(example, Mapping):
+        return any(name in accepted for name in example)
+    if isinstance(example, np.ndarray | torch.Tensor):
+        return not is_sound(example)
+    return _kind(example) == "ids"
+
+
+def _check_not_empty(text: str | tuple[str, str]) -> None:
+    parts = (text,) if isinstance(text, str) else text
+    for part, label in zip(parts, ("the text", "the second text"), strict=False):
+        if not part:
+            raise ValueError(f"inputs: {label} is empty. Pass at least one word.")
+
+
+def _notes_on_parts(name: str, number: int, count: int) -> list[str]:
+    if count == 1:
+        return []
+    others = f"part=0 to part={count - 1}" if count > 2 else f"part={1 - number}"
+    return [
+        f"{name} calls the model {count:,} times for this input. The record shows call "
+        f"{number + 1:,} (part={number}). Pass {others} for other calls."
+    ]
 
 
 def _is_unused_cache(name: str, value: Any) -> bool:

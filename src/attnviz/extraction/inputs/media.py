@@ -216,6 +216,14 @@ def _sampling_rate(processor: Any) -> int | None:
     return None if rate is None else int(rate)
 
 
+def num_samples(sound: Any, processor: Any) -> int:
+    """Return the number of samples of a sound at the sampling rate of a processor."""
+    samples = sound["array"] if isinstance(sound, Mapping) else sound
+    rate = _sampling_rate(processor)
+    given_rate = sound.get("sampling_rate") if isinstance(sound, Mapping) else None
+    return round(len(samples) * (rate / given_rate if rate and given_rate else 1))
+
+
 def _checked_image(model: PreTrainedModel, image: Any) -> Any:
     """Check an image, and convert it into a form that image processors take.
 

@@ -1,0 +1,290 @@
+"""The calls of a model that the user's own object makes, such as a pipeline or SentenceTransformer.
+
+Such an object prepares an input by its own settings: truncation, prompts, templates, windows. These
+settings are not read here. Instead, the object's own entry point runs (``pipe(inputs)``,
+``encode([text])``), and is stopped where it would run the model. The arguments that the model would
+get are the input of the record.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from attnviz.extraction.inputs.media import is_sound
+from attnviz.extraction.models import Loaded
+from attnviz.extraction.preprocessors import calling_lock
+from attnviz.utils.cleanup import Cleanup
+
+# Arguments of a model that set what it returns, and not what it reads.
+_OF_OUTPUT = {
+    "labels",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "return_loss",
+    "use_cache",
+}
+# Methods with which objects of sentence-transformers read inputs, by class.
+_SENTENCE_METHODS = {
+    "CrossEncoder": "predict",
+    "MultiVectorEncoder": "encode",
+    "SentenceTransformer": "encode",
+    "SparseEncoder": "encode",
+}
+# Attributes of objects that contain a model, with settings of how they prepare an input.
+_SETTINGS = ("max_length", "max_seq_length", "default_prompt_name", "truncation", "prefix")
+
+
+@dataclass(frozen=True)
+class OwnCall:
+    """A call of a model, which was stopped before the model ran.
+
+    Attributes
+    ----------
+    arguments : dict
+        Inputs of the model by name: tensors, and other arguments that change what it computes.
+    generation : dict or None
+        Further keyword arguments of the model's ``generate``. None if ``forward`` was called.
+    """
+
+    arguments: dict[str, Any]
+    generation: dict[str, Any] | None = None
+
+
+@dataclass
+class Observed:
+    """The calls of a model that an entry point made for one input.
+
+    Attributes
+    ----------
+    calls : list of OwnCall
+        The calls, in order. A pipeline makes several if it divides its input, for example into
+        windows, chunks of a sound or candidate labels. Empty if the model was not reached.
+    error : Exception or None
+        Error that the entry point raised before it reached the model.
+    image_options : dict
+        Keyword arguments with which the entry point called its image processor.
+    """
+
+    calls: list[OwnCall] = field(default_factory=list)
+    error: Exception | None = None
+    image_options: dict[str, Any] = field(default_factory=dict)
+
+
+class _ReachedError(BaseException):
+    """Exception that ends a call at the model. Entry points that catch Exception let it pass."""
+
+
+def entry_point(loaded: Loaded) -> Callable[[Any], Any] | None:
+    """Return the function with which the user's own object reads one input, or None.
+
+    The result is None if the user passed a model and not an object around it, if the user passed
+    another tokenizer or processor than that of the object, or if the class is not known.
+    """
+    wrapper = loaded.wrapper
+    if not loaded.prepares:
+        return None
+    if isinstance(wrapper, transformers.Pipeline):
+        return partial(_run_pipeline, wrapper)
+    # If the library is not imported, `wrapper` is no object of it.
+    library = sys.modules.get("sentence_transformers")
+    for name, method in _SENTENCE_METHODS.items():
+        if isinstance(wrapper, getattr(library, name, ())):
+            return partial(_run_on_list, getattr(wrapper, method))
+    return None
+
+
+def _run_on_list(method: Callable[..., Any], example: Any) -> Any:
+    takes_progress = "show_progress_bar" in inspect.signature(method).parameters
+    return method([example], **({"show_progress_bar": False} if takes_progress else {}))
+
+
+def settings_of(loaded: Loaded) -> list[str]:
+    """Return the settings with which the user's own object prepares inputs, such as ``prefix='a'``.
+
+    They are for a note if the object's entry point cannot be run.
+    """
+    wrapper = loaded.wrapper
+    if isinstance(wrapper, transformers.Pipeline):
+        values = {**wrapper._preprocess_params, **wrapper._forward_params}
+        values.pop("generation_config", None)
+    else:
+        values = {name: getattr(wrapper, name, None) for name in _SETTINGS}
+    return [
+        f"{name}={value!r}"
+        for name, value in values.items()
+        if value is not None and not callable(value)
+    ]
+
+
+def _run_pipeline(pipe: transformers.Pipeline, example: Any) -> Any:
+    """Call a pipeline with an example of `attnviz.extract`.
+
+    A mapping whose keys are parameters of the call is passed as keyword arguments. A pair is passed
+    as the pipeline's task requires.
+    """
+    call: Any = pipe
+    if isinstance(example, Mapping):
+        parameters = inspect.signature(type(pipe).__call__).parameters
+        first = next(name for name in parameters if name != "self")
+        by_name = first in example or "candidate_labels" in example
+        return call(**example) if by_name else call(example)
+    if not isinstance(example, tuple):
+        return call(example)
+    # The first of a pair is the text, image or sound, and the second is a text.
+    are_texts = all(isinstance(part, str) for part in example)
+    swapped = isinstance(example[0], str) and not are_texts
+    media, text = example[::-1] if swapped else example
+    if pipe.task.startswith("zero-shot"):
+        result = call(media, candidate_labels=[text], hypothesis_template="{}")
+    elif isinstance(media, str):
+        result = call({"text": media, "text_pair": text})
+    elif pipe.task == "document-question-answering":
+        result = call(image=media, question=text)
+    else:
+        result = call(**{"audio" if is_sound(media) else "images": media, "text": text})
+    return result
+
+
+def observe(loaded: Loaded, run: Callable[[], Any]) -> Observed:
+    """Call `run`, and return the calls of the model that it made. The model does not run.
+
+    `run` is ended at the model's ``forward`` or ``generate``. A pipeline continues with the next
+    part of its input. Other threads may use the model at the same time. An error that `run` raises
+    is returned, unless the model was reached.
+    """
+    observed = Observed()
+    with calling_lock, Cleanup() as undo, undo:
+        _watch(loaded, observed, undo)
+        try:
+            run()
+        except _ReachedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - the caller decides
+            observed.error = error
+    # Tensors of inference mode cannot be used for gradients, and their copies can.
+    for call in observed.calls:
+        for name, value in call.arguments.items():
+            if isinstance(value, torch.Tensor) and value.is_inference():
+                call.arguments[name] = value.clone()
+    return observed
+
+
+def _watch(loaded: Loaded, observed: Observed, undo: Cleanup) -> None:
+    model: Any = loaded.model
+    wrapper = loaded.wrapper
+
+    def stop_forward(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        observed.calls.append(OwnCall(_inputs(_bound(forward, args, kwargs))))
+        raise _ReachedError
+
+    def stop_generate(generate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        bound = _bound(generate, args, kwargs)
+        main = bound.pop("inputs", None)
+        if main is not None:
+            bound[getattr(model, "main_input_name", "input_ids")] = main
+        arguments = {name: value for name, value in bound.items() if _is_input(name, value)}
+        options = {name: value for name, value in bound.items() if name not in arguments}
+        observed.calls.append(OwnCall(_inputs(arguments), options))
+        raise _ReachedError
+
+    _replace(model, "forward", stop_forward, undo)
+    if hasattr(model, "generate"):
+        _replace(model, "generate", stop_generate, undo)
+    for module in wrapper.modules() if isinstance(wrapper, nn.Module) else ():
+        if module.training:
+            undo.add(partial(setattr, module, "training", True))  # noqa: FBT003 - setattr
+    if isinstance(wrapper, transformers.Pipeline):
+        _watch_pipeline(wrapper, observed, undo)
+
+
+def _bound(
+    method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by name."""
+    signature = inspect.signature(method)
+    bound = signature.bind_partial(*args, **kwargs).arguments
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            bound |= bound.pop(name, {})
+    return bound
+
+
+def _is_input(name: str, value: Any) -> bool:
+    """Whether an argument of ``generate`` is an input of the model, and not a setting."""
+    return isinstance(value, torch.Tensor) and not name.startswith(("prompt_ids", "assistant"))
+
+
+def _inputs(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value is not None and name not in _OF_OUTPUT
+    }
+
+
+def _watch_pipeline(pipe: Any, observed: Observed, undo: Cleanup) -> None:
+    """Let a pipeline prepare all parts of its input, and end it before it uses their results."""
+
+    def next_part(forward: Callable[..., Any], inputs: Any, **params: Any) -> dict[str, Any]:
+        part = {"is_last": inputs["is_last"]} if "is_last" in inputs else {}
+        try:
+            forward(inputs, **params)
+        except _ReachedError:
+            return part
+        raise _ReachedError
+
+    def end(_postprocess: Callable[..., Any], *_args: Any, **_params: Any) -> None:
+        raise _ReachedError
+
+    def note_options(preprocess: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        observed.image_options.update(options)
+        return preprocess(*args, **options)
+
+    _replace(pipe, "forward", next_part, undo)
+    _replace(pipe, "postprocess", end, undo)
+    if hasattr(pipe.image_processor, "preprocess"):
+        _replace(pipe.image_processor, "preprocess", note_options, undo)
+    # Prepare all parts in this thread, one by one.
+    for name, value in (("_num_workers", 0), ("_batch_size", 1)):
+        undo.add(partial(setattr, pipe, name, getattr(pipe, name, None)))
+        setattr(pipe, name, value)
+    # The call changes this attribute and, if there are parts, this variable.
+    undo.add(partial(setattr, pipe, "call_count", pipe.call_count))
+    parallelism = os.environ.get("TOKENIZERS_PARALLELISM")
+    if parallelism is None:
+        undo.add(partial(os.environ.pop, "TOKENIZERS_PARALLELISM", None))
+
+
+def _replace(owner: Any, name: str, replacement: Callable[..., Any], undo: Cleanup) -> None:
+    """Replace a method of an object in this thread, until the ``with`` block of `undo` ends.
+
+    `replacement` gets the original method as its first argument.
+    """
+    original = getattr(owner, name)
+    thread = threading.get_ident()
+
+    @wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != thread:
+            return original(*args, **kwargs)
+        return replacement(original, *args, **kwargs)
+
+    # Use the dictionary, because classes of users may have their own __setattr__.
+    attributes = vars(owner)
+    if name in attributes:
+        undo.add(partial(attributes.__setitem__, name, attributes[name]))
+    else:
+        undo.add(partial(attributes.pop, name, None))
+    attributes[name] = replaced
