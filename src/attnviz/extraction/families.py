@@ -78,6 +78,12 @@ NORM_CLASS = re.compile("norm", re.IGNORECASE)
 SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
+#: Functions of torch that compute attention.
+ATTENTION_FUNCTION = re.compile("scaled_dot_product_attention|multi_head_attention|flex_attention")
+#: Names of children and parameters of modules that pool tokens by attention.
+POOLING_NAME = re.compile(
+    r"attention|attn|^att(_|$)|^(w_?)?(q|qkv|query|queries)(_?proj)?$|^to_qk?v?$", re.IGNORECASE
+)
 #: Functions that compute linear attention or a state-space model, and the kinds of their formulas.
 #: The first functions are those of transformers. Then come those of the packages
 #: flash-linear-attention and mamba-ssm, for models that call them directly. Lightning attention is

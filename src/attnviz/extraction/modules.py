@@ -13,23 +13,27 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from attnviz.extraction.families import (
     ATTENTION_CLASS,
+    ATTENTION_FUNCTION,
     AUDIO_MODULE,
     CONNECTOR_MODULE,
     CROSS_MODULE,
     LANGUAGE_MODEL,
     LIGHTNING_RATES,
     LINEAR_RULES,
+    NORM_CLASS,
     OVER_LAYERS,
+    POOLING_NAME,
     SOFTMAX_CODE,
     VISION_MODULE,
 )
@@ -162,6 +166,70 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
       softmax nor a rule, such as the projections of CvT.
     """
     return scan_modules(model).attending
+
+
+def attention_outside(
+    root: nn.Module, model: nn.Module, shown: Collection[int]
+) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the paths and modules in `root` that attend and are not in the record of `model`.
+
+    `root` is `model` itself, or a module that contains it. `shown` has the ids of the modules whose
+    attention is in the record or in other notes.
+
+    Parts of a transformers model with shown modules are not yielded, because the model runs them as
+    its class defines. Other transformers models are yielded as a whole. Besides attention modules,
+    a module is yielded if its code calls an attention function of torch, or if it has a softmax and
+    a child or parameter with a name such as ``query`` or ``attention`` (a pooling by attention).
+    """
+    entries = {id(entry.module): entry for entry in attention_modules(root)}
+    outside: dict[int, tuple[str, nn.Module]] = {}
+    known = {*shown, id(model)}
+
+    def visit(path: str, module: nn.Module) -> bool:
+        """Return whether a module contains `model`, or attention that is shown or outside."""
+        inside = set(map(id, module.modules()))
+        is_model = isinstance(module, PreTrainedModel) and _is_of_library(module)
+        if id(module) in {*shown, *outside} or (is_model and not inside.isdisjoint(known)):
+            return True
+        if is_model and inside.isdisjoint(entries):
+            return False
+        entry = entries.get(id(module))
+        attends = is_model or (entry is not None and entry.softmax and id(model) not in inside)
+        contains = False
+        if not attends:
+            others = [name for name, _ in module.named_parameters(recurse=False)]
+            for name, child in module.named_children():
+                if visit(f"{path}.{name}".lstrip("."), child):
+                    contains = True
+                elif not NORM_CLASS.search(type(child).__name__):
+                    others.append(name)
+            attends = (entry is not None and not contains) or _pools(path, module, others)
+        if attends:
+            outside[id(module)] = (path, module)
+        return attends or contains
+
+    visit("", root)
+    yield from outside.values()
+
+
+def _is_of_library(module: nn.Module) -> bool:
+    package = type(module).__module__.partition(".")[0]
+    return package in ("transformers", "timm", "peft", "sentence_transformers")
+
+
+def _pools(path: str, module: nn.Module, others: Sequence[str]) -> bool:
+    """Whether a module of the caller, at `path`, has attention in its own code.
+
+    `others` are the names of its parameters and of its children without attention.
+    """
+    has_softmax = any(isinstance(child, nn.Softmax) for child in module.children())
+    if type(module).__module__.startswith("torch."):
+        return has_softmax and bool(POOLING_NAME.search(path.rpartition(".")[2]))
+    names = frozenset[str]() if _is_of_library(module) else _names_in_code(type(module))
+    has_softmax = has_softmax or any(map(SOFTMAX_CODE.search, names))
+    return any(map(ATTENTION_FUNCTION.search, names)) or (
+        has_softmax and any(map(POOLING_NAME.search, others))
+    )
 
 
 def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[AttentionModule]:

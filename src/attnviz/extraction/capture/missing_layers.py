@@ -8,18 +8,23 @@ exchange information between tokens.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
 
+from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
     ModuleScan,
     attention_modules,
+    attention_outside,
     layer_numbers,
+    scan_modules,
 )
 from attnviz.utils.arguments import format_named
 
@@ -35,21 +40,89 @@ _WITHOUT = "{layers} {have} no attention ({names}) and {are} not shown."
 
 
 def notes_on_layers(
-    model: PreTrainedModel,
+    loaded: Loaded,
     scan: ModuleScan,
     stacks: Mapping[str, StackLayers],
     missing: Sequence[AttentionModule],
 ) -> Sequence[str]:
-    """Return sentences on the layers that a record does not show or shows only in part.
+    """Return sentences on the attention and layers that a record does not show, or only in part.
 
     `scan` is the result of `scan_modules` for the model. `stacks` has all captured layers, and
     `missing` the modules whose attention could not be read. Modules in `missing` count as shown,
     because `notes_on_modules` describes them. Only layers in a ``ModuleList`` that contains
-    captured attention over text are examined.
+    captured attention over text are examined, and modules of the caller that attend (see
+    `attention_outside`).
     """
+    model, wrapper = loaded.model, loaded.wrapper
     captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
     key = ("notes on layers", captured, tuple(entry.name for entry in missing))
-    return scan.once(key, partial(_notes_on_layers, model, stacks, missing))
+    sentences = list(scan.once(key, partial(_notes_on_layers, model, stacks, missing)))
+    roots: dict[str, Any] = {"": model}
+    if isinstance(wrapper, nn.Module):
+        roots = {"": wrapper}
+    elif wrapper is not None:
+        # A pipeline or a Trainer has its modules in its attributes.
+        roots |= {name: part for name, part in vars(wrapper).items() if part is not model}
+    for name, root in roots.items():
+        if isinstance(root, nn.Module):
+            compute = partial(_notes_outside, name, root, loaded, stacks, missing)
+            sentences += scan_modules(root).once(("notes outside", *key), compute)
+    return list(dict.fromkeys(sentences))
+
+
+def _notes_outside(
+    name: str,
+    root: nn.Module,
+    loaded: Loaded,
+    stacks: Mapping[str, StackLayers],
+    missing: Sequence[AttentionModule],
+) -> list[str]:
+    """Return a note on attention in `root` that is not in the record, or an empty list.
+
+    `root` is the model, the object around it, or the attribute `name` of that object.
+    """
+    model = loaded.model
+    lists = map(model.get_submodule, _layer_lists(model, stacks))
+    shown = {id(module) for layers in lists for module in layers.modules()}
+    shown |= {id(model.get_submodule(path)) for each in stacks.values() for path in each.names}
+    shown |= {id(entry.module) for entry in missing}
+    outside = [
+        (f"{name}.{path}".strip(".") if name else path, module)
+        for path, module in attention_outside(root, model, shown)
+    ]
+    if not outside:
+        return []
+    listed = "; ".join(f"{subject}{where}" for subject, where, _ in _subjects(outside))
+    holder, position = root, ""
+    if not any(part is root for part in model.modules()):
+        holder, position = loaded.wrapper, f" outside of its {type(base_of(model)).__name__}"
+    pronoun = "It is" if len(outside) == 1 else "They are"
+    return [
+        f"{type(holder).__name__} has attention{position}: {listed}. {pronoun} not in the record."
+    ]
+
+
+def _subjects(modules: Iterable[tuple[str, nn.Module]]) -> Iterator[tuple[str, str, int]]:
+    """Group paths and modules by class and by path, in which numbers are replaced by ``*``.
+
+    Yield the path with the name of the class, the layers of the modules, such as " in layers 0 to
+    3", and the number of modules. The layers are "" for a single module or if they are not known.
+    """
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, module in modules:
+        path = ".".join("*" if part.isdigit() else part for part in name.split("."))
+        kinds.setdefault((path, type(module).__name__), []).append(name)
+    for (path, kind), names in kinds.items():
+        numbers = None if len(names) == 1 else layer_numbers(names)
+        if len(names) == 1:
+            subject = f"{names[0]} ({kind})" if names[0] else f"the code of {kind} itself"
+        else:
+            subject = f"{path} ({kind})" if numbers else f"{len(names)} modules {path} ({kind})"
+        yield (
+            subject,
+            f" in {format_named('layer', sorted(numbers))}" if numbers else "",
+            len(names),
+        )
 
 
 def _notes_on_layers(
@@ -142,18 +215,8 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
 
     Paths that differ only in their numbers count as the same path.
     """
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for entry in missing:
-        path = ".".join("*" if part.isdigit() else part for part in entry.name.split("."))
-        kinds.setdefault((path, type(entry.module).__name__), []).append(entry.name)
-    sentences = []
-    for (path, kind), names in kinds.items():
-        numbers = layer_numbers(names)
-        if len(names) == 1:
-            subject = f"{names[0]} ({kind}) also attends"
-        elif numbers is None:
-            subject = f"{len(names)} modules {path} ({kind}) also attend"
-        else:
-            subject = f"{path} ({kind}) also attend in {format_named('layer', sorted(numbers))}"
-        sentences.append(f"{subject}. The weights cannot be read and are not shown.")
-    return sentences
+    return [
+        f"{subject} also attend{'s' if count == 1 else ''}{where}. The weights cannot be read and "
+        "are not shown."
+        for subject, where, count in _subjects((entry.name, entry.module) for entry in missing)
+    ]
